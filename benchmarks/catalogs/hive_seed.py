@@ -15,7 +15,7 @@ CONNECTIONS = 4
 
 
 def seed(uri: str, extent: Extent, location: str) -> None:
-    """Makes the catalog, the database and every table; tables that are not Lance are text tables of Hive."""
+    """Creates the catalog, the database and all tables; tables that are not Lance tables are text tables of Hive."""
     catalog, database = extent.namespace
     with connect(uri) as client:
         client.create_catalog(hms.CreateCatalogRequest(hms.Catalog(name=catalog, locationUri=location)))
@@ -28,14 +28,14 @@ def seed(uri: str, extent: Extent, location: str) -> None:
 
 
 def create(uri: str, tables: list[Any]) -> None:
-    """Makes some tables, one after another."""
+    """Creates some tables, one after another."""
     with connect(uri) as client:
         for each in tables:
             client.create_table(each)
 
 
 def table(extent: Extent, name: str, is_lance: bool) -> Any:
-    """An external table of two columns, as the metastore takes it."""
+    """Returns an external table of two columns, as the metastore stores it."""
     catalog, database = extent.namespace
     descriptor = hms.StorageDescriptor(
         cols=[hms.FieldSchema("id", "bigint", ""), hms.FieldSchema("text", "string", "")],
@@ -44,7 +44,7 @@ def table(extent: Extent, name: str, is_lance: bool) -> Any:
         outputFormat="org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
         serdeInfo=hms.SerDeInfo(serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"),
     )
-    # Without the second the metastore walks each new table's directory.
+    # Without this, the metastore lists the directory of each new table.
     parameters = {"EXTERNAL": "TRUE", "DO_NOT_UPDATE_STATS": "true", "comment": "embeddings of one day"}
     return hms.Table(
         tableName=name,
@@ -60,7 +60,7 @@ def table(extent: Extent, name: str, is_lance: bool) -> Any:
 
 @contextmanager
 def connect(uri: str) -> Iterator[Any]:
-    """A connection of the metastore's own kind."""
+    """Returns a connection by the metastore's own protocol."""
     address = urlsplit(uri)
     with HiveMetastoreClient(host=address.hostname, port=address.port) as client:
         yield client

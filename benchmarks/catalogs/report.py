@@ -34,20 +34,20 @@ TITLES = {
 
 
 def write(report: Report, out: Path) -> str:
-    """Writes the report's JSON and Markdown files, and gives the Markdown."""
+    """Writes the JSON and Markdown files of a report, and returns the Markdown."""
     return _write_files(report.name, asdict(report), markdown(report), out)
 
 
 def write_trial(
     name: str, title: str, rows: Sequence[tuple[str, str]], conditions: Mapping[str, Any], out: Path
 ) -> str:
-    """Writes what a trial found, as rows of what and how much, and gives the Markdown."""
+    """Writes the results of a trial, as rows of names and values, and returns the Markdown."""
     text = "\n\n".join((f"# {title}", table(("", "found"), rows), *conditions_part(conditions))) + "\n"
     return _write_files(name, {"name": name, "found": dict(rows), "conditions": dict(conditions)}, text, out)
 
 
 def markdown(report: Report) -> str:
-    """The whole report."""
+    """Returns the whole report."""
     found = figures(report)
     introduction = INTRODUCTION.format(
         title=TITLES[report.impl], tables=report.tables, others=report.others, warms=PEER_WARMS
@@ -67,13 +67,13 @@ def markdown(report: Report) -> str:
 
 
 def goals_part(report: Report, found: Figures) -> list[str]:
-    """The goals, where there are any for what was measured."""
+    """Returns the goals; empty if there are none for what was measured."""
     rows = [goal_row(goal, found) for goal in goals(report.impl)]
     return ["## Goals", table(("goal", "figure", ""), rows)] if report.aims else []
 
 
 def goal_row(goal: Goal, found: Figures) -> tuple[str, str, str]:
-    """A goal, its figure, and whether or by how much it is missed."""
+    """Returns a goal, its figure, and whether it is met or by how much it is missed."""
     try:
         figure = goal.read(found)
     except KeyError:
@@ -84,7 +84,7 @@ def goal_row(goal: Goal, found: Figures) -> tuple[str, str, str]:
 
 
 def figure_table(report: Report, found: Figures) -> str:
-    """A row for each cell, those without a right run included."""
+    """Returns a row for each cell, including cells without a valid run."""
     head = ("client and task", "calls", "seconds", "over ideal", "CPU, µs per table", "memory, MiB", "at most", "runs")
     names = dict.fromkeys((run.cell.client, run.cell.task) for run in report.runs)
     rows = []
@@ -95,7 +95,7 @@ def figure_table(report: Report, found: Figures) -> str:
 
 
 def figure_row(figure: Figure) -> list[str]:
-    """The figures of one cell."""
+    """Returns the figures of one cell."""
     return [
         spread(figure.calls, ",.0f") if figure.calls.most else "not counted",
         spread(figure.wall, ".3f"),
@@ -108,13 +108,13 @@ def figure_row(figure: Figure) -> list[str]:
 
 
 def ratio_row(ratio: Ratio) -> tuple[str, str, str, str]:
-    """One comparison."""
+    """Returns one comparison."""
     calls = f"{ratio.calls:,.0f}" if ratio.calls else "not counted"
     return ratio.text, f"{ratio.seconds:.1f}", f"{ratio.cpu:.1f}", calls
 
 
 def wrong_part(report: Report) -> list[str]:
-    """What was wrong, and how often; nothing where nothing was."""
+    """Returns the errors and how often they occurred; empty if there were none."""
     if not report.wrong:
         return []
     counted = Counter((f"{run.cell.client}: {run.cell.task}", run.wrong) for run in report.wrong)
@@ -123,12 +123,12 @@ def wrong_part(report: Report) -> list[str]:
 
 
 def conditions_part(conditions: Mapping[str, Any]) -> list[str]:
-    """Under which conditions it was measured."""
+    """Returns the conditions of the measurement."""
     return ["## Conditions", "\n".join(f"- {name}: {value}" for name, value in conditions.items())]
 
 
 def loops(report: Report) -> str:
-    """How fast the machine was from run to run, in milliseconds."""
+    """Returns the speed of the machine in each run, in milliseconds for a fixed loop."""
     timed = [run.loop * 1e3 for run in report.runs if run.loop]
     return spread(Spread.of(timed), ".1f") if timed else "unknown"
 

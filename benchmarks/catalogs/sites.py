@@ -26,7 +26,7 @@ AT_ONCE = {"max_in_flight": str(IN_FLIGHT)}
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """How one catalog full of tables is reached, by us and by the peer."""
+    """The access to one catalog full of tables, for our client and for the peer."""
 
     impl: str
     properties: Mapping[str, str]
@@ -35,7 +35,7 @@ class Site:
     peer_namespace: tuple[str, ...]
 
     def ideal(self, task: str) -> float | None:
-        """Seconds that no client can beat, for the network's latency; None where there is none or it is unknown."""
+        """Returns the seconds that the latency alone takes; None if there is no latency or it is unknown."""
         match self.impl, task:
             case "polaris", "describe all":
                 return self.extent.tables * LATENCY / IN_FLIGHT
@@ -45,34 +45,34 @@ class Site:
 
 
 class Counter(Protocol):
-    """What a service knows of the requests it got."""
+    """The number of requests that a service received."""
 
     def clear(self) -> None:
-        """Counts from nothing again."""
+        """Sets the number to 0."""
 
     def count(self) -> int:
-        """The requests since then."""
+        """The number of requests since the last `clear`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GlueCounter:
-    """The requests that a fake Glue server got."""
+    """The number of requests that a fake Glue server received."""
 
     server: FakeGlue
 
     def clear(self) -> None:
-        """Counts from nothing again."""
+        """Sets the number to 0."""
         self.server.clear()
 
     def count(self) -> int:
-        """The requests since then."""
+        """The number of requests since the last `clear`."""
         return len(self.server.calls)
 
 
 @contextmanager
 def hive3(tables: int, others: int) -> Iterator[tuple[Site, Hive]]:
-    """A real Hive Metastore 3.1.3 with the tables in a catalog that is not its default one."""
+    """Provides a real Hive Metastore 3.1.3 with the tables in a catalog other than its default one."""
     from benchmarks.catalogs.hive_seed import seed
     from tests.servers.hive import hive
 
@@ -81,20 +81,20 @@ def hive3(tables: int, others: int) -> Iterator[tuple[Site, Hive]]:
         extent = Extent(("lakecat", "big"), tables, others, f"{lake}/big.db")
         seed(server.uri, extent, lake)
         properties = {"uri": server.uri, "client.pool-size": str(HIVE_CONNECTIONS)}
-        # The peer leaves the catalog of an id out; in a database's name the metastore itself understands it.
+        # The peer ignores the catalog of an id, but the metastore itself accepts it in the name of the database.
         yield Site("hive3", properties, extent, {"uri": server.uri}, ("lakecat", "@lakecat#big")), server
 
 
 @contextmanager
 def glue(tables: int, others: int) -> Iterator[tuple[Site, FakeGlue]]:
-    """moto with Glue's catalogs and pages, in a process of its own."""
+    """Provides moto with Glue's catalogs and pages, in a separate process."""
     from tests.fakes.glue import LANCE, FakeGlue
 
     columns = {"id": "bigint", "text": "string", "vector": "array<float>"}
     extent = Extent(("big",), tables, others, "s3://bucket/big")
     with FakeGlue() as server:
         server.add_database("", "big")
-        # moto lists tables in the order in which they came: the others must stand among them.
+        # moto lists tables in the order of their creation, so the other tables must be created among the Lance tables.
         for is_lance, some in groupby(extent.names(), itemgetter(1)):
             parameters = LANCE if is_lance else {"classification": "csv"}
             server.add_tables("", "big", [name for name, _ in some], parameters=parameters, columns=columns)
@@ -104,7 +104,7 @@ def glue(tables: int, others: int) -> Iterator[tuple[Site, FakeGlue]]:
 
 @contextmanager
 def polaris(tables: int, others: int) -> Iterator[tuple[Site, Served]]:
-    """Our fake of Apache Polaris, a network away."""
+    """Provides our fake of Apache Polaris, with the latency of a network."""
     extent = Extent(("lake", "big"), tables, others, f"{LAKE}/big")
     with served("polaris", extent) as server:
         told = server.properties
@@ -114,7 +114,7 @@ def polaris(tables: int, others: int) -> Iterator[tuple[Site, Served]]:
 
 @contextmanager
 def unity(tables: int, others: int) -> Iterator[tuple[Site, Served]]:
-    """Our fake of Unity Catalog, a network away."""
+    """Provides our fake of Unity Catalog, with the latency of a network."""
     extent = Extent(("main", "big"), tables, others, f"{LAKE}/big")
     with served("unity", extent) as server:
         told = server.properties
@@ -123,7 +123,7 @@ def unity(tables: int, others: int) -> Iterator[tuple[Site, Served]]:
 
 @contextmanager
 def opened(impl: str, tables: int, others: int) -> Iterator[tuple[Site, Counter | None]]:
-    """A catalog by its name, and what counts its requests where anything does."""
+    """Provides a catalog by its name, with a counter of its requests if there is one."""
     match impl:
         case "hive3":
             with hive3(tables, others) as (site, _):

@@ -16,39 +16,39 @@ from typing import Any
 import anyio
 
 BEAT = 0.001
-"""Seconds between two looks at the clock."""
+"""Seconds between two readings of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """What was measured in one process, all in seconds."""
+    """The figures of one process, in seconds."""
 
     connect: float
-    """`connect` itself, the import of libraries included: it is no coroutine, and the loop stands still."""
+    """Duration of `connect` itself, including imports of libraries. It is not a coroutine, so it blocks the loop."""
     first: float
-    """The first call, which builds the client."""
+    """Duration of the first call, which builds the client."""
     later: float
-    """The next call."""
+    """Duration of the next call."""
     again: float
-    """The first call of a second namespace."""
+    """Duration of the first call of a second namespace."""
     stalled: float
-    """The longest time the loop stood still during the first call."""
+    """The longest block of the loop during the first call."""
     stalled_again: float
-    """The same during that of the second namespace."""
+    """The longest block of the loop during the first call of the second namespace."""
     collected: float
-    """The longest of Python's own garbage collections in either of them: a stall no library can spread."""
+    """The longest garbage collection of Python in either call: no library can avoid it."""
     stalled_idle: float
-    """The longest stall while nothing was done for as long as the first call took: the machine's own part."""
+    """The longest block while nothing was done for the duration of the first call: the machine's own share."""
 
 
 @dataclass(slots=True)
 class Heart:
-    """Beats in the event loop, and knows how late it was at most."""
+    """A task in the event loop that records its maximum delay."""
 
     late: float = field(default=0.0)
 
     async def beat(self) -> None:
-        """Beats until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             start = time.perf_counter()
             await anyio.sleep(BEAT)
@@ -56,14 +56,14 @@ class Heart:
 
 
 class Collections:
-    """Times Python's garbage collections, which hold every thread."""
+    """Measures Python's garbage collections, which block all threads."""
 
     def __init__(self) -> None:
         self.longest = 0.0
         self._start = 0.0
 
     def note(self, phase: str, _: Mapping[str, int]) -> None:
-        """Takes notice of one as it begins and as it ends."""
+        """Records the beginning and the end of a garbage collection."""
         if phase == "start":
             self._start = time.perf_counter()
         else:
@@ -72,20 +72,20 @@ class Collections:
 
 @asynccontextmanager
 async def beating() -> AsyncIterator[Heart]:
-    """A heart that beats for as long as the context lasts."""
+    """Runs a `Heart` while the context is open."""
     heart = Heart()
     async with anyio.create_task_group() as group:
         group.start_soon(heart.beat)
         await anyio.sleep(10 * BEAT)
         heart.late = 0.0
         yield heart
-        # The beat that a stall at the very end delays is still to come.
+        # A block at the very end delays the next beat, which is still to come.
         await anyio.sleep(2 * BEAT)
         group.cancel_scope.cancel()
 
 
 async def measure(impl: str, properties: Mapping[str, str], id: list[str]) -> Stall:
-    """Connects twice and describes a table, beside a beating heart."""
+    """Connects twice and describes a table, while a `Heart` is running."""
     from lance_namespace import DescribeTableRequest
 
     from lance_ns_async import AsyncNamespace
@@ -114,7 +114,7 @@ async def measure(impl: str, properties: Mapping[str, str], id: list[str]) -> St
 
 
 def main(given: Any) -> Stall:
-    """What is measured, for arguments as they come in JSON."""
+    """Returns the figures for arguments in JSON."""
     return asyncio.run(measure(**given))
 
 

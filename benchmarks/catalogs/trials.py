@@ -28,14 +28,14 @@ from tests.fakes.glue import FakeGlue
 THROTTLED_EVERY = 3
 CALLERS = 32
 STALLS = 5
-"""Fresh processes that build a client."""
+"""Number of new processes that build a client."""
 ROLE = "arn:aws:iam::123456789012:role/bench"
 SESSION_SECONDS = 4
 EXPIRIES_SECONDS = 10.0
 DESCRIBES = 2000
 
 Trial = Callable[[int, int], tuple[str, Rows]]
-"""Fills a catalog with so many tables and others; gives a title, and rows of what and how much."""
+"""Fills a catalog with numbers of Lance tables and other tables; returns a title, and rows of names and values."""
 
 
 def throttle(tables: int, others: int) -> tuple[str, Rows]:
@@ -64,7 +64,7 @@ async def _run_throttled(site: Site, strategy: str) -> Rows:
 
 
 async def _describe_all(namespace: AsyncNamespace, site: Site, how: str, progress: Progress | None = None) -> Rows:
-    """Describes every table once, and says how that went."""
+    """Describes all tables once, and returns the results as rows."""
     names = site.extent.lance()
     start = time.perf_counter()
     ids = [(*site.extent.namespace, name) for name in names]
@@ -124,7 +124,7 @@ async def _callers(
 
 
 def expiry_polaris(tables: int, others: int) -> tuple[str, Rows]:
-    """Describes tables in one call; in the middle of it every token given out so far becomes a bad one."""
+    """Describes tables in one call; during the call, all tokens issued so far become invalid."""
     with polaris(min(tables, DESCRIBES), others) as (site, server):
         rows = anyio.run(_run_token_expiry, site, server)
     return f"Polaris' tokens expire in the middle of {len(site.extent.lance()):,} describes", rows
@@ -194,4 +194,4 @@ TRIALS: Mapping[str, Mapping[str, Trial]] = {
     "stall": {"glue": stall},
     "churn": {"hive3": churn},
 }
-"""By their names, and by the catalogs they make sense for."""
+"""The trials by name, with the catalogs that support them."""

@@ -24,14 +24,14 @@ from benchmarks.support.progress import progress
 from tests.servers.connector import CONNECTOR
 
 LOOK = 5.0
-"""Seconds between two looks at the load average."""
+"""Seconds between two readings of the load average."""
 
 PACKAGES = ("lance-ns-async", "pylance", "pyarrow")
 
 
 @contextmanager
 def stub(lake: Path) -> Iterator[str]:
-    """The endpoint of a catalog that lives as long as the context."""
+    """Provides the endpoint of a catalog."""
     command = [sys.executable, "-m", "benchmarks.connector.stub", str(lake)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
@@ -42,14 +42,14 @@ def stub(lake: Path) -> Iterator[str]:
 
 
 def wait_for_quiet(load: float, text: str) -> None:
-    """Waits until the load average is low: planning is the driver's own work, and others would be in the figures."""
+    """Waits until the load average is low, because other processes would distort the planning times of the driver."""
     while (now := os.getloadavg()[0]) > load:
         progress(f"{text}, waiting for a load average of {load:g}: it is {now:.1f}")
         time.sleep(LOOK)
 
 
 def run_cell(python: str, lake: Path, way: str, tables: int, latency: float) -> Run:
-    """One run in a process of its own; what it says is shown where it fails."""
+    """Runs a cell in a separate process, and prints the output of the process if it fails."""
     with stub(lake) as endpoint:
         command = [python, "-m", "benchmarks.connector.cell", way, endpoint, str(tables), str(latency)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -59,7 +59,7 @@ def run_cell(python: str, lake: Path, way: str, tables: int, latency: float) -> 
 
 
 def bench(options: argparse.Namespace) -> str:
-    """Runs all cells, in a new order each round, and gives the report, which is written after each run."""
+    """Runs all cells, in a new order each round, and returns the report, which is written after each run."""
     ways = [(way, options.python) for way in options.ways]
     if options.newer:
         ways.append(("dataframe", options.newer))
@@ -81,7 +81,7 @@ def bench(options: argparse.Namespace) -> str:
 
 
 def conditions(rounds: int, seed: int) -> dict[str, str]:
-    """What the figures depend on."""
+    """Returns the conditions that affect the figures."""
     versions = [f"{package} {version(package)}" for package in PACKAGES]
     return {
         "machine": f"{os.cpu_count()} CPUs, {platform.machine()}, {platform.system()}",

@@ -26,56 +26,56 @@ ROWS = 10
 """Rows of each table."""
 NAMES = "t{}"
 WARM = 200
-"""Tables of the union that nobody measures; they are none of the others."""
+"""Number of tables in the warm-up union, which are not among the measured tables."""
 CONNECTOR = "org.lance.spark.LanceNamespaceSparkCatalog"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run took, in seconds."""
+    """The result of one run, in seconds."""
 
     way: str
     spark: str
     tables: int
     latency: float
     resolve: float
-    """Finding the tables, and with a DataFrame opening them; nothing where Spark asks the catalog itself."""
+    """Time to find the tables, and for a DataFrame to open them; 0 if Spark itself calls the catalog."""
     analysis: float
     planning: float
     execution: float
     describes: int
-    """What the catalog was asked for in all."""
+    """Number of describes that the catalog received."""
     load: float
-    """The load average when it began."""
+    """The load average at the beginning."""
     driver_mib: int
-    """The most memory that this process had at once, in MiB."""
+    """Peak memory of this process, in MiB."""
     jvm_mib: int
-    """The same of Spark's JVM, which here is driver and executor."""
+    """Peak memory of Spark's JVM, which is both driver and executor here, in MiB."""
     worker_mib: int
-    """The same of its largest Python worker; nothing where there is none."""
+    """Peak memory of the largest Python worker, in MiB; 0 if there is none."""
 
     @property
     def planned(self) -> float:
-        """From nothing to a physical plan."""
+        """Time from the beginning to a physical plan."""
         return self.resolve + self.analysis + self.planning
 
 
 class Cell:
-    """Spark and the catalog, for one way."""
+    """Spark and the catalog for one way of reading."""
 
     def __init__(self, endpoint: str, spark: SparkSession) -> None:
         self.endpoint = endpoint
         self.spark = spark
 
     def straight(self, names: list[str]) -> tuple[float, float, float, float]:
-        """The connector asks the catalog for one table after another."""
+        """The connector calls the catalog for each table in turn."""
         catalog = self.catalog(names)
         for key, value in {"": CONNECTOR, ".impl": "rest", ".uri": self.endpoint, ".single_level_ns": "false"}.items():
             self.spark.conf.set(f"spark.sql.catalog.{catalog}{key}", value)
         return 0.0, *self.timed(lambda: self.spark.sql(union([f"{catalog}.db.{name}" for name in names])), len(names))
 
     def endpoint_of_the_driver(self, names: list[str]) -> tuple[float, float, float, float]:
-        """The connector asks the driver, which has asked for all at once."""
+        """The connector calls the driver, which has described all tables in bulk."""
         catalog = self.catalog(names)
         start = time.perf_counter()
         locations = self.prefetch(names, pin_versions=False)
@@ -87,35 +87,35 @@ class Cell:
         return resolve, *found
 
     def dataframe(self, names: list[str]) -> tuple[float, float, float, float]:
-        """No connector and no SQL: one DataFrame of all, read in Python."""
+        """Neither connector nor SQL: one DataFrame of all tables, read in Python."""
         start = time.perf_counter()
         locations = self.prefetch(names, pin_versions=True)
         resolve = time.perf_counter() - start
         return resolve, *self.timed(lambda: locations.dataframe(self.spark), len(names))
 
     def prefetch(self, names: list[str], *, pin_versions: bool) -> Locations:
-        """All tables, found from nothing: the connection is new, too."""
+        """Finds all tables over a new connection."""
         with LocationResolver.connect("iceberg", {"endpoint": self.endpoint}) as resolver:
             return resolver.prefetch(
                 [["db", name] for name in names], pin_versions=pin_versions, on_error="raise", progress=False
             )
 
     def timed(self, build: Callable[[], DataFrame], tables: int) -> tuple[float, float, float]:
-        """The seconds of analysis, planning and execution."""
+        """Returns the seconds of analysis, planning and execution."""
         gc.collect()
         moments = [time.perf_counter()]
         execution = build()._jdf.queryExecution()
         moments.append(time.perf_counter())
         execution.executedPlan()
         moments.append(time.perf_counter())
-        # Not `count` of the DataFrame, which would be planned anew.
+        # Not the DataFrame's `count`, which would be planned again.
         rows = execution.toRdd().count()
         moments.append(time.perf_counter())
         assert rows == tables * ROWS, f"{rows} rows of {tables} tables"
         return moments[1] - moments[0], moments[2] - moments[1], moments[3] - moments[2]
 
     def catalog(self, names: list[str]) -> str:
-        """A name of its own for each union."""
+        """Returns a new catalog name for each union."""
         return f"lance_{names[0]}"
 
 
@@ -123,7 +123,7 @@ WAYS = {"straight": Cell.straight, "endpoint": Cell.endpoint_of_the_driver, "dat
 
 
 def union(tables: list[str]) -> str:
-    """The rows of all, in brackets that make a balanced tree: Spark takes quadratic time for a flat one."""
+    """Returns the union of all tables, with balanced brackets, because Spark takes quadratic time otherwise."""
     if len(tables) == 1:
         return f"SELECT * FROM {tables[0]}"
     middle = len(tables) // 2
@@ -131,7 +131,7 @@ def union(tables: list[str]) -> str:
 
 
 def peaks() -> tuple[int, int, int]:
-    """The most memory, in MiB, that this process, its JVM and the largest of its Python workers had at once."""
+    """Returns the peak memory of this process, of its JVM and of the largest Python worker, in MiB."""
     processes = [_status(path) for path in Path("/proc").glob("[0-9]*/status")]
     workers = [it for it in processes if it["Name"].startswith("python") and int(it["Pid"]) != os.getpid()]
     jvm = [it for it in processes if it["Name"] == "java" and int(it["PPid"]) == os.getpid()]
@@ -144,7 +144,7 @@ def peaks() -> tuple[int, int, int]:
 def _status(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text().splitlines()
-    except OSError:  # it ended meanwhile
+    except OSError:  # the process has ended meanwhile
         lines = []
     found = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return {"Name": "", "Pid": "0", "PPid": "0", **found}
@@ -155,24 +155,24 @@ def _peak(processes: list[dict[str, str]]) -> int:
 
 
 def describes(endpoint: str) -> int:
-    """How many describes the catalog has answered at its latency."""
+    """Returns the number of describes that the catalog has answered with its latency."""
     with urllib.request.urlopen(f"{endpoint}/stub") as answer:
         count: int = json.load(answer)
         return count
 
 
 def set_latency(endpoint: str, latency: float) -> None:
-    """Has the catalog hold its answers for so many seconds."""
+    """Makes the catalog delay its responses by a number of seconds."""
     urllib.request.urlopen(f"{endpoint}/stub?latency={latency}", data=b"").close()
 
 
 @contextmanager
 def session(way: str) -> Iterator[SparkSession]:
-    """A session on two cores, with the connector unless the way does without."""
+    """Returns a session with two cores, with the connector if the way needs it."""
     if way == "dataframe":
         spark = local_spark("bench", cores=2)
     else:
-        # A union of 5,000 tables is more than the usual 1 GB holds.
+        # A union of 5,000 tables needs more than the default of 1 GB.
         spark = spark_with_connector("bench", cores=2, config={"spark.driver.memory": "6g"})
     try:
         yield spark
@@ -181,7 +181,7 @@ def session(way: str) -> Iterator[SparkSession]:
 
 
 def measure(way: str, endpoint: str, tables: int, latency: float) -> Run:
-    """One run, after one over other tables."""
+    """Measures one run, after a warm-up run with other tables."""
     names = [NAMES.format(n) for n in range(WARM + tables)]
     with session(way) as spark:
         cell = Cell(endpoint, spark)

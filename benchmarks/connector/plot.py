@@ -18,7 +18,7 @@ STYLES = {
 """Colour, marker and name of each way, in the order of the legend."""
 
 CALLS_A_TABLE = 5
-"""How often the connector describes a table until it is planned: twice to analyse it, three times to plan it."""
+"""Number of describes of a table until the plan is ready: two for the analysis, three for the plan."""
 
 Key = tuple[int, float, str, str]
 
@@ -37,7 +37,7 @@ def plot(found: Mapping[Key, Sequence[Run]], path: Path) -> None:
 
 
 def plot_latency(axes: Axes, found: Mapping[Key, Sequence[Run]], latency: float) -> None:
-    """Every way at one latency, beside what the connector's own calls alone take."""
+    """Plots all ways at one latency, and the time that the connector's own calls take."""
     sizes = sorted({tables for tables, at, _, _ in found if at == latency})
     for way, (colour, marker, label) in STYLES.items():
         points = {

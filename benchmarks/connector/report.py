@@ -30,11 +30,11 @@ medians, with the least and the greatest; memory is the most of any run, with th
 MEMORY = (attrgetter("driver_mib"), attrgetter("jvm_mib"), attrgetter("worker_mib"))
 
 GOALS = {0.02: 14.0, 0.05: 30.0}
-"""How many times faster than straight the endpoint is to be, by latency, over the most tables."""
+"""The required speed-up of the endpoint over `straight`, by latency, for the largest number of tables."""
 
 
 def write(name: str, conditions: Mapping[str, Any], runs: Sequence[Run], out: Path) -> str:
-    """Writes the JSON and Markdown files, and gives the Markdown."""
+    """Writes the JSON and Markdown files, and returns the Markdown."""
     out.mkdir(parents=True, exist_ok=True)
     raw = {"conditions": conditions, "runs": [asdict(run) for run in runs]}
     (out / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
@@ -46,7 +46,7 @@ def write(name: str, conditions: Mapping[str, Any], runs: Sequence[Run], out: Pa
 
 
 def by_cell(runs: Sequence[Run]) -> Mapping[Key, Sequence[Run]]:
-    """The runs of each cell, small ones first."""
+    """Returns the runs of each cell, sorted by size."""
     found: defaultdict[Key, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.tables, run.latency)):
         found[run.tables, run.latency, run.way, run.spark].append(run)
@@ -54,7 +54,7 @@ def by_cell(runs: Sequence[Run]) -> Mapping[Key, Sequence[Run]]:
 
 
 def markdown(conditions: Mapping[str, Any], runs: Sequence[Run], found: Mapping[Key, Sequence[Run]]) -> str:
-    """The whole report."""
+    """Returns the whole report."""
     seconds = ("resolve", "analysis", "planning", "until planned", "execution")
     head = ("tables", "ms", "way", "Spark", *seconds, "describes", "MiB of driver, JVM, worker", "runs")
     loads = Spread.of(run.load for run in runs)
@@ -72,7 +72,7 @@ def markdown(conditions: Mapping[str, Any], runs: Sequence[Run], found: Mapping[
 
 
 def row(key: Key, runs: Sequence[Run]) -> tuple[str, ...]:
-    """The medians of one cell."""
+    """Returns the medians of one cell."""
 
     def seconds(read: Callable[[Run], float]) -> str:
         return spread(Spread.of(map(read, runs)), ".1f")
@@ -95,7 +95,7 @@ def row(key: Key, runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def goal_rows(found: Mapping[Key, Sequence[Run]]) -> list[tuple[str, str, str]]:
-    """How many times faster planning is through the driver, where there is an aim for it."""
+    """Returns the speed-ups of planning through the driver for which there is a goal."""
     rows: list[tuple[str, str, str]] = []
     for latency, bound in GOALS.items():
         text = f"until planned, {latency * 1e3:g} ms: the endpoint at least {bound:g}x as fast as straight"

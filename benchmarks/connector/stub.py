@@ -15,7 +15,7 @@ from benchmarks.support.answers import config, load_table
 
 
 class Stub:
-    """Answers describes, late, and counts them."""
+    """Answers describes after a latency, and counts them."""
 
     def __init__(self, lake: Path) -> None:
         self._lake = lake
@@ -23,7 +23,7 @@ class Stub:
         self._describes = 0
 
     def app(self) -> web.Application:
-        """The routes that a connector and a prefetch use."""
+        """Returns the routes that a connector and a prefetch use."""
         app = web.Application()
         app.router.add_get("/stub", self._count)
         app.router.add_post("/stub", self._set)
@@ -55,7 +55,7 @@ class Stub:
 
     async def _send_late(self, answer: object) -> web.Response:
         self._describes += 1
-        # To wait for no time at all would still be a turn of the loop.
+        # Even a sleep of 0 seconds would be a turn of the loop.
         if self._latency:
             await asyncio.sleep(self._latency)
         return web.json_response(answer)

@@ -19,13 +19,13 @@ from benchmarks.support.stub_process import running_stub
 
 ATTEMPTS = 3
 SLOW = 1.3
-"""A run is made again, once, when the fixed loop beside it takes this many times its least so far."""
+"""A run is repeated once if the fixed loop takes this many times its minimum so far."""
 
 PACKAGES = ("lance-ns-async", "aiohttp", "httpx", "lance-namespace-impls", "uvloop")
 
 
 class Bench:
-    """Runs cells on one stub, throws away what cannot be trusted, and keeps count of that."""
+    """Runs cells on one stub, discards runs with invalid figures, and counts them."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
@@ -35,7 +35,7 @@ class Bench:
         self.slow = 0
 
     def run(self, cell: Cell) -> None:
-        """Runs a cell until one run can be trusted, a few times; the report says where none can."""
+        """Runs a cell until a run is valid, at most a few times; the report names cells without a valid run."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 run = run_cell(self._endpoint, cell)
@@ -51,7 +51,7 @@ class Bench:
 
 
 def bench(extent: Extent, stacks: Sequence[str], seed: int) -> tuple[dict[str, str], list[Run]]:
-    """All rounds of the stacks' cells, each round in a new order, and the conditions they ran under."""
+    """Runs all rounds of all cells, each round in a new order, and returns them with the conditions."""
     order = random.Random(seed)
     wanted = [cell for cell in cells(extent) if cell.stack in stacks]
     load, start = os.getloadavg()[0], time.monotonic()
@@ -74,7 +74,7 @@ def bench(extent: Extent, stacks: Sequence[str], seed: int) -> tuple[dict[str, s
 
 
 def versions() -> list[str]:
-    """The versions of what is compared, as far as it is installed."""
+    """Returns the versions of the compared packages that are installed."""
     found: list[str] = []
     for package in PACKAGES:
         try:

@@ -27,7 +27,7 @@ LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8}
 
 
 def plot(found: Mapping[Key, Figures], path: Path) -> None:
-    """Draws all three panels into an SVG or PNG file."""
+    """Draws the three panels into an SVG or PNG file."""
     matplotlib.rcParams["svg.hashsalt"] = "describe"
     figure = Figure(figsize=(15, 5), layout="constrained")
     cpu, wall, speed = figure.subplots(1, 3, width_ratios=(1, 1.2, 1))
@@ -38,7 +38,7 @@ def plot(found: Mapping[Key, Figures], path: Path) -> None:
 
 
 def plot_cpu(axes: Axes, found: Mapping[Key, Figures]) -> None:
-    """Client CPU of a describe by requests in flight."""
+    """Plots the client CPU of a describe by requests in flight."""
     for stack, (colour, marker, label) in STYLES.items():
         points = [(c, found[stack, LATENCY, c].cpu) for c in (1, *IN_FLIGHT) if (stack, LATENCY, c) in found]
         if points:
@@ -60,9 +60,9 @@ def plot_cpu(axes: Axes, found: Mapping[Key, Figures]) -> None:
 
 
 def plot_wall(axes: Axes, found: Mapping[Key, Figures]) -> None:
-    """Wall time over ideal, by latency and requests in flight."""
+    """Plots the wall time relative to the ideal, by latency and requests in flight."""
     places = [(latency, c) for latency in LATENCIES if latency for c in IN_FLIGHT]
-    # Ours comes last, on top.
+    # Ours comes last, so that it is drawn on top.
     for stack, (colour, marker, _) in reversed(STYLES.items()):
         points = [
             (place, spread.median)
@@ -85,7 +85,7 @@ def plot_wall(axes: Axes, found: Mapping[Key, Figures]) -> None:
 
 
 def plot_speed(axes: Axes, found: Mapping[Key, Figures]) -> None:
-    """Describes per second at 64 in flight, and how many times the sequential peer that is."""
+    """Plots the describes per second with 64 in flight, and the ratio to the sequential peer."""
     cells = {stack: (stack, LATENCY, 1 if stack == "peer" else 64) for stack in STYLES}
     stacks = [stack for stack in STYLES if cells[stack] in found][::-1]
     rates = [found[cells[stack]].rate.median for stack in stacks]
@@ -102,7 +102,7 @@ def plot_speed(axes: Axes, found: Mapping[Key, Figures]) -> None:
 
 
 def goal_line(axes: Axes, height: float, text: str, style: str = "--") -> None:
-    """A named horizontal line."""
+    """Draws a horizontal line with a name."""
     axes.axhline(height, color="black", linestyle=style, linewidth=1)
     axes.annotate(
         text,

@@ -30,7 +30,7 @@ Place = tuple[str, str]
 
 
 class Samples:
-    """How often functions were seen running, themselves or anything they called."""
+    """Numbers of samples for each function, in which it was running or was waiting for a function that it called."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -39,7 +39,7 @@ class Samples:
         self.libraries: Counter[str] = Counter()
 
     def take(self, _: int, frame: FrameType | None) -> None:
-        """Counts the stack of one moment; a signal handler."""
+        """Counts the current stack; a signal handler."""
         places = list(stack(frame))
         if not places:
             return
@@ -50,27 +50,27 @@ class Samples:
 
 
 def stack(frame: FrameType | None) -> Iterator[Place]:
-    """The functions under way, innermost first."""
+    """Yields the functions of the stack, innermost first."""
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_code.co_qualname
         frame = frame.f_back
 
 
 def library(file: str) -> str:
-    """The package a source file belongs to; the module where it is our own or the standard library's."""
+    """Returns the package of a source file; for our own code and the standard library, the module."""
     path = Path(file)
     parts = path.parts
     if "lance_ns_async" in parts:
         return "/".join(parts[parts.index("lance_ns_async") :])
     if "site-packages" in parts:
         return parts[parts.index("site-packages") + 1]
-    # A package of the standard library under its own name, a module of it under the file's.
+    # A package of the standard library has its own name, a module has the name of its file.
     return path.parent.name if path.parent.name in sys.stdlib_module_names else path.name
 
 
 @contextmanager
 def sampling(samples: Samples) -> Iterator[None]:
-    """Samples the main thread for as long as the context lasts."""
+    """Samples the main thread while the context is open."""
     before = signal.signal(signal.SIGPROF, samples.take)
     signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
     try:
@@ -81,7 +81,7 @@ def sampling(samples: Samples) -> Iterator[None]:
 
 
 async def sample_stacks(endpoint: str, options: argparse.Namespace) -> str:
-    """Describes many tables under the sampler, and tells where the time went."""
+    """Describes many tables under the sampler, and prints where the time was spent."""
     first, *names = table_names(options.describes + 1)
     samples = Samples()
     async with STACKS[options.stack](endpoint, options.in_flight) as describe:
@@ -92,7 +92,7 @@ async def sample_stacks(endpoint: str, options: argparse.Namespace) -> str:
         with sampling(samples):
             await describe(names)
         cpu = (cpu_seconds() - cpu) / options.describes * 1e6
-    # What nearly every sample holds is the way in, and says nothing.
+    # Functions in nearly every sample are only the entry, so they are omitted.
     inner = Counter({place: count for place, count in samples.within.items() if count < 0.97 * samples.total})
     return "\n\n".join(
         (
@@ -105,7 +105,7 @@ async def sample_stacks(endpoint: str, options: argparse.Namespace) -> str:
 
 
 def by_name(places: Counter[Place]) -> Counter[str]:
-    """The counts under names a reader knows."""
+    """Returns the counts by readable names."""
     named: Counter[str] = Counter()
     for (file, function), count in places.items():
         named[f"{library(file)}: {function}"] += count
@@ -113,13 +113,13 @@ def by_name(places: Counter[Place]) -> Counter[str]:
 
 
 def share_table(head: str, counts: Counter[str], total: int, cpu: float, top: int) -> str:
-    """The greatest shares, in microseconds a describe."""
+    """Returns the largest shares, in microseconds per describe."""
     rows = [(name, f"{count / total * cpu:.1f}") for name, count in counts.most_common(top)]
     return table((head, "µs per describe"), rows)
 
 
 async def profile_calls(endpoint: str, options: argparse.Namespace, names: Sequence[Name]) -> cProfile.Profile:
-    """Describes some tables under the deterministic profiler: slow, but it counts calls."""
+    """Describes some tables under the deterministic profiler, which is slow, but counts calls."""
     async with STACKS[options.stack](endpoint, options.in_flight) as describe:
         await describe(names[:1])
         with cProfile.Profile() as profile:

@@ -26,12 +26,12 @@ TABLE = ["ns00", "table_000000"]
 POLICY = Policy(max_in_flight=64)
 
 Describe = Callable[[int], Awaitable[None]]
-"""Describes a table so many times."""
+"""Describes a table a number of times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Microseconds a call."""
+    """Microseconds per call."""
 
     cpu: float
     wall: float
@@ -45,18 +45,18 @@ def request() -> Any:
 
 
 class Request(dict[str, Any]):
-    """A request in the form in which Lance's Rust side hands it over."""
+    """A request in the form in which Lance's Rust side passes it."""
 
 
 def ways(asynchronous: AsyncNamespace, sync: Namespace) -> Mapping[str, Describe]:
-    """By name; each is compared to the one before it whose name begins with "async"."""
+    """Returns the ways by name; each is compared with the preceding way whose name begins with "async"."""
 
     async def call_async(calls: int) -> None:
         for _ in range(calls):
             await asynchronous.describe_table(request())
 
     async def call_sync(calls: int) -> None:
-        # In this thread, although a loop runs in it: nothing else is under way.
+        # This runs in the current thread although a loop runs in it, because nothing else is in progress.
         for _ in range(calls):
             sync.describe_table(request())
 
@@ -87,7 +87,7 @@ def ways(asynchronous: AsyncNamespace, sync: Namespace) -> Mapping[str, Describe
 
 
 async def cost(describe: Describe, calls: int) -> Cost:
-    """What one way costs in one round."""
+    """Measures the cost of one way in one round."""
     gc.collect()
     cpu, start = cpu_seconds(), time.perf_counter()
     await describe(calls)
@@ -96,7 +96,7 @@ async def cost(describe: Describe, calls: int) -> Cost:
 
 
 async def measure(endpoint: str, rounds: int, calls: int) -> dict[str, list[Cost]]:
-    """The costs of every way, a list of rounds; connections, imports and threads come before."""
+    """Returns the costs of all ways as lists of rounds, after connections, imports and threads were created."""
     properties = {"endpoint": endpoint}
     async with AsyncNamespace.connect("iceberg", properties, policy=POLICY) as asynchronous:
         with Namespace.connect("iceberg", properties, policy=POLICY) as sync:
@@ -111,7 +111,7 @@ async def measure(endpoint: str, rounds: int, calls: int) -> dict[str, list[Cost
 
 
 def report(costs: Mapping[str, list[Cost]]) -> str:
-    """The table of medians, a line a way."""
+    """Returns a table of the medians, one line per way."""
     lines = ["| way | CPU µs | wall µs | CPU over async | wall over async |", "|---|---|---|---|---|"]
     base: list[Cost] = []
     for name, rounds in costs.items():
@@ -130,12 +130,12 @@ def report(costs: Mapping[str, list[Cost]]) -> str:
 
 
 def middle(rounds: list[Cost], what: str) -> float:
-    """The median of one quantity."""
+    """Returns the median of one quantity."""
     return median(float(getattr(cost, what)) for cost in rounds)
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures, and prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.facade", description=__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="number of measurements of each way")
     parser.add_argument("--calls", type=int, default=200, help="describes in each measurement")

@@ -57,7 +57,7 @@ def bomb() -> bytes:
 
 
 def memory(pid: int) -> int:
-    """Returns the most bytes that a process ever had in memory; 0 for one that is gone."""
+    """Returns the peak memory of a process in bytes; 0 if it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -66,7 +66,7 @@ def memory(pid: int) -> int:
 
 
 async def describes(session: aiohttp.ClientSession, url: str) -> tuple[list[float], Counter[str]]:
-    """Returns the seconds of each describe, and what came of them."""
+    """Returns the seconds of each describe, and the outcomes."""
     turns = asyncio.Semaphore(IN_FLIGHT)
     outcomes: Counter[str] = Counter()
     seconds: list[float] = []
@@ -87,7 +87,7 @@ async def describes(session: aiohttp.ClientSession, url: str) -> tuple[list[floa
 
 
 async def attack(session: aiohttp.ClientSession, url: str, name: str, outcomes: Counter[str]) -> None:
-    """Sends an evil query again and again."""
+    """Sends a hostile query repeatedly."""
     operation, body = ATTACKS[name]
     data = bomb() if body is None else None
     while True:

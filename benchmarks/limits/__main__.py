@@ -34,7 +34,7 @@ Switches = Mapping[str, float | int | str]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A catalog's manners, and the seconds a describe of all tables would take at best."""
+    """The behaviour of a catalog, and the ideal time of a describe of all tables."""
 
     switches: Switches
     tables: int
@@ -42,7 +42,7 @@ class Scenario:
 
 
 def with_cap(cap: int, latency: float, tables: int) -> Scenario:
-    """A catalog that refuses what goes beyond a cap."""
+    """Returns a catalog that refuses requests beyond a maximum in flight."""
     return Scenario({"cap": cap, "latency": latency}, tables, tables / cap * latency)
 
 
@@ -60,7 +60,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 
 def with_rate(rate: int, tables: int) -> Scenario:
-    """A catalog with a token bucket of one second's worth of requests."""
+    """Returns a catalog with a token bucket that holds the requests of one second."""
     return Scenario({"rate": rate, "latency": 0.005}, tables, (tables - rate) / rate)
 
 
@@ -84,7 +84,7 @@ DEFAULT, BARE = "default", "bare aiohttp, 32"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of a cell came to."""
+    """The result of one run of a cell."""
 
     slower: float
     extra: float
@@ -137,7 +137,7 @@ async def run_bare(endpoint: str, scenario: Scenario, seed: int) -> Run:
 
 
 def main() -> None:
-    """Runs all cells, each round in another order, and prints the medians."""
+    """Runs all cells, each round in a new order, and prints the medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.limits", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rates", action="store_true", help="run only the catalogs that limit calls per second")

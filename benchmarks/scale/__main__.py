@@ -25,10 +25,10 @@ from lance_ns_async import AsyncNamespace, Policy, TableId
 TABLES = 100_000
 IN_FLIGHT = 64
 SCHEMA = ("main", "lake")
-"""Where a fake Unity Catalog has its tables."""
+"""The namespace of the tables in a fake Unity Catalog."""
 
 GOALS = {"kept": 300, "streamed": 150}
-"""MB that the client process may have at its height."""
+"""Maximum peak memory of the client process, in MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Cell:
     """`kept`, all results at once, or `streamed`."""
     tables: int
     there: bool = True
-    """Whether the tables are there at all."""
+    """Whether the tables exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a cell came to; times in seconds, memory in MB."""
+    """The result of a cell; times in seconds, memory in MB."""
 
     wall: float
     cpu: float
@@ -56,14 +56,14 @@ class Run:
 
 
 def ids(cell: Cell) -> Iterator[tuple[str, ...]]:
-    """The tables of a cell, one after another."""
+    """Yields the ids of the tables of a cell."""
     for number in range(cell.tables):
         name = f"table_{number:06}"
         yield (*SCHEMA, name) if cell.impl == "unity" else (f"ns{number % NAMESPACES:02}", name)
 
 
 async def measure(cell: Cell) -> Run:
-    """Describes all tables of a cell; raises where not each of them came out as it should."""
+    """Describes all tables of a cell; raises an error if an outcome is wrong."""
     policy = Policy(max_in_flight=IN_FLIGHT)
     async with AsyncNamespace.connect(cell.impl, cell.properties, policy=policy) as namespace:
         await namespace.exists(TableId(next(ids(cell))))
@@ -81,7 +81,7 @@ async def measure(cell: Cell) -> Run:
 
 
 async def outcomes(namespace: AsyncNamespace, cell: Cell) -> AsyncGenerator[bool, None]:
-    """For each table whether it was there."""
+    """Returns for each table whether it exists."""
     if cell.way == "kept":
         described = await namespace.describe_tables(ids(cell))
         for id in described.errors:
@@ -96,7 +96,7 @@ async def outcomes(namespace: AsyncNamespace, cell: Cell) -> AsyncGenerator[bool
 
 @contextmanager
 def cells(tables: int, *, pages: bool) -> Iterator[Iterator[Cell]]:
-    """The cells, to be run while the context is open; each sets the catalog up for itself when it is its turn."""
+    """Yields the cells, to be run while the context is open; each configures the catalog before it runs."""
     from benchmarks.support.stub_process import running_stub, set_switches
 
     def all_cells(endpoint: str) -> Iterator[Cell]:
@@ -105,7 +105,7 @@ def cells(tables: int, *, pages: bool) -> Iterator[Iterator[Cell]]:
             for way in GOALS:
                 yield Cell(f"Iceberg, {latency * 1e3:g} ms", "iceberg", {"endpoint": endpoint}, way, tables)
         set_switches(endpoint)
-        # The stub answers 404 below a prefix of two parts.
+        # The stub returns 404 for a prefix of two parts.
         missing = {"endpoint": endpoint, "warehouse": "not/there"}
         for way in GOALS:
             yield Cell("Iceberg, all tables missing", "iceberg", missing, way, tables, there=False)
@@ -117,7 +117,7 @@ def cells(tables: int, *, pages: bool) -> Iterator[Iterator[Cell]]:
 
 
 def unity_cells(tables: int) -> Iterator[Cell]:
-    """Those of a catalog whose listing tells locations."""
+    """Returns the cells of a catalog whose listing contains locations."""
     from benchmarks.catalogs.extent import Extent
     from benchmarks.catalogs.process import served
 
@@ -135,7 +135,7 @@ def run_cell(cell: Cell) -> Run:
 
 
 def report(runs: list[tuple[Cell, Run]], load: float) -> str:
-    """The table of all runs."""
+    """Returns a table of all runs."""
     loads = f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after"
     lines = [
         f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {loads}; {IN_FLIGHT} in flight\n",
@@ -152,7 +152,7 @@ def report(runs: list[tuple[Cell, Run]], load: float) -> str:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures, and prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--tables", type=int, default=TABLES)
     parser.add_argument("--no-pages", action="store_true", help="omit the catalog that takes long to fill")

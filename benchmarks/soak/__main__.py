@@ -31,16 +31,16 @@ WEATHERS: Sequence[dict[str, float | int | str]] = (
     {"latency": 0.005, "queue": 16},
     {"latency": 0.0, "share_cut": 0.05},
 )
-"""The catalog's troubles, one after another."""
+"""The faults of the catalog in successive rounds."""
 
 SECONDS = 5.0
-"""How long a round is about."""
+"""Approximate duration of a round in seconds."""
 POLICY = Policy(max_in_flight=64, backoff_initial=0.01, backoff_max=0.2)
 HEDGING = Policy(max_in_flight=64, backoff_initial=0.01, backoff_max=0.2, hedge_after=0.01)
 
 
 async def soak(endpoint: str, describes: int | None, minutes: float | None) -> tuple[list[Sample], Calls]:
-    """What was seen after each round, until so many tables were described or so many minutes are over."""
+    """Yields a sample after each round, until the number of tables or of minutes is reached."""
     properties = {"endpoint": endpoint, "credential": "soak:secret"}
     chance = random.Random(0)
     samples: list[Sample] = []
@@ -65,7 +65,7 @@ async def soak(endpoint: str, describes: int | None, minutes: float | None) -> t
 
 
 async def play(plain: AsyncNamespace, hedging: AsyncNamespace, properties: Mapping[str, str], calls: Calls) -> None:
-    """One round: everything side by side."""
+    """Runs one round, with all kinds of calls concurrently."""
     async with anyio.create_task_group() as group:
         group.start_soon(calls.bulk, plain)
         group.start_soon(calls.bulk, hedging)
@@ -77,7 +77,7 @@ async def play(plain: AsyncNamespace, hedging: AsyncNamespace, properties: Mappi
 
 
 async def in_passing(properties: Mapping[str, str], calls: Calls) -> None:
-    """Namespaces that are opened and closed again: an async one, and a sync one in a thread."""
+    """Opens and closes further namespaces: an async one, and a sync one in a thread."""
     async with AsyncNamespace.connect("iceberg", properties, policy=POLICY) as namespace:
         calls.note(await namespace.describe_tables(calls.some(100)))
 
@@ -89,18 +89,18 @@ async def in_passing(properties: Mapping[str, str], calls: Calls) -> None:
 
 
 def weather(number: int) -> dict[str, float | int | str]:
-    """The troubles of a round."""
+    """Returns the faults of a round."""
     return WEATHERS[number % len(WEATHERS)]
 
 
 def progress(seen: Sample) -> None:
-    """Says how far it is, where somebody watches."""
+    """Prints the progress if standard error is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{seen.seconds:6.0f} s, {seen.describes:,} describes, {seen.memory:.1f} MB ", end="", file=sys.stderr)
 
 
 def main() -> None:
-    """Soaks and reports."""
+    """Runs the test, and writes the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     end = parser.add_mutually_exclusive_group(required=True)
     end.add_argument("--describes", type=int, help="number of tables to describe")

@@ -19,9 +19,9 @@ TABLES = 20_000
 BULK = 1000
 """Tables in one bulk call."""
 GIVEN_UP = 0.1
-"""The share of calls that are given up on the way."""
+"""The share of calls that are cancelled."""
 WITHIN = 0.2
-"""Seconds within which a bulk call is given up that is; a single one within a tenth of that."""
+"""Maximum delay in seconds before a bulk call is cancelled; a tenth of it for a single call."""
 
 
 class Calls:
@@ -33,34 +33,34 @@ class Calls:
         self.until = 0.0
         self.right = 0
         self.wrong = 0
-        """Answers about another table than was asked for."""
+        """Responses about another table than the requested one."""
         self.given_up = 0
-        """Calls, bulk ones included, that were cancelled or not read to their end."""
+        """Calls, including bulk calls, that were cancelled or not read to their end."""
         self.failed: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
-        """What became of each remote call, those for tokens included."""
+        """The outcome of each remote call, including those for tokens."""
 
     @property
     def settled(self) -> int:
-        """Tables that were described, or failed."""
+        """Tables that were described or failed."""
         return self.right + self.wrong + self.failed.total()
 
     def some(self, count: int) -> Sequence[TableId]:
-        """So many tables."""
+        """Returns a number of tables."""
         return self._chance.sample(self._ids, count)
 
     def observe(self, call: Call) -> None:
-        """Counts what became of a remote call."""
+        """Counts the outcome of a remote call."""
         self.outcomes[call.outcome] += 1
 
     def note(self, described: Described) -> None:
-        """Counts what a bulk call gave."""
+        """Counts the outcomes of a bulk call."""
         for id, table in described.tables.items():
             self._note(id, table.location)
         self.failed.update(type(error).__name__ for error in described.errors.values())
 
     async def bulk(self, namespace: AsyncNamespace) -> None:
-        """Describes many tables at once, again and again; gives up by a timeout, or by cancelling a task."""
+        """Describes many tables at once, repeatedly; some calls end by a time-out or a cancellation."""
         while time.monotonic() < self.until:
             ids = self.some(BULK)
             if self._chance.random() >= GIVEN_UP:
@@ -79,7 +79,7 @@ class Calls:
                 self.given_up += task.cancelled()
 
     async def stream(self, namespace: AsyncNamespace) -> None:
-        """Reads streams of tables, some of them not to their end."""
+        """Reads streams of tables; some are not read to their end."""
         while time.monotonic() < self.until:
             enough = self._chance.randrange(2 * BULK)
             async with aclosing(namespace.stream_tables(self.some(BULK))) as tables:
@@ -94,7 +94,7 @@ class Calls:
                         break
 
     async def singles(self, namespace: AsyncNamespace) -> None:
-        """Describes one table after another; gives up by a cancel scope."""
+        """Describes one table after another; some calls end by a cancel scope."""
         while time.monotonic() < self.until:
             [id] = self.some(1)
             limit = self._chance.uniform(0, WITHIN / 10) if self._chance.random() < GIVEN_UP else None

@@ -15,35 +15,35 @@ from benchmarks.soak.calls import Calls
 from lance_ns_async import AsyncNamespace
 
 WARM_UP = 0.25
-"""The share of all rounds that is not looked at for growth: pools, caches and the allocator fill up first."""
+"""The share of rounds that is ignored for growth, because pools, caches and the allocator fill up first."""
 
 UNIT = 100_000
-"""Describes that growth is told by."""
+"""Number of describes to which growth refers."""
 
 MEMORY_ALLOWED, OBJECTS_ALLOWED = 1.0, 1000.0
-"""Growth for so many describes that counts as none: MB, and objects of Python's."""
+"""Growth for this number of describes that counts as none: MB, and Python objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What there was after a round, when nothing was under way."""
+    """The state after a round, when no call is in progress."""
 
     seconds: float
     describes: int
     memory: float
-    """MB that are resident."""
+    """Resident memory in MB."""
     files: int
     tasks: int
     threads: int
     objects: int
-    """What Python's garbage collector knows."""
+    """Number of objects that Python's garbage collector tracks."""
     taken: int
-    """Slots for calls that are taken, or waited for."""
+    """Slots for calls that are in use or waited for."""
 
 
 async def sample(seconds: float, calls: Calls, namespaces: Sequence[AsyncNamespace]) -> Sample:
-    """What there is now."""
-    # What was aborted in the last turn is closed in the next.
+    """Returns the current state."""
+    # A connection that was aborted in the last turn of the loop is closed in the next.
     for _ in range(3):
         await asyncio.sleep(0)
     gc.collect()
@@ -61,23 +61,23 @@ async def sample(seconds: float, calls: Calls, namespaces: Sequence[AsyncNamespa
 
 
 def resident() -> float:
-    """MB of memory that this process has now; Linux alone tells."""
+    """Returns the resident memory of this process in MB; Linux only."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize() / 1e6
 
 
 def open_files() -> int:
-    """Files and sockets that this process has open, with the folder by which it looks."""
+    """Returns the number of open files and sockets of this process, including the folder that is read for it."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def growth(samples: Sequence[Sample], what: str) -> float:
-    """By how much something grew for each `UNIT` describes, after the warm-up."""
+    """Returns the growth of a quantity for each `UNIT` describes, after the warm-up."""
     late = samples[int(len(samples) * WARM_UP) :]
     return linear_regression([s.describes / UNIT for s in late], [float(getattr(s, what)) for s in late]).slope
 
 
 def write(samples: Sequence[Sample], calls: Calls, conditions: str, out: Path) -> str:
-    """Writes `soak.md` and `soak.svg`; gives the text."""
+    """Writes `soak.md` and `soak.svg`; returns the text."""
     text = report(samples, calls, conditions)
     out.mkdir(parents=True, exist_ok=True)
     (out / "soak.md").write_text(text)
@@ -86,7 +86,7 @@ def write(samples: Sequence[Sample], calls: Calls, conditions: str, out: Path) -
 
 
 def report(samples: Sequence[Sample], calls: Calls, conditions: str) -> str:
-    """A table of some of the samples, and what they come to."""
+    """Returns a table of some of the samples, and the growth."""
     last = samples[-1]
     lines = [
         "# Soak test",
@@ -113,7 +113,7 @@ def report(samples: Sequence[Sample], calls: Calls, conditions: str) -> str:
 
 
 def verdict(samples: Sequence[Sample]) -> list[str]:
-    """Whether anything grows, in words."""
+    """Returns in words whether anything grows."""
     if len(samples) < 8:
         return ["Too few rounds to detect growth."]
     late = samples[int(len(samples) * WARM_UP) :]
@@ -136,7 +136,7 @@ def verdict(samples: Sequence[Sample]) -> list[str]:
 
 
 def plot(samples: Sequence[Sample], path: Path) -> None:
-    """Draws what was seen over the describes."""
+    """Plots the samples by the number of describes."""
     figure = Figure(figsize=(12, 8), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True)
     xs = [s.describes / UNIT for s in samples]

@@ -14,16 +14,16 @@ from benchmarks.support.answers import render
 from benchmarks.support.stub import Catalog, Connection, fast_loop
 
 LIFETIME = 10
-"""Seconds a token is said to live."""
+"""Announced lifetime of a token in seconds."""
 TAKEN_BACK_AFTER = 7.0
-"""Seconds from one time to the next that all tokens are refused, until a new one is asked for."""
+"""Seconds between two revocations of all tokens; requests are then rejected until a new token is requested."""
 _TOKENS = b"/v1/oauth/tokens"
 _REFUSAL = b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 _BODY = b'{"error":{"message":"the token has expired","type":"NotAuthorizedException","code":401}}'
 
 
 class GuardedCatalog(Catalog):
-    """A stub catalog that wants tokens; it does not look which one comes."""
+    """A stub catalog that requires a token; it does not check which one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -45,7 +45,7 @@ class GuardedCatalog(Catalog):
 
 @contextmanager
 def running_guarded_stub() -> Iterator[str]:
-    """The endpoint of such a catalog in a process of its own, which lives as long as the context."""
+    """Provides the endpoint of such a catalog in a separate process."""
     command = [sys.executable, "-m", "benchmarks.soak.stub"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout

@@ -31,9 +31,9 @@ from benchmarks.support.report import table
 
 TABLES = 20_000
 DATASETS = 500
-"""How many of the directory's tables hold data that is opened."""
+"""Number of tables of the directory that contain data to open."""
 ROWS = 2_000_000
-"""How many rows are written."""
+"""Number of rows that are written."""
 
 BEAT = 0.001
 """Seconds between two ticks."""
@@ -46,22 +46,22 @@ Work = Callable[[Any, Mapping[str, Any]], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured of one scenario, in seconds."""
+    """The figures of one scenario, in seconds."""
 
     whole: float
-    """How long it took."""
+    """Duration."""
     stalled: float
     """The longest gap between two ticks by the clock."""
     busy: float
     """The longest CPU time of the loop's thread in one gap, apart from garbage collections."""
     collected: float
-    """The longest of Python's garbage collections, which hold every thread: a part of the gap by the clock."""
+    """The longest garbage collection of Python, which blocks all threads: a part of the gap by the clock."""
     cpu: float
     """CPU time of the process."""
 
 
 class Ticker:
-    """Ticks in the event loop, and knows the longest gap between two ticks."""
+    """A task in the event loop that records the longest gap between two ticks."""
 
     def __init__(self) -> None:
         self.stalled = self.busy = self.collected = 0.0
@@ -79,7 +79,7 @@ class Ticker:
             self.busy = max(self.busy, time.thread_time() - cpu - self._in_gap)
 
     def collect(self, phase: str, _: Mapping[str, int]) -> None:
-        """Times a garbage collection; a callback of `gc`."""
+        """Measures a garbage collection; a callback of `gc`."""
         if phase == "start":
             self._began, self._began_cpu = time.perf_counter(), time.thread_time()
             return
@@ -89,7 +89,7 @@ class Ticker:
 
 
 class Watch(threading.Thread):
-    """Looks where the loop's thread is while it stalls."""
+    """Records where the loop's thread is while it is blocked."""
 
     def __init__(self, ticker: Ticker) -> None:
         super().__init__(daemon=True)
@@ -98,7 +98,7 @@ class Watch(threading.Thread):
         self.seen: Counter[str] = Counter()
 
     def run(self) -> None:
-        """Looks every few milliseconds."""
+        """Reads the stack every few milliseconds."""
         while True:
             time.sleep(0.004)
             if time.perf_counter() - self._ticker.last > BOUND / 2:
@@ -108,13 +108,13 @@ class Watch(threading.Thread):
 
 @asynccontextmanager
 async def ticking() -> AsyncIterator[Ticker]:
-    """A ticker for as long as the context lasts."""
+    """Runs a `Ticker` while the context is open."""
     ticker = Ticker()
     gc.callbacks.append(ticker.collect)
     task = asyncio.create_task(ticker.run())
     try:
         yield ticker
-        # The tick that a stall at the very end delays is still to come.
+        # A block at the very end delays the next tick, which is still to come.
         await asyncio.sleep(2 * BEAT)
     finally:
         gc.callbacks.remove(ticker.collect)
@@ -133,20 +133,20 @@ async def list_all(ns: Any, site: Mapping[str, Any]) -> None:
 
 
 async def list_many(ns: Any, site: Mapping[str, Any]) -> None:
-    """Lists a namespace with what is known of its tables."""
+    """Lists a namespace with the descriptions of its tables."""
     (await ns.list_many([site["namespace"]])).raise_for_errors()
 
 
 async def iterate(ns: Any, site: Mapping[str, Any]) -> None:
-    """Walks all tables."""
+    """Iterates over all tables."""
     assert len([id async for id in ns.iter_tables(site["namespace"])]) == len(site["names"])
 
 
 async def write(ns: Any, site: Mapping[str, Any]) -> None:
-    """Writes a table of some rows, and reads from it."""
+    """Writes a table of some rows, and reads it."""
     import pyarrow as pa
 
-    # Made of nothing but zeros: what is measured is the write.
+    # The rows are zeros, because only the write is measured.
     rows = pa.table({"i": pa.nulls(site["rows"], pa.int64()).fill_null(0), "s": pa.nulls(site["rows"], pa.string())})
     await ns.write(["written"], rows, mode="overwrite")
     await ns.count_table_rows({"id": ["written"]})
@@ -166,13 +166,13 @@ SCENARIOS: Mapping[str, tuple[Work, ...]] = {
 
 
 async def measure(work: Work, site: Mapping[str, Any], *, explain: bool, freeze: bool) -> Figures:
-    """Measures a scenario, after a call that has connected and loaded what is loaded once."""
+    """Measures a scenario, after a call that connects and loads libraries."""
     from lance_ns_async import AsyncNamespace
 
     async with AsyncNamespace.connect(site["impl"], site["properties"]) as ns:
         await ns.exists([*site["namespace"], site["names"][0]])
         if work in (write, open_many):
-            # Loads pylance, which holds the GIL for as long as it takes.
+            # Loads pylance, which holds the GIL during the import.
             await ns.open([site["names"][0]])
         gc.collect()
         if freeze:
@@ -191,7 +191,7 @@ async def measure(work: Work, site: Mapping[str, Any], *, explain: bool, freeze:
 
 @contextmanager
 def site_of(impl: str, tables: int, datasets: int, rows: int) -> Iterator[Mapping[str, Any]]:
-    """A catalog full of tables, in a process of its own or in a directory, and how to reach it."""
+    """Provides a catalog full of tables, in a separate process or in a directory, and its properties."""
     names = [f"table_{number:06}" for number in range(tables)]
     site: dict[str, Any] = {"impl": impl, "datasets": datasets, "rows": rows, "names": names}
     match impl:
@@ -212,7 +212,7 @@ def site_of(impl: str, tables: int, datasets: int, rows: int) -> Iterator[Mappin
 
 
 def _fill(folder: Path, names: list[str]) -> None:
-    """Makes a dataset, and copies it under each name."""
+    """Creates a dataset, and copies it for each name."""
     import lance
     import pyarrow as pa
 
@@ -223,7 +223,7 @@ def _fill(folder: Path, names: list[str]) -> None:
 
 
 def main() -> None:
-    """Measures the scenarios that the command line names, and prints their table."""
+    """Measures the scenarios that the command line names, and prints a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stalls", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="with a tenth of the tables")
     parser.add_argument(
@@ -263,7 +263,7 @@ def _run(name: str, site: Path, flags: list[str]) -> Figures:
 
 
 def _row(name: str, rounds: list[Figures]) -> list[str]:
-    """The least of each figure: what else runs on the machine only adds to them."""
+    """Returns the minimum of each figure, because other processes only increase them."""
     least = {key: min(asdict(it)[key] for it in rounds) for key in asdict(rounds[0])}
     stalls = [f"{least[key] * 1e3:.0f}" for key in ("stalled", "busy", "collected")]
     return [name, *stalls, f"{least['whole']:.2f}", f"{least['cpu']:.2f}"]

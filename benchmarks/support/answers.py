@@ -51,13 +51,13 @@ def refusal(status: int, retry_after: str | None = None) -> bytes:
 
 
 def config(warehouse: list[str]) -> dict[str, Any]:
-    """The catalog's configuration; a warehouse, if asked for, is also the prefix of its paths."""
+    """Returns the catalog's configuration; a requested warehouse is also the prefix of its paths."""
     defaults = {"prefix": warehouse[0]} if warehouse else {}
     return {"defaults": defaults, "overrides": {}}
 
 
 def loaded_table(namespace: str, table: str) -> str:
-    """The JSON text of a LoadTableResponse, from a template: its making must not slow the first describes."""
+    """Returns the JSON text of a LoadTableResponse, from a template that does not slow the first describes."""
     return _TEMPLATE.replace("$namespace", json.dumps(namespace)[1:-1]).replace("$table", json.dumps(table)[1:-1])
 
 
@@ -73,7 +73,7 @@ def described_table(namespace: str, table: str) -> dict[str, Any]:
 
 
 def load_table(namespace: str, table: str) -> dict[str, Any]:
-    """A LoadTableResponse of about 1.7 KB: a Lance table of six columns with one snapshot."""
+    """Returns a LoadTableResponse of about 1.7 KB: a Lance table of six columns with one snapshot."""
     root = location(namespace, table)
     columns = (
         ("id", "long"),

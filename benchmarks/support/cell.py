@@ -17,12 +17,12 @@ NAMESPACES = 20
 
 
 class WrongRunError(Exception):
-    """A run that did not do what it says, so that its figures mean nothing."""
+    """A run did not do what it claims, so its figures are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is measured: a stack, the server's latency in seconds, how many at once, and how many in all."""
+    """The subject of a measurement: a stack, the latency in seconds, the maximum in flight, the number of describes."""
 
     stack: str
     latency: float
@@ -31,30 +31,30 @@ class Cell:
 
     @property
     def ideal(self) -> float:
-        """Seconds no client can beat: full waves, each one latency long. 0 without latency."""
+        """Returns the seconds that the latency alone takes, in full waves; 0 without latency."""
         return -(-self.describes // self.in_flight) * self.latency
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of a cell gave; times in seconds."""
+    """The result of one run of a cell; times in seconds."""
 
     cell: Cell
     wall: float
     cpu: float
-    """User and system time of the client process, measured part only."""
+    """User and system time of the client process, during the measured part only."""
     loop: float
-    """CPU time of a fixed Python loop, before and after: how fast the machine was at that moment."""
+    """CPU time of a fixed Python loop, before and after, as a measure of the machine's speed."""
     requests: int
     connections: int
     most_in_flight: int
     stub_cpu: float
     stub_late: float
-    """Seconds by which the stub held the answers too long, in sum."""
+    """Total delay of the stub's responses beyond the latency, in seconds."""
 
 
 def run_cell(endpoint: str, cell: Cell) -> Run:
-    """Runs a cell in a fresh process; raises WrongRunError where its figures cannot be trusted."""
+    """Runs a cell in a fresh process; raises WrongRunError if its figures are invalid."""
     command = [sys.executable, "-m", "benchmarks.support.cell", endpoint, json.dumps(asdict(cell))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
@@ -70,12 +70,12 @@ def run_cell(endpoint: str, cell: Cell) -> Run:
 
 
 def table_names(count: int) -> list[Name]:
-    """The first tables of the stub's catalog, spread over its namespaces."""
+    """Returns the first tables of the stub's catalog, distributed over its namespaces."""
     return [(f"ns{number % NAMESPACES:02}", f"table_{number:06}") for number in range(count)]
 
 
 async def measure(endpoint: str, cell: Cell) -> dict[str, float]:
-    """Describes all tables of a cell once; the first connection and all imports come before."""
+    """Describes all tables of a cell once, after the first connection and all imports."""
     set_switches(endpoint)
     first, *names = table_names(cell.describes + 1)
     async with STACKS[cell.stack](endpoint, cell.in_flight) as describe:
@@ -103,13 +103,13 @@ async def measure(endpoint: str, cell: Cell) -> dict[str, float]:
 
 
 def cpu_seconds() -> float:
-    """User and system time this process has used."""
+    """Returns the user and system time of this process."""
     usage = getrusage(RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def fixed_loop() -> float:
-    """CPU seconds of the same small Python work every time, the best of three."""
+    """Returns the CPU seconds of a fixed amount of Python work, the best of three."""
     return min(_timed_loop() for _ in range(3))
 
 

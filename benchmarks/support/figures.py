@@ -8,12 +8,12 @@ from statistics import median
 from benchmarks.support.cell import Run
 
 Key = tuple[str, float, int]
-"""A stack, a latency in seconds, and the requests in flight."""
+"""A stack, a latency in seconds, and a maximum of requests in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median, least and greatest of one quantity over the runs of a cell."""
+    """The median, minimum and maximum of one quantity over the runs of a cell."""
 
     median: float
     least: float
@@ -27,7 +27,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the runs of one cell say together."""
+    """The figures of a cell from all its runs."""
 
     describes: int
     runs: int
@@ -36,11 +36,11 @@ class Figures:
     rate: Spread
     """Describes per second."""
     over_ideal: Spread | None
-    """Wall time over ideal; None without latency."""
+    """Wall time relative to the ideal; None without latency."""
 
 
 def figures(runs: Iterable[Run]) -> dict[Key, Figures]:
-    """The figures of every cell that was run."""
+    """Returns the figures of each cell that was run."""
     by_cell: defaultdict[Key, list[Run]] = defaultdict(list)
     for run in runs:
         by_cell[run.cell.stack, run.cell.latency, run.cell.in_flight].append(run)
@@ -48,7 +48,7 @@ def figures(runs: Iterable[Run]) -> dict[Key, Figures]:
 
 
 def figures_of(runs: list[Run]) -> Figures:
-    """The figures of one cell."""
+    """Returns the figures of one cell."""
     cell = runs[0].cell
     return Figures(
         describes=cell.describes,
@@ -61,7 +61,7 @@ def figures_of(runs: list[Run]) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound, and how to read the figure it binds; reading one that was not measured is a KeyError."""
+    """A bound, and a function that returns the figure; it raises KeyError if the figure was not measured."""
 
     text: str
     bound: float
@@ -69,12 +69,12 @@ class Goal:
     at_least: bool = False
 
     def met(self, figure: float) -> bool:
-        """Whether a figure keeps the bound."""
+        """Returns whether a figure is within the bound."""
         return figure >= self.bound if self.at_least else figure <= self.bound
 
 
 def goals() -> list[Goal]:
-    """What is aimed for."""
+    """Returns the goals."""
     return [
         Goal("CPU per describe in bulk, 20 ms, 64 in flight: at most 200 µs", 200, lambda f: cpu(f, 0.02, 64)),
         Goal("the same, stretch: at most 130 µs", 130, lambda f: cpu(f, 0.02, 64)),
@@ -95,12 +95,12 @@ def goals() -> list[Goal]:
 
 
 def cpu(found: Mapping[Key, Figures], latency: float, in_flight: int) -> float:
-    """Our median CPU in microseconds a describe."""
+    """Returns our median CPU in microseconds per describe."""
     return found["ours", latency, in_flight].cpu.median
 
 
 def over_ideal(found: Mapping[Key, Figures], latency: float, in_flight: int) -> float:
-    """Our median wall time over ideal."""
+    """Returns our median wall time relative to the ideal."""
     spread = found["ours", latency, in_flight].over_ideal
     assert spread, "a latency has an ideal"
     return spread.median

@@ -6,6 +6,6 @@ import sys
 
 
 def progress(text: str) -> None:
-    """Shows where the benchmark stands on a terminal, on one line."""
+    """Shows the state of the benchmark on one line of a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -31,7 +31,7 @@ EXTENT = "Describes a run"
 
 
 def write(conditions: Mapping[str, Any], runs: Sequence[Run], out: Path) -> str:
-    """Writes describe.json, describe.md and describe.svg, and gives the Markdown."""
+    """Writes describe.json, describe.md and describe.svg, and returns the Markdown."""
     out.mkdir(parents=True, exist_ok=True)
     raw = {"conditions": conditions, "runs": [asdict(run) for run in runs]}
     (out / "describe.json").write_text(json.dumps(raw, indent=1) + "\n")
@@ -47,13 +47,13 @@ def write(conditions: Mapping[str, Any], runs: Sequence[Run], out: Path) -> str:
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Run]]:
-    """The conditions and runs of an earlier benchmark."""
+    """Returns the conditions and runs of an earlier benchmark."""
     raw = json.loads(path.read_text())
     return raw["conditions"], [Run(**{**run, "cell": Cell(**run["cell"])}) for run in raw["runs"]]
 
 
 def markdown(conditions: Mapping[str, Any], runs: Sequence[Run], found: Mapping[Key, Figures], plotted: bool) -> str:
-    """The whole report."""
+    """Returns the whole report."""
     parts = [
         INTRODUCTION,
         "## Goals",
@@ -74,7 +74,7 @@ def markdown(conditions: Mapping[str, Any], runs: Sequence[Run], found: Mapping[
 
 
 def goal_row(goal: Goal, found: Mapping[Key, Figures]) -> tuple[str, str, str]:
-    """A goal, its figure, and whether or by how much it is missed."""
+    """Returns a goal, its figure, and whether it is met or by how much it is missed."""
     try:
         figure = goal.read(found)
     except KeyError:
@@ -85,7 +85,7 @@ def goal_row(goal: Goal, found: Mapping[Key, Figures]) -> tuple[str, str, str]:
 
 
 def grid(found: Mapping[Key, Figures], show: Callable[[Figures], str]) -> str:
-    """One quantity by latency and requests in flight, a column a stack, without empty rows."""
+    """Returns one quantity by latency and requests in flight, one column per stack, without empty rows."""
     stacks = [stack for stack in STACKS if any(key[0] == stack for key in found)]
     rows: list[tuple[str, ...]] = []
     for latency, in_flight in sorted({key[1:] for key in found}):
@@ -97,14 +97,14 @@ def grid(found: Mapping[Key, Figures], show: Callable[[Figures], str]) -> str:
 
 
 def spread(values: Spread, form: str) -> str:
-    """A median with its range."""
+    """Returns a median with its range."""
     if values.least == values.most:
         return format(values.median, form)
     return f"{values.median:{form}} ({values.least:{form}} - {values.most:{form}})"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, padded so that a terminal shows it well; all columns but the first lean right."""
+    """Returns a Markdown table, padded for terminals; all columns but the first are right-aligned."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     left = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     padded = (
@@ -118,7 +118,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine_state(runs: Sequence[Run]) -> dict[str, str]:
-    """How steady the machine was, and how little of it the stub took."""
+    """Returns how much the speed of the machine varied, and the stub's share of its time."""
     loops = Spread.of(run.loop * 1e3 for run in runs)
     stub = median(run.stub_cpu / run.cell.describes * 1e6 for run in runs)
     late = median(run.stub_late / run.cell.describes * 1e3 for run in runs if run.cell.latency)

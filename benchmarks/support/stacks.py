@@ -13,15 +13,15 @@ Name = tuple[str, str]
 """A namespace and a table in it."""
 
 Describe = Callable[[Sequence[Name]], Awaitable[list[str]]]
-"""Gives the locations of some tables, in their order."""
+"""Returns the locations of some tables, in their order."""
 
 Stack = Callable[[str, int], AbstractAsyncContextManager[Describe]]
-"""Opens a client on an endpoint with some number of requests in flight."""
+"""Opens a client on an endpoint with a maximum number of requests in flight."""
 
 
 @asynccontextmanager
 async def ours(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
-    """The bulk call of `AsyncNamespace`."""
+    """Provides the bulk call of `AsyncNamespace`."""
     from lance_ns_async import AsyncNamespace, Policy
 
     policy = Policy(max_in_flight=in_flight)
@@ -35,7 +35,7 @@ async def ours(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
 
 @asynccontextmanager
 async def ours_rest(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
-    """The bulk call of `AsyncNamespace` on the Lance REST Namespace protocol."""
+    """Provides the bulk call of `AsyncNamespace` on the Lance REST Namespace protocol."""
     from lance_ns_async import AsyncNamespace, Policy
 
     policy = Policy(max_in_flight=in_flight)
@@ -49,7 +49,7 @@ async def ours_rest(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
 
 @asynccontextmanager
 async def pylance_rest(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
-    """pylance's own namespace for this protocol, in threads that share it: its connections are pooled."""
+    """Provides pylance's own namespace for this protocol, in threads that share it and its connections."""
     import lance_namespace
 
     namespace = lance_namespace.connect("rest", {"uri": endpoint})
@@ -69,7 +69,7 @@ async def pylance_rest(endpoint: str, in_flight: int) -> AsyncIterator[Describe]
 
 @asynccontextmanager
 async def ours_sync(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
-    """The bulk call of the synchronous `Namespace`."""
+    """Provides the bulk call of the synchronous `Namespace`."""
     from lance_ns_async import Namespace, Policy
 
     policy = Policy(max_in_flight=in_flight)
@@ -82,14 +82,14 @@ async def ours_sync(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
 
 
 def locations(names: Sequence[Name], described: Any) -> list[str]:
-    """The locations in one of our bulk answers, in the order of the names; raises where a table failed."""
+    """Returns the locations of a bulk result, in the order of the names; raises an error if a table failed."""
     tables: Mapping[Name, Any] = described.raise_for_errors().tables
     return [tables[name].location for name in names]
 
 
 @asynccontextmanager
 async def aiohttp_bare(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
-    """aiohttp alone, in the leanest way it can be used: no cookies, ready-made URLs, one JSON decode."""
+    """Provides aiohttp alone, in its fastest form: no cookies, ready-made URLs, one JSON decode."""
     import aiohttp
     from yarl import URL
 
@@ -106,7 +106,7 @@ async def aiohttp_bare(endpoint: str, in_flight: int) -> AsyncIterator[Describe]
 
 @asynccontextmanager
 async def httpx_plain(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
-    """`httpx.AsyncClient` with its pool as large as the requests in flight."""
+    """Provides `httpx.AsyncClient`, with a pool as large as the maximum of requests in flight."""
     import httpx
 
     limits = httpx.Limits(max_connections=in_flight, max_keepalive_connections=in_flight)
@@ -121,7 +121,7 @@ async def httpx_plain(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
 
 @asynccontextmanager
 async def peer_sequential(endpoint: str, _: int) -> AsyncIterator[Describe]:
-    """lance-namespace-impls, one table after another."""
+    """Provides lance-namespace-impls, one table after another."""
     with closing(peer(endpoint)) as namespace:
 
         async def describe(names: Sequence[Name]) -> list[str]:
@@ -132,7 +132,7 @@ async def peer_sequential(endpoint: str, _: int) -> AsyncIterator[Describe]:
 
 @asynccontextmanager
 async def peer_threads(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
-    """lance-namespace-impls in threads, one namespace object each: a shared one keeps but one connection."""
+    """Provides lance-namespace-impls in threads with one namespace each; a shared one keeps only one connection."""
     with ExitStack() as stack, ThreadPoolExecutor(in_flight) as pool:
         own = threading.local()
         namespaces = [stack.enter_context(closing(peer(endpoint))) for _ in range(in_flight)]
@@ -149,7 +149,7 @@ async def peer_threads(endpoint: str, in_flight: int) -> AsyncIterator[Describe]
 
 
 def peer(endpoint: str) -> Any:
-    """The peer's namespace, its configuration already asked for."""
+    """Provides the peer's namespace, after it has requested its configuration."""
     from lance_namespace_impls.iceberg import IcebergNamespace
 
     namespace = IcebergNamespace(endpoint=endpoint)
@@ -158,7 +158,7 @@ def peer(endpoint: str) -> Any:
 
 
 def peer_describe(namespace: Any, name: Name) -> str:
-    """One describe by the peer, whose ids start with the warehouse."""
+    """Makes one describe by the peer, whose ids begin with the warehouse."""
     from lance_namespace import DescribeTableRequest
 
     location: str = namespace.describe_table(DescribeTableRequest(id=["bench", *name])).location
@@ -166,12 +166,12 @@ def peer_describe(namespace: Any, name: Name) -> str:
 
 
 def path(name: Name) -> str:
-    """The request target that describes a table."""
+    """Returns the request target that describes a table."""
     return f"/v1/namespaces/{name[0]}/tables/{name[1]}?snapshots=refs"
 
 
 def location_of(status: int, body: bytes) -> str:
-    """The location in a LoadTableResponse of a Lance table."""
+    """Returns the location in a LoadTableResponse of a Lance table."""
     metadata = json.loads(body)["metadata"]
     if status != 200 or metadata["properties"]["table_type"] != "lance":
         raise ValueError(f"no Lance table: {status} {body[:200]!r}")

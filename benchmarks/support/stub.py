@@ -25,17 +25,17 @@ class Switches:
     """The behaviour of the stub. Shares are of all requests, chosen by a seeded random generator."""
 
     latency: float = 0.0
-    """Latency of each response in seconds, except refusals beyond the cap."""
+    """Latency of each response in seconds; refusals beyond the cap have none."""
     cap: int = 0
-    """Requests in flight beyond which the stub refuses at once; 0 for no cap."""
+    """Maximum number of requests in flight; further requests are refused at once. 0 for no maximum."""
     cap_status: int = 503
     rate: float = 0.0
-    """Requests per second that a token bucket admits; it holds one second's worth at first. 0 for no limit.
-    The stub refuses others at once with 429, as Polaris does."""
+    """Requests per second that a token bucket admits; it first holds the tokens of one second. 0 for no limit.
+    The stub refuses other requests at once with 429, as Polaris does."""
     retry_after: str = ""
-    """The Retry-After header of refusals and faults; none when empty."""
+    """The Retry-After header of refusals and faults; empty for none."""
     queue: int = 0
-    """Requests in flight beyond which further ones wait their turn; 0 for no queue."""
+    """Maximum number of requests in progress; further ones wait. 0 for no maximum."""
     share_503: float = 0.0
     share_429: float = 0.0
     share_cut: float = 0.0
@@ -44,7 +44,7 @@ class Switches:
 
     @classmethod
     def parse(cls, query: str) -> "Switches":
-        """The switches a query string names."""
+        """Returns the switches in a query string."""
         kinds = {"cap": int, "cap_status": int, "queue": int, "seed": int, "retry_after": str}
         return cls(**{name: kinds.get(name, float)(text) for name, text in parse_qsl(query)})
 
@@ -57,17 +57,17 @@ class Counts:
     """Number of requests, except for the control route and the configuration."""
     configs: int = 0
     connections: int = 0
-    """Connections that brought at least one request."""
+    """Connections with at least one request."""
     most_in_flight: int = 0
     refused: int = 0
     faults: int = 0
     late: float = 0.0
     """Total delay of responses beyond the latency, in seconds."""
     cpu: float = field(default_factory=lambda: -time.process_time())
-    """CPU seconds of the stub itself; starts as minus the clock, closed by `closed`."""
+    """CPU seconds of the stub itself; begins as the negative clock, completed by `closed`."""
 
     def closed(self) -> dict[str, float]:
-        """The counts as they stand now."""
+        """Returns the current counts."""
         return {**asdict(self), "cpu": self.cpu + time.process_time()}
 
 
@@ -149,8 +149,8 @@ class Catalog:
         if self.switches.latency == 0:
             self._finish(connection, content)
             return
-        # One latency for all makes the answers due in the order of arrival: one timer serves them all.
-        # The loop's own clock may tick in whole milliseconds: it would cut the latency short.
+        # All responses have the same latency, so they are due in the order of arrival, and one timer is enough. The
+        # loop's own clock may have a resolution of a millisecond, which would shorten the latency.
         self._held.append((time.monotonic() + self.switches.latency, connection, content))
         if self._timer is None:
             self._timer = self._loop.call_later(self.switches.latency, self._tick)
@@ -161,7 +161,7 @@ class Catalog:
             due, connection, content = self._held.popleft()
             self.counts.late += now - due
             self._finish(connection, content)
-        # A timer may fire up to a millisecond early: a shorter wait would spin until the answer is due.
+        # A timer may fire up to a millisecond early; a shorter wait would be repeated until the response is due.
         self._timer = self._loop.call_later(max(self._held[0][0] - now, 0.001), self._tick) if self._held else None
 
     def _finish(self, connection: "Connection", content: bytes) -> None:
@@ -172,7 +172,7 @@ class Catalog:
 
 
 class Connection(asyncio.Protocol):
-    """One client connection: splits the bytes into requests, pipelined ones and bodies included."""
+    """One client connection: splits the bytes into requests, including pipelined ones and bodies."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -217,13 +217,13 @@ class Connection(asyncio.Protocol):
 
 
 def content_length(headers: bytes) -> int:
-    """The length of a request's body, 0 where the headers name none."""
+    """Returns the length of a request's body; 0 if there is no such header."""
     _, found, rest = headers.lower().partition(b"content-length:")
     return int(rest.split(b"\r\n", 1)[0]) if found else 0
 
 
 def fast_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop where it is installed, else asyncio's own."""
+    """Returns uvloop's event loop if it is installed, otherwise asyncio's."""
     if importlib.util.find_spec("uvloop"):
         loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
         return loop

@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 @contextmanager
 def running_stub() -> Iterator[str]:
-    """The endpoint of a stub catalog that lives as long as the context."""
+    """Provides the endpoint of a stub catalog in a separate process."""
     command = [sys.executable, "-m", "benchmarks.support.stub"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
@@ -23,12 +23,12 @@ def running_stub() -> Iterator[str]:
 
 
 def set_switches(endpoint: str, **switches: float | int | str) -> None:
-    """Sets the stub's switches, those not named to their defaults, and zeroes its counts."""
+    """Sets the stub's switches, those not named to their defaults, and resets its counts."""
     _control(endpoint, "POST", f"/_stub?{urlencode(switches)}")
 
 
 def counts(endpoint: str) -> dict[str, float]:
-    """What the stub has counted since its switches were set."""
+    """Returns the stub's counts since its switches were set."""
     return _control(endpoint, "GET", "/_stub")
 
 

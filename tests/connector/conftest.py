@@ -1,4 +1,4 @@
-"""A Spark with the connector for each module, and a lake and a catalog's name for each test."""
+"""A Spark session with the connector for each module, and a lake and a catalog name for each test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def ask(spark: SparkSession) -> Ask:
-    """The rows that a statement gives, as plain tuples."""
+    """Returns the rows of a statement as tuples."""
     return lambda statement: [tuple(row) for row in spark.sql(statement).collect()]
 
 
@@ -40,5 +40,5 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def catalog() -> str:
-    """A name that no other test has, because Spark keeps what it once loaded."""
+    """Returns a name that no other test uses, because Spark keeps loaded catalogs."""
     return f"lance{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""A catalog with tables for the connector to read, and what it is asked."""
+"""A catalog with tables for the connector, and its recorded calls."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from lance_ns_async.calls.observers import Call
 from lance_ns_async.spark import LocationResolver, Locations
 
 Ask: TypeAlias = Callable[[str], list[tuple[object, ...]]]
-"""Gives the rows of a statement."""
+"""Returns the rows of a statement."""
 
 MARKS = [
     pytest.mark.integration,
-    # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+    # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
     pytest.mark.filterwarnings("ignore:lance is not fork-safe"),
-    # Spark 3.5 leaves the socket open through which rows come from the JVM.
+    # Spark 3.5 does not close the socket through which rows come from the JVM.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 
 class Lake:
-    """An embedded catalog with one namespace, `db`, and every call that it takes."""
+    """An embedded catalog with one namespace, `db`, and a record of its calls."""
 
     def __init__(self, root: Path, **storage: str) -> None:
         options = {f"storage.{key}": value for key, value in storage.items()}
@@ -39,12 +39,12 @@ class Lake:
         self.calls: list[Call] = []
 
     def write(self, name: str, rows: int = 10, mode: str = "create") -> None:
-        """Makes a table in `db` of so many rows, numbered from 0, or with mode `append` adds them."""
+        """Creates a table in `db` with a number of rows, numbered from 0; with mode `append`, adds them."""
         more = pa.table({"id": range(rows)})
         lance.write_dataset(more, namespace_client=self.namespace, table_id=["db", name], mode=mode)
 
     def rows(self, name: str) -> int | None:
-        """How many rows a table in `db` has by now; None where the catalog has no such table."""
+        """Returns the current number of rows of a table in `db`; None if the catalog does not have it."""
         try:
             location = self.namespace.describe_table(DescribeTableRequest(id=["db", name])).location
         except TableNotFoundError:
@@ -53,7 +53,7 @@ class Lake:
         return lance.dataset(location).count_rows()
 
     def prefetch(self, *what: str) -> Locations:
-        """What is found of it; afterwards no call was made yet."""
+        """Returns the prefetched tables, and clears the record of calls."""
         found = self.resolver.prefetch(what or "db.*", pin_versions=False)
         self.calls.clear()
         return found

@@ -1,4 +1,4 @@
-"""SQL that names tables as always, planned from what was prefetched."""
+"""SQL with the usual table names, planned from prefetched locations."""
 
 from __future__ import annotations
 

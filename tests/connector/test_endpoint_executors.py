@@ -1,4 +1,4 @@
-"""Executors in a process of their own: they read tables, and ask no catalog."""
+"""Executors in separate processes: they read tables, and do not call the catalog."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ pytestmark = MARKS
 
 
 def settings(spark: SparkSession, catalog: str) -> dict[str, str]:
-    """What the session is told of a catalog, as Spark itself shows it."""
+    """Returns the session's settings for a catalog, as Spark shows them."""
     shown = {row.key: row.value for row in spark.sql("SET").collect()}
     return {key: value for key, value in shown.items() if key.startswith(f"spark.sql.catalog.{catalog}")}
 
@@ -40,7 +40,7 @@ def setting(spark: SparkSession, key: str) -> str:
 
 
 def status(uri: str, **headers: str) -> int:
-    """The status of a describe of `db.t`."""
+    """Returns the HTTP status of a describe of `db.t`."""
     connection = HTTPConnection(urlsplit(uri).netloc, timeout=30)
     try:
         connection.request("POST", "/v1/table/db%24t/describe", json.dumps({"id": ["db", "t"]}), headers)
@@ -169,7 +169,7 @@ async def test_an_async_namespace_cannot_be_used(spark: SparkSession, lake: Lake
 
 
 def test_spark_connect_is_refused(lake: Lake) -> None:
-    # Nothing is listening there: a session connects when it is first used.
+    # Nothing listens at this address, because a session connects at its first use.
     remote = RemoteSession("sc://127.0.0.1:1")
     try:
         with pytest.raises(InvalidInputError, match="a Spark Connect session, whose server cannot reach"):
@@ -186,7 +186,7 @@ def test_storage_options_about_to_expire_are_warned_of(spark: SparkSession, tmp_
     ) as caught:
         with lake.prefetch().serve(spark, catalog):
             assert spark.table(f"{catalog}.db.t").count() == 10
-    # Spark's own are among them.
+    # Spark's own tables are among them.
     assert [warned.filename for warned in caught if "storage options" in str(warned.message)] == [__file__]
     lake.namespace.close()
 

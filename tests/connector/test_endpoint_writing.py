@@ -1,4 +1,4 @@
-"""SQL that makes, changes and drops tables, by the catalog itself."""
+"""SQL that creates, changes and drops tables, performed by the catalog itself."""
 
 from __future__ import annotations
 

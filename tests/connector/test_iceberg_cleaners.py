@@ -1,4 +1,4 @@
-"""Iceberg's own tools on Lance tables that an Iceberg catalog holds: what they delete, and what keeps them from it."""
+"""Iceberg's own tools on Lance tables in an Iceberg catalog: what they delete, and what prevents it."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ for statement in statements:
     except Exception as e:
         print(json.dumps(str(e)))
 """
-"""Runs statements by a Spark with Iceberg's runtime, in a process of its own: each JVM has one class path."""
+"""Runs statements by Spark with Iceberg's runtime, in a separate process, because each JVM has one class path."""
 
 DAYS_AGO = 3 * 86_400
-"""Younger files are never taken for orphans."""
+"""Age of files; younger files are never treated as orphans."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
 
 
 def spark(server: IcebergRest, *statements: str) -> list[str]:
-    """What became of each statement: `ok`, or why not."""
+    """Returns the outcome of each statement: `ok`, or the error."""
     [jar] = classpath("iceberg-spark", [RUNTIME], exclusions=["*:*"])
     told = json.dumps([str(jar), server.endpoint, statements])
     done = subprocess.run([sys.executable, "-c", _SPARK, told], check=True, stdout=subprocess.PIPE)
@@ -68,7 +68,7 @@ def connect(server: IcebergRest, root: Path, **properties: str) -> Namespace:
 
 
 def written(ns: Namespace, namespace: str, name: str) -> str:
-    """A table of three fragments, all of them old enough to be taken for orphans."""
+    """Returns a table of three fragments, old enough to be treated as orphans."""
     id = [namespace, name]
     ns.declare_table({"id": id, "properties": {"managed_by": "impl"} if name == "managed" else {}})
     for start in (0, 10, 20):
@@ -82,7 +82,7 @@ def written(ns: Namespace, namespace: str, name: str) -> str:
 
 
 def counted(location: str) -> Mapping[str, Any]:
-    """Rows and fragments whose files are there."""
+    """Returns the numbers of rows and fragments whose files exist."""
     data = Path(location.removeprefix("file://")) / "data"
     try:
         rows = lance.dataset(location).to_table().num_rows
@@ -110,7 +110,7 @@ def test_cleaners_delete_what_is_not_protected_and_leave_what_is(server: Iceberg
         became = spark(server, *allowed, *refused)
         assert became[:2] == ["ok", "ok"]
         assert ["GC is disabled" in it for it in became[2:]] == [True] * len(refused)
-        # Without the property, the rows are gone, or the name is.
+        # Without the property, the rows or the name would be lost.
         assert counted(places.pop("db.cleaned")) == LOST
         assert not ns.exists(["db", "purged"])
         assert {table: counted(place) for table, place in places.items()} == dict.fromkeys(places, WHOLE)
@@ -119,7 +119,7 @@ def test_cleaners_delete_what_is_not_protected_and_leave_what_is(server: Iceberg
 
 
 def test_a_purge_by_rest_removes_the_name_and_leaves_the_rows(server: IcebergRest, tmp_path: Path) -> None:
-    """The property does not keep this server from it, which deletes its own metadata files and no others."""
+    """The property does not prevent this: the server deletes its own metadata files and no others."""
     with connect(server, tmp_path) as ns:
         ns.create_namespace({"id": ["rest"]})
         place = written(ns, "rest", "t")

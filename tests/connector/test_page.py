@@ -21,7 +21,7 @@ PAGE = Page("spark-sql.md")
 
 @pytest.fixture
 def stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
-    """What stands here for the page's folder of jars."""
+    """Returns the replacement for the page's folder of jars."""
     monkeypatch.chdir(tmp_path)
     jars = tmp_path / "jars"
     jars.mkdir()

@@ -1,4 +1,4 @@
-"""SQL views that the connector reads, each at the version that was pinned for its table."""
+"""SQL views that the connector reads, with each table at its pinned version."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_odd_names_and_places_are_read(spark: SparkSession, ask: Ask, lake: Lake
         assert ask(f"SELECT id FROM {made['db.t']}") == [(1,)]
 
 
-# Spark 3.5 looks for the version of pandas by a module that is on its way out.
+# Spark 3.5 reads the version of pandas by a deprecated module.
 @pytest.mark.filterwarnings("ignore:distutils Version:DeprecationWarning")
 def test_our_own_data_source_gives_the_same_rows(spark: SparkSession, ask: Ask, lake: Lake) -> None:
     lake.write("t")

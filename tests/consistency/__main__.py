@@ -1,4 +1,4 @@
-"""Runs rounds again: `python -m tests.consistency crash dir --seed 17 --times 20`."""
+"""Repeats rounds: `python -m tests.consistency crash dir --seed 17 --times 20`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.contract.site import Site
 
 
 def crashes(site: Site, seeds: Iterable[int]) -> Iterator[crash.Round]:
-    """Rounds of the crash suite."""
+    """Runs rounds of the crash suite."""
     for seed in seeds:
         yield crash.run(place(site, seed), seed)
 
 
 def races(site: Site, plan: str, seeds: Iterable[int], *, unique: bool) -> Iterator[Race]:
-    """Rounds of a race."""
+    """Runs rounds of a race."""
     with racers(track(site, unique=unique)) as processes:
         for seed in seeds:
             yield processes.run(plan, seed)
 
 
 def main() -> int:
-    """The exit status: 1 where something was violated."""
+    """Returns the exit status: 1 if there was a violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.consistency")
     parser.add_argument("suite", choices=["crash", "race"])
     parser.add_argument("site", choices=sorted(CATALOGS))

@@ -20,7 +20,7 @@ from tests.consistency.processes import receive, started, wait_until_quiet
 
 CHANGES = frozenset({"create_namespace", "declare_table", "deregister_table", "replace_table", "create_table"})
 IN_FLIGHT = 8
-"""Calls in flight to each catalog, and so the number of changes that a kill can leave without an entry."""
+"""Calls in flight to each catalog, and so the maximum number of changes without a journal entry after a kill."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Job:
     target: tuple[str, Mapping[str, str]]
     what: str
     arguments: Mapping[str, Any]
-    """Further arguments of `copy`, the journal among them."""
+    """Further arguments of `copy`, including the journal."""
 
 
 @dataclass(frozen=True)
 class Finish:
-    """What a run reports that was not killed."""
+    """The report of a run that was not killed."""
 
     counts: Mapping[str, int]
     targets: Mapping[str, int]
-    """The number of rows by the id of the copy."""
+    """The number of rows of each copy by its id."""
     resumed: int
     changes: int
     """Remote calls of this run that changed the target."""
@@ -49,17 +49,17 @@ class Finish:
 
 @dataclass
 class Outcome:
-    """What came of a copy and its kills."""
+    """The result of a copy and its kills."""
 
     finish: Finish
     kills: list[str] = field(default_factory=list)
     """The moment of each kill."""
     seconds: list[float] = field(default_factory=list)
-    """The duration of each run, the last one included."""
+    """The duration of each run, including the last one."""
 
 
 def run(job: Job, *, changes: int, kills: int, seed: int) -> Outcome:
-    """Copies, kills the process that many times, and lets a last process finish.
+    """Copies, kills the process a number of times, and lets a last process finish.
 
     Args:
         job: The copy.
@@ -68,7 +68,7 @@ def run(job: Job, *, changes: int, kills: int, seed: int) -> Outcome:
         seed: Determines the moments.
     """
     random = Random(seed)
-    # Changes in flight are made although their process is killed.
+    # Changes in flight take effect although their process is killed.
     points = sorted(random.sample(range(1, changes - 2 * IN_FLIGHT * kills), kills))
     outcome = Outcome(Finish({}, {}, 0, 0, ""))
     last = 0
@@ -92,7 +92,7 @@ def run(job: Job, *, changes: int, kills: int, seed: int) -> Outcome:
 
 
 def finish(job: Job, outcome: Outcome | None = None) -> Finish:
-    """Runs the copy to its end in a process of its own."""
+    """Runs the copy to its end in a separate process."""
     began = perf_counter()
     with started(_copy, job, None, False) as (_, connection):
         finish: Finish = receive(connection)
@@ -106,7 +106,7 @@ def _copy(connection: Connection, job: Job, count: int | None, early: bool) -> N
 
 
 async def _copied(job: Job, count: int | None, early: bool) -> Finish:
-    """Copies; kills this process after `count` calls of any kind if `early` is set, else after so many changes."""
+    """Copies; kills this process after `count` calls of any kind with `early`, otherwise after that many changes."""
     left, changes = count, 0
 
     def count_down(call: Call) -> None:
@@ -135,7 +135,7 @@ async def _copied(job: Job, count: int | None, early: bool) -> Finish:
 
 
 async def differences(job: Job, where: str) -> tuple[int, list[str]]:
-    """Returns the number of tables in the target, and how they differ from those of the source, by describe.
+    """Returns the number of tables in the target, and their differences from those of the source, by describe.
 
     Args:
         job: The copy; the property `i` of each table is compared, too.

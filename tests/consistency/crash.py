@@ -1,4 +1,4 @@
-"""Rounds of the crash suite: a process that is killed, and one that looks at what it left."""
+"""Rounds of the crash suite: a process that is killed, and one that examines the state that it left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.consistency.operations import Answer, Name, Operation, path, perform,
 from tests.consistency.processes import receive, started, wait_until_quiet
 
 SPARE: tuple[int, ...] = (1, 2, 3)
-"""Rows of a dataset that is there before a round begins, to be registered."""
+"""Number of rows of a dataset that exists before a round, and can be registered."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class Place:
     impl: str
     properties: Mapping[str, str]
     disk: Path
-    """The folder below which all data of the round lies."""
+    """The folder of all data of the round."""
     terms: Terms
     namespaces: tuple[Name, ...]
-    """Namespaces that the round's tables are in, outermost first."""
+    """The namespaces that contain the round's tables, outermost first."""
 
     @property
     def spare(self) -> str:
-        """Where a dataset lies that no catalog knows."""
+        """Returns the location of a dataset that no catalog knows."""
         return str(self.disk / "spare")
 
     def model(self) -> Model:
-        """What is there when the round begins."""
+        """Returns the state at the beginning of the round."""
         return Model(self.terms, data={self.spare: frozenset(SPARE)})
 
 
 @dataclass(frozen=True)
 class Kill:
-    """When a process is killed: after so many remote calls, or so long after an operation began."""
+    """The moment of a kill: after a number of remote calls, or a time after the beginning of an operation."""
 
     calls: int | None
     begun: int
@@ -58,7 +58,7 @@ class Kill:
 
     @classmethod
     def chosen(cls, random: Random) -> Kill:
-        """A moment by chance."""
+        """Returns a random moment."""
         calls = random.randint(4, 50) if random.random() < 0.5 else None
         return cls(calls, random.randint(3, 16), random.choice((0.002, 0.01, 0.03)) * random.random())
 
@@ -70,17 +70,17 @@ class Kill:
 
 @dataclass
 class Round:
-    """What came of a round."""
+    """The result of a round."""
 
     seed: int
     kill: str
     log: list[str] = field(default_factory=list)
-    """The operations and their answers; the last one may have none."""
+    """The operations and their responses; the last one may have none."""
     violations: list[str] = field(default_factory=list)
     cut: str = ""
-    """The kind of operation that was under way; nothing where there was none."""
+    """The kind of operation that was in progress; None if there was none."""
     orphans: int = 0
-    """How many folders no registration pointed to when the process was killed."""
+    """Number of folders without a registration when the process was killed."""
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Round:
 
 
 def run(place: Place, seed: int) -> Round:
-    """Lets a process perform operations, kills it, and looks at what it left."""
+    """Lets a process perform operations, kills it, and examines the state that it left."""
     random = Random(seed)
     kill = Kill.chosen(random)
     round, began = Round(seed, str(kill)), perf_counter()
@@ -106,7 +106,7 @@ def run(place: Place, seed: int) -> Round:
 
 
 def _until_killed(place: Place, seed: int, kill: Kill, round: Round) -> tuple[Model, Operation | None]:
-    """What the catalog holds by the acknowledged operations, and the operation that has no answer."""
+    """Returns the state after the acknowledged operations, and the operation without a response."""
     model, under_way = place.model(), None
     with started(_work, place, seed, kill.calls) as (process, connection):
         assert process.pid is not None
@@ -145,7 +145,7 @@ def _acknowledge(model: Model, it: Operation, answer: Answer, round: Round) -> N
 
 
 def _work(connection: Connection, place: Place, seed: int, calls: int | None) -> None:
-    """Performs operations and tells of each, until this process is killed."""
+    """Performs operations and reports each, until this process is killed."""
     asyncio.run(_working(connection, place, seed, calls))
 
 
@@ -173,7 +173,7 @@ async def _working(connection: Connection, place: Place, seed: int, calls: int |
 
 
 def _inspect(connection: Connection, place: Place, candidates: list[Model], seed: int) -> None:
-    """Sends what is wrong with what a killed process left, and how many orphans there were."""
+    """Sends the problems in the state that a killed process left, and the number of orphans."""
     connection.send(asyncio.run(_inspected(place, candidates, seed)))
 
 
@@ -198,14 +198,14 @@ async def _inspected(place: Place, candidates: list[Model], seed: int) -> tuple[
 
 @dataclass
 class Found:
-    """What a fresh process sees of the tables."""
+    """The tables as a new process sees them."""
 
     places: dict[Name, str] = field(default_factory=dict)
     rows: dict[Name, tuple[int, ...] | None] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def differences(self, model: Model) -> list[str]:
-        """What is otherwise than in the model."""
+        """Returns the differences from the model."""
         wrong = []
         for name in model.terms.names:
             shown = ".".join(name)
@@ -226,13 +226,13 @@ def _shown(rows: object) -> str:
 
 
 async def _look(ns: AsyncNamespace, place: Place, found: Found) -> None:
-    """Lists, describes and reads; notes where these contradict each other."""
+    """Lists, describes and reads the tables; records contradictions."""
     listed: set[Name] = set()
     for parent in {name[:-1] for name in place.terms.names}:
         try:
             tables = (await ns.list_tables({"id": list(parent)})).tables
         except LanceNamespaceError as e:
-            # The process may have been killed before it made the namespace.
+            # The process may have been killed before it created the namespace.
             found.wrong.append(f"listing {parent} fails: {e}")
             continue
         if len(set(tables)) != len(tables):
@@ -269,7 +269,7 @@ def _lost(kept: str, rows: frozenset[int]) -> list[str]:
 
 
 async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model: Model, random: Random) -> None:
-    """Registers, writes, reads and drops everything by ordinary calls, and notes each that fails."""
+    """Registers, writes, reads and drops all tables by ordinary calls, and records each failure."""
     kept = dict(model.kept())
 
     async def must(kind: str, name: Name, *rows: int, location: str | None = None) -> bool:
@@ -290,7 +290,7 @@ async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model:
 
     shared = {name for name in found.places if list(found.places.values()).count(found.places[name]) > 1}
     for name in sorted(shared)[1:]:
-        # Its data is the other table's, too.
+        # Its data also belongs to the other table.
         await must("deregister", name)
     for name in place.terms.names:
         if name in shared:
@@ -323,9 +323,9 @@ async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model:
 
 
 def _files(place: Place) -> list[Path]:
-    """The files of data below the round's folder.
+    """Returns the data files below the round's folder.
 
-    Metadata that an Iceberg server wrote is not among them: it stays where a registration was removed or moved.
+    Metadata of an Iceberg server is not included: it stays after a registration was removed or moved.
     """
     files = (it for it in place.disk.rglob("*") if it.is_file() and "__manifest" not in it.parts)
     files = (it for it in files if not it.name.endswith(".metadata.json"))
@@ -334,7 +334,7 @@ def _files(place: Place) -> list[Path]:
 
 
 def _orphans(place: Place, known: set[str]) -> list[str]:
-    """Folders that hold files and belong to no known place."""
+    """Returns folders that contain files and belong to no known location."""
     folders = set()
     for file in _files(place):
         if not any(str(file).startswith(f"{it}/") for it in known):

@@ -1,8 +1,8 @@
-"""Histories of what many processes did to one table, and whether one order of single steps explains them.
+"""Histories of the operations of many processes on one table, and the search for an order of single steps.
 
-The search is that of Wing and Gong with Lowe's "just in time" order: events are gone through by time, and what is
-known is the set of all configurations that are possible at that moment. A configuration is the state of the table, and
-how far each operation under way has come.
+The algorithm is that of Wing and Gong, with Lowe's "just in time" order: events are processed in the order of time,
+with the set of all configurations that are possible at that moment. A configuration is the state of the table, and
+the progress of each operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.consistency.operations import APPENDS, CREATES, OVERWRITES, Answer, O
 
 
 class Event(NamedTuple):
-    """An operation of a task, with the times of the machine's monotonic clock at which it began and ended."""
+    """An operation of a task, with its beginning and end by the machine's monotonic clock."""
 
     task: str
     operation: Operation
@@ -30,46 +30,46 @@ class Event(NamedTuple):
 
 
 class State(NamedTuple):
-    """A name in a catalog, and the place that belongs to it."""
+    """A name in a catalog, and its location."""
 
     registered: bool = False
     data: Rows | None = None
-    """The rows at its place; None where nothing was written."""
+    """The rows at the location; None if nothing was written."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What differs between catalogs."""
+    """The differences between catalogs."""
 
     homes: bool
-    """Whether a name has one place, so that data which a deregister left there is in the way of a new table."""
+    """Whether each name has a fixed location, so that data left by a deregister prevents a new table."""
     adopts: bool
-    """Whether a declare takes over data that lies at the name's place; else it is refused."""
+    """Whether a declare takes over data at the name's location; otherwise it is refused."""
     journals: bool = True
-    """Whether a drop takes the table away first and its data later; if not, the data may go first."""
+    """Whether a drop removes the registration first and the data later; otherwise the data may be removed first."""
     once: bool = True
-    """Whether the catalog tells one of several that remove a table at the same moment from the others."""
+    """Whether the catalog reports a removal as successful to only one of several concurrent clients."""
     excuses: str = ""
-    """A regular expression for messages of the server that tell of races within itself; nothing for none."""
+    """A regular expression for messages of the server about its own races; empty for none."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the state that is made at once, or a look at it."""
+    """An atomic change of the state, or an atomic read."""
 
     take: Callable[[State], State | None]
-    """Gives the state after the step; None where the step cannot be taken in that state."""
+    """Returns the state after the step; None if the step is impossible in that state."""
     looks: bool = False
     """Whether it never changes the state."""
 
 
 Program = tuple[Step, ...]
-"""Steps that an operation takes one after another; other operations may take theirs in between."""
+"""The steps of an operation in order; steps of other operations may occur in between."""
 
 NOT_FOUND, EXISTS = "TableNotFoundError", ("TableAlreadyExistsError", "DataThereError")
 
 EXPECTED = frozenset({NOT_FOUND, *EXISTS, "ConcurrentModificationError"})
-"""Errors that a race may give to whoever comes second."""
+"""Errors that a race may cause for the later operation."""
 
 
 def _look(condition: Callable[[State], bool]) -> Step:
@@ -100,7 +100,7 @@ def _has(rows: Rows) -> Step:
 
 
 def _write_first(rows: Rows) -> Step:
-    # A table that somebody has dropped meanwhile stays dropped.
+    # A table that was dropped meanwhile stays dropped.
     return _change(lambda it: it.data is None, lambda it: State(True, rows) if it.registered else it)
 
 
@@ -109,9 +109,9 @@ def _write(rows: Rows) -> Step:
 
 
 def _withdraw(rows: Rows) -> Step:
-    """Removes what was written to a table that somebody has dropped or deregistered, if nobody has added to it.
+    """Removes rows that were written to a table that was dropped or deregistered meanwhile, if nobody added rows.
 
-    Who registers its place before it is gone may see it for a moment, and has an empty table then.
+    A client that registers the location before that may see the rows for a moment, and then has an empty table.
     """
     return _change(
         lambda it: it.data == rows or not rows <= (it.data or frozenset()),
@@ -120,7 +120,7 @@ def _withdraw(rows: Rows) -> Step:
 
 
 def _leave_first(rows: Rows) -> Step:
-    """Writes a first version to a place that may be no table's any more, and stays there."""
+    """Writes a first version to a location that may have no table any more, and leaves it there."""
     return _change(lambda it: it.data is None, lambda it: State(it.registered, rows))
 
 
@@ -133,7 +133,7 @@ def _add(rows: Rows) -> Step:
 
 
 def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False) -> list[Program]:
-    """Every way in which an operation may have come to its answer; `again` with those that are rare."""
+    """Returns all sequences of steps that lead to a response; with `again`, also rare ones."""
     if answer.error not in EXPECTED and not answer.ok:
         done = programs(it, Answer(), rules, again=again)
         return [program[:steps] for program in done for steps in range(len(program) + 1)]
@@ -144,7 +144,7 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
         return left + (_refused(it, answer.error or "") if answer.is_unknown else [])
     if answer.error is not None:
         refused = _refused(it, answer.error)
-        # What it had declared somebody may have removed, and then it begins again.
+        # Its declaration may have been removed; then it starts again.
         if again and it.kind in OVERWRITES:
             refused += [(_DECLARE, _IS_FREE, *program) for program in refused]
         return refused
@@ -156,19 +156,19 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
         case "read":
             return [(_has(frozenset(answer.rows or ())),)]
         case "declare":
-            # A place that was looked at while it was in use may be given up with its data before it is declared.
+            # A location that was read while it was in use may be abandoned with its data before it is declared.
             return [(_REGISTER,)] if rules.adopts else [(_LOOKED, _REGISTER)]
         case kind if kind in CREATES:
             return [(_DECLARE, _write_first(rows))]
         case kind if kind in OVERWRITES:
-            # Others may have removed what it had declared, and then it begins again, up to three times.
+            # Its declaration may have been removed; then it starts again, up to three times.
             anew = [((_DECLARE, _IS_FREE) * times + (_DECLARE, _write(rows))) for times in (1, 2, 3)] if again else []
             return [(_set(rows),), (_DECLARE, _write(rows)), *anew]
         case kind if kind in APPENDS:
             return [(_add(rows),)]
         case "drop":
             late = [] if rules.journals else [(_EMPTY, _TAKE_BACK)]
-            # Without a place of its own, a name has no data once its registration is gone.
+            # Without a fixed location, a name has no data after its registration was removed.
             removed = (_UNREGISTER, _DELETE) if rules.homes else (_DROP,)
             return [removed, *late, *also]
         case "deregister":
@@ -183,10 +183,10 @@ def _refused(it: Operation, error: str) -> list[Program]:
     if error == NOT_FOUND:
         if it.kind == "read":
             return [(_HAS_NO_ROWS,)]
-        # What it had declared somebody else may have dropped; and as with declare, data may be there by then.
+        # Its declaration may have been dropped; and as with declare, data may exist by then.
         return [(_IS_FREE,), (_LOOKED, _REGISTER, _IS_FREE)] if creates else [(_IS_FREE,)]
     if error in EXISTS:
-        # It may have declared the table whose first version somebody else wrote, or which others removed and declared.
+        # It may have declared the table whose first version another client wrote, or that others removed and declared.
         mine = (_LOOKED, _REGISTER)
         return [(_IS_TAKEN,), (*mine, _HAS_ROWS), (*mine, _IS_FREE, _IS_TAKEN)] if creates else [(_IS_TAKEN,)]
     rows = frozenset(it.rows)
@@ -201,23 +201,23 @@ def _refused(it: Operation, error: str) -> list[Program]:
 
 
 _NO_FILE = "No such file or directory|Directory not empty|Not found: |Table version not found"
-"""What pylance says of files that were deleted while it read or wrote them."""
+"""Messages of pylance about files that were deleted while it read or wrote them."""
 
 Pending = frozenset[tuple[int, Program]]
-"""Operations under way, with the steps that each has still to take."""
+"""Operations in progress, with the remaining steps of each."""
 
 Configuration = tuple[State, Pending]
 
 MOST = 50_000
-"""How many configurations are gone through for one event, before the history counts as too tangled to tell."""
+"""Maximum number of configurations for one event; beyond it, the search is abandoned."""
 
 
 class TooTangled(Exception):
-    """So much happened at once that the search was given up."""
+    """There were too many concurrent operations for the search."""
 
 
 def check(events: Iterable[Event], rules: Rules, start: State = State()) -> Event | None:  # noqa: B008  # it is frozen
-    """Returns the first event, by the time it ended, that nothing explains; None where there is an order."""
+    """Returns the first event, by its end, that no order explains; None if there is an order."""
     history = list(events)
     wrong = _unexplained(history, rules, start, again=False)
     if wrong is not None:
@@ -244,7 +244,7 @@ def _unexplained(events: Sequence[Event], rules: Rules, start: State, *, again: 
 
 
 def _with_end(possible: set[Configuration], number: int) -> set[Configuration]:
-    """The configurations that are possible once an operation has ended."""
+    """Returns the configurations that are possible after the end of an operation."""
     seen, waiting, done = set(possible), list(possible), set()
     while waiting:
         state, pending = waiting.pop()
@@ -264,7 +264,7 @@ def _with_end(possible: set[Configuration], number: int) -> set[Configuration]:
 
 
 def _looked(state: State, pending: Pending) -> Configuration:
-    """The configuration once every look that succeeds was taken: it changes nothing, so the sooner the better."""
+    """Returns the configuration after all possible reads, which change nothing and can therefore be taken early."""
     while True:
         ready = {it for it in pending if it[1] and it[1][0].looks and it[1][0].take(state) is not None}
         if not ready:
@@ -273,7 +273,7 @@ def _looked(state: State, pending: Pending) -> Configuration:
 
 
 def stray(events: Sequence[Event], rules: Rules) -> list[str]:
-    """What is wrong with single answers: errors no race explains, and places of other names."""
+    """Returns the problems of single responses: errors that no race explains, and locations of other names."""
     wrong = []
     for event in events:
         it, answer = event.operation, event.answer
@@ -292,11 +292,11 @@ def _is_explained(event: Event, events: Sequence[Event], rules: Rules) -> bool:
     if rules.excuses and re.search(rules.excuses, event.answer.message):
         return True
     if error == "InternalError" and "No such file or directory" in event.answer.message:
-        # Whoever takes a declaration back removes empty folders, one of which a writer may just have made. What was
-        # refused so has written nothing, and the history shows whether it has.
+        # A client that takes a declaration back removes empty folders, which another writer may just have created. The
+        # writer has then written nothing, and the history shows whether it has.
         return True
     beside = {it.operation.kind for it in events if it.begun < event.ended and event.begun < it.ended}
     if "drop" not in beside:
         return False
-    # Where the data may go first, the table is still registered when its files are missed.
+    # If the data may be removed first, the table is still registered while its files are missing.
     return error == "GoneWhileRead" or (not rules.journals and bool(re.search(_NO_FILE, event.answer.message)))

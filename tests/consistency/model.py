@@ -11,59 +11,59 @@ from tests.consistency.operations import APPENDS, CREATES, OVERWRITES, Name, Ope
 
 @dataclass(frozen=True)
 class Terms:
-    """What the catalog of a round can do, and the names that the round uses."""
+    """The capabilities of a round's catalog, and the names in the round."""
 
     names: tuple[Name, ...]
     side: Name
-    """A namespace without tables, which comes and goes."""
+    """A namespace without tables that is created and dropped."""
     renames: bool
     shares: bool
-    """Whether a drop must know every other registration at the same place."""
+    """Whether a drop must find all other registrations of the same location."""
     homes: frozenset[Name]
-    """Names that have a place of their own, so that data which lies there is in the way of a new table."""
+    """Names with a fixed location, so that data at that location prevents a new table."""
     bare: frozenset[Name] = frozenset()
-    """Names that take neither properties nor a location."""
+    """Names that accept neither properties nor a location."""
 
 
 @dataclass
 class Model:
-    """Tables by name, and data by place."""
+    """Tables by name, and data by location."""
 
     terms: Terms
     tables: dict[Name, str] = field(default_factory=dict)
-    """Where each table is; a place that no answer told is named by what was done."""
+    """The location of each table; a location that no response contained is named by the operation."""
     data: dict[str, Rows] = field(default_factory=dict)
-    """What was written to each place, whether a table is registered there or not."""
+    """The rows at each location, whether a table is registered there or not."""
     homes: dict[Name, str] = field(default_factory=dict)
-    """Where the catalog put a table of that name when it was asked to choose."""
+    """The location that the catalog chose for a table of that name."""
     left: set[str] = field(default_factory=set)
-    """Places of tables that were deregistered before anything was written; a mark may stay there."""
+    """Locations of tables that were deregistered before anything was written; a mark may stay there."""
     side: bool = False
-    """Whether the namespace that comes and goes is there."""
+    """Whether the namespace that is created and dropped exists."""
 
     def copy(self) -> Model:
-        """A model that may be changed."""
+        """Returns a copy of the model."""
         return Model(self.terms, dict(self.tables), dict(self.data), dict(self.homes), set(self.left), self.side)
 
     def rows(self, name: Name) -> Rows | None:
-        """The rows of a table; None where nothing was written."""
+        """Returns the rows of a table; None if nothing was written."""
         return self.data.get(self.tables[name])
 
     def others_at(self, name: Name) -> list[Name]:
-        """Other tables at the place of this one."""
+        """Returns the other tables at the location of this one."""
         return [other for other, place in self.tables.items() if other != name and place == self.tables.get(name)]
 
     def kept(self) -> Mapping[str, Rows]:
-        """Data at places where no table is registered any more."""
+        """Returns the data at locations without a registered table."""
         used = set(self.tables.values())
         return {place: rows for place, rows in self.data.items() if place not in used}
 
     def is_blocked(self, name: Name) -> bool:
-        """Whether data lies where a new table of that name would go."""
+        """Returns whether there is data at the location of a new table of that name."""
         return self.homes.get(name) in self.data
 
     def may_succeed(self, it: Operation) -> bool | None:
-        """Whether the operation has to succeed; None where both is right."""
+        """Returns whether the operation must succeed; None if success and failure are both correct."""
         there = it.name in self.tables
         match it.kind:
             case "create_namespace":
@@ -81,13 +81,13 @@ class Model:
             case "rename":
                 return there and it.to not in self.tables
             case "drop":
-                # Who shares the place is known to some catalogs alone, and then the drop has to be refused.
+                # Only some catalogs can find the other tables at a location; the others must refuse the drop.
                 return there and not self.others_at(it.name)
             case _:
                 return there
 
     def apply(self, it: Operation, location: str | None) -> None:
-        """Changes what an operation changes that succeeded."""
+        """Applies the changes of a successful operation."""
         name, there = it.name, it.name in self.tables
         match it.kind:
             case "create_namespace":
@@ -123,7 +123,7 @@ class Model:
             self.left.add(self.tables[name])
 
     def after_a_kill(self, it: Operation | None) -> list[Model]:
-        """Every state that may be there if the process ended while it performed this operation."""
+        """Returns all possible states after the process was killed during this operation."""
         states = [self]
         if it is None or self.may_succeed(it) is False:
             return states
@@ -137,7 +137,7 @@ class Model:
 
 
 def operations(random: Random, model: Model) -> Iterator[Operation]:
-    """Operations without end, chosen by what the model holds at that time; a few of them have to be refused."""
+    """Yields endless operations, chosen by the current model; a few of them must be refused."""
     terms, number = model.terms, 0
     while True:
         number += 1
@@ -167,7 +167,7 @@ def operations(random: Random, model: Model) -> Iterator[Operation]:
             targets = [it for it in terms.names if it != name]
             yield Operation(kind, name, to=random.choice(targets))
         elif kind == "drop" and not terms.shares and there and model.others_at(name):
-            # Which other tables are there the catalog does not know.
+            # The catalog does not know the other tables at the location.
             continue
         elif kind in ("replace", "create", "declare"):
             yield Operation(kind, name, () if kind == "declare" else rows, properties=properties)

@@ -1,4 +1,4 @@
-"""Operations on tables as both suites choose, perform and record them."""
+"""Operations on tables: choice, execution and records, for both suites."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from lance_ns_async import AsyncNamespace
 from tests.support.lake import stream
 
 Name = tuple[str, ...]
-"""A table's id, or a namespace's."""
+"""The id of a table or a namespace."""
 
 Rows = frozenset[int]
 
 CREATES = frozenset({"create", "write"})
-"""Operations that make a table which must not exist yet, and write its first rows."""
+"""Operations that create a table, which must not exist, and write its first rows."""
 
 OVERWRITES = frozenset({"overwrite", "replace"})
-"""Operations that replace all rows of a table, or make it."""
+"""Operations that replace all rows of a table, or create it."""
 
 APPENDS = frozenset({"append", "insert"})
-"""Operations that add rows to a table which must exist."""
+"""Operations that add rows to a table, which must exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What is asked of a namespace."""
+    """A request to a namespace."""
 
     kind: str
     name: Name
@@ -48,29 +48,29 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of an operation."""
+    """The outcome of an operation."""
 
     error: str | None = None
-    """The name of the error's class; None where it succeeded."""
+    """The name of the error class; None if the operation succeeded."""
     message: str = ""
     location: str | None = None
-    """Where the table is, or was, as a path; None where the answer does not tell."""
+    """The location of the table as a path; None if the response does not contain it."""
     rows: tuple[int, ...] | None = None
-    """The rows that were read, in order."""
+    """The rows in order."""
 
     @property
     def ok(self) -> bool:
-        """Whether the operation succeeded."""
+        """Returns whether the operation succeeded."""
         return self.error is None
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the error says that nobody knows if the operation took effect."""
+        """Returns whether the error says that the outcome is unknown."""
         return self.error is not None and ("unknown" in self.message or "may take effect" in self.message)
 
     @property
     def stays(self) -> bool:
-        """Whether the error says that what was written may stay, or does, though not in the table that was meant."""
+        """Returns whether the error says that written rows stay or may stay, although not in the intended table."""
         return self.error is not None and "they are still at" in self.message
 
     def __str__(self) -> str:
@@ -80,29 +80,29 @@ class Answer:
 
 
 def path(location: str) -> str:
-    """A local location as a path."""
+    """Returns a local location as a path."""
     return unquote(urlsplit(location).path) if location.startswith("file:") else location
 
 
 def table(rows: tuple[int, ...]) -> pa.Table:
-    """Rows as Arrow has them."""
+    """Returns rows as an Arrow table."""
     return pa.table({"id": pa.array(rows, pa.int64())})
 
 
 async def perform(ns: AsyncNamespace, it: Operation) -> Answer:
-    """Performs an operation; errors become answers."""
+    """Performs an operation; errors become outcomes."""
     try:
         return await _performed(ns, it)
-    except Exception as e:  # every error is an answer, and the checks say which of them may be given
+    except Exception as e:  # every error is an outcome, and the checks decide which are allowed
         return Answer(type(e).__name__, " ".join([str(e), *getattr(e, "__notes__", ())]).replace("\n", " "))
 
 
 class GoneWhileRead(Exception):
-    """Files were missing in the middle of a scan, which is pylance's and not ours."""
+    """Files were missing during a scan, which is an error of pylance."""
 
 
 async def read(ns: AsyncNamespace, name: Name) -> tuple[int, ...]:
-    """The rows of a table, in order."""
+    """Returns the rows of a table, in order."""
     dataset = await ns.open(name)
     try:
         return tuple(sorted(dataset.to_table(columns=["id"])["id"].to_pylist()))

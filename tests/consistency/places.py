@@ -1,4 +1,4 @@
-"""The catalogs on which the suites run, and a place of its own for each round."""
+"""The catalogs of the suites, and a separate place for each round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.contract.sites import SITES, Open
 
 
 def place(site: Site, seed: int) -> Place:
-    """A root and namespaces that no other round uses."""
+    """Returns a root and namespaces that no other round uses."""
     root = Path(unquote(urlsplit(site.properties["root"]).path)) / f"round{seed}"
     root.mkdir(parents=True)
     home = () if site.impl == "dir" else (*site.above, f"r{seed}")
@@ -43,14 +43,14 @@ def place(site: Site, seed: int) -> Place:
 
 
 CATALOGS: Mapping[str, Open] = {**SITES, "hive-3.1.3": partial(real_hive, version="3.1.3")}
-"""The catalogs, by name."""
+"""The catalogs by name."""
 
 
 def track(site: Site, *, unique: bool = False) -> Track:
-    """A namespace for races.
+    """Provides a namespace for races.
 
     Args:
-        unique: Whether each declaration has a location of its own, as nested tables of a directory always have.
+        unique: Whether each declaration has a separate location, as nested tables of a directory always have.
     """
     properties = {**site.properties, "unique_locations": "true"} if unique else site.properties
     namespace = (*site.above, "races_unique" if unique else "races")

@@ -22,6 +22,6 @@ for _module in (
 ):
     import_module(_module)
 
-# pylance warns of every fork, and Python of threads that numpy and Arrow start when they are imported.
+# pylance warns of every fork, and Python of threads that numpy and Arrow start during their import.
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)

@@ -1,6 +1,7 @@
-"""Processes that start in milliseconds and have used nothing of Lance yet.
+"""Processes that start in milliseconds and have not used Lance yet.
 
-pylance may not be used on both sides of a fork. multiprocessing's fork server only imports it, and forks from there.
+pylance must not be used on both sides of a fork. multiprocessing's fork server only imports it, and forks from
+there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["__main__", "tests.consistency.preloaded"])
 
 LOST_SECONDS = 60.0
-"""After how long a process that does not answer counts as hung."""
+"""Seconds without a response after which a process counts as hung."""
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def started(target: Callable[..., None], *arguments: Any) -> Iterator[tuple[Base
 
 
 def receive(connection: Connection) -> Any:
-    """The next object that a process sends; EOFError where it ended, TimeoutError where it hangs."""
+    """Returns the next object that a process sends; EOFError if it has ended, TimeoutError if it hangs."""
     if not connection.poll(LOST_SECONDS):
         raise TimeoutError(f"a process sent nothing for {LOST_SECONDS:g} s")
     return connection.recv()
@@ -49,10 +50,10 @@ _LISTENS, _TIME_WAIT = "0A", "06"
 
 
 def wait_until_quiet(properties: Mapping[str, str]) -> None:
-    """Waits until a catalog's server on this machine has no connection left.
+    """Waits until a catalog's server on this machine has no open connection.
 
-    It goes on with the request of a client that was killed, and closes the connection when it is done with it.
-    Where the kernel does not tell of connections, this returns at once.
+    The server finishes the request of a killed client, and then closes the connection.
+    If the kernel does not report connections, this returns at once.
     """
     port = urlsplit(properties.get("endpoint") or properties.get("uri") or "").port
     tables = [it for it in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if it.exists()]

@@ -1,4 +1,4 @@
-"""Rounds of races: four processes with four tasks each, and a judge that looks at what they left."""
+"""Rounds of races: four processes with four tasks each, and checks of the resulting state."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from tests.consistency.processes import receive, started
 PROCESSES, TASKS = 4, 4
 
 _AHEAD = 0.004
-"""How many seconds after it was sent a round begins, in all processes at once."""
+"""Seconds between the request for a round and its beginning, which is the same in all processes."""
 
 Tasks = Sequence[Sequence[Operation]]
-"""What each task of a process is to do."""
+"""The operations of each task of a process."""
 
 
 @dataclass(frozen=True)
 class Track:
-    """The catalog that processes race on."""
+    """The catalog on which processes race."""
 
     impl: str
     properties: Mapping[str, str]
     namespace: Name
-    """Where the tables are."""
+    """The namespace of the tables."""
     rules: Rules
     replaces: bool
-    """Whether the catalog gives a table other properties by one call; if not, it is missing for a moment."""
+    """Whether the catalog changes a table's properties in one call; otherwise the table is missing for a moment."""
 
 
 @dataclass
 class Race:
-    """What came of a round."""
+    """The result of a round."""
 
     plan: str
     seed: int
     events: list[Event] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     about: set[Name] = field(default_factory=set)
-    """The tables that the violations are about."""
+    """The tables with violations."""
     tangled: int = 0
-    """Histories of one table that were given up."""
+    """Histories of one table whose search was abandoned."""
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class Racers:
         return race
 
     def _homes(self, names: Sequence[Name]) -> Mapping[Name, str]:
-        """Where the catalog puts tables of these names; empty where each table has a new place."""
+        """Returns the fixed locations of tables of these names; empty if each table has a new location."""
         if not self._track.rules.homes:
             return {}
         if self._home is None:
@@ -114,7 +114,7 @@ def _asked(process: Connection, tasks: Tasks) -> list[Event]:
 
 @contextmanager
 def racers(track: Track) -> Iterator[Racers]:
-    """Processes that run until the end of the context."""
+    """Provides processes until the end of the context."""
     with ExitStack() as stack:
         connections = []
         for number in range(PROCESSES + 1):
@@ -132,7 +132,7 @@ def _race(connection: Connection, track: Track, number: int) -> None:
 
 async def _racing(connection: Connection, track: Track, number: int) -> None:
     async with AsyncNamespace.connect(track.impl, track.properties) as ns:
-        # What is loaded at the first call is loaded before the first round.
+        # Modules that the first call loads are loaded before the first round.
         await ns.describe_namespace({"id": list(track.namespace)})
         connection.send("ready")
         while True:
@@ -155,21 +155,21 @@ async def _perform(ns: AsyncNamespace, task: str, operations: Sequence[Operation
 
 
 def _verdict(name: Name, homes: Mapping[Name, str]) -> list[Operation]:
-    """What shows the state that a name was left in, and that it can be used."""
+    """Returns events that show the final state of a name, and that the name can be used."""
     look = [Operation("describe", name), Operation("read", name), Operation("drop", name)]
     if name in homes:
-        # What a deregister left is in the way of a new table.
+        # Data left by a deregister prevents a new table.
         look += [Operation("register", name, location=homes[name]), Operation("drop", name)]
     again = [Operation("write", name, (9001,)), Operation("append", name, (9002,)), Operation("read", name)]
     return [*look, *again, Operation("drop", name), Operation("describe", name)]
 
 
 Planned = tuple[list[Operation], list[Tasks]]
-"""What is done before a round, and by each process in it."""
+"""The operations before a round, and those of each process in it."""
 
 
 def _mixed(random: Random, names: Sequence[Name], homes: Mapping[Name, str], replaces: bool) -> Planned:
-    """Random operations of every task on all names."""
+    """Each task performs random operations on all names."""
     kinds = ["describe", "read", "read", "declare", "create", "write", "overwrite", "overwrite"]
     kinds += (
         ["append", "append", "insert", "drop", "drop", "deregister"]
@@ -196,12 +196,12 @@ CHANGES = {"create", "write", "overwrite", "replace", "append", "insert"}
 
 
 def _overwrites(random: Random, names: Sequence[Name], homes: Mapping[Name, str], replaces: bool) -> Planned:
-    """Every process overwrites one table that is not there yet."""
+    """Each process overwrites one table that does not exist yet."""
     return [], [[[Operation("overwrite", names[0], (number,))]] for number in range(PROCESSES)]
 
 
 def _creates(random: Random, names: Sequence[Name], homes: Mapping[Name, str], replaces: bool) -> Planned:
-    """Every task declares or creates one table that is not there yet."""
+    """Each task declares or creates one table that does not exist yet."""
     kinds = ("declare", "declare", "create", "write")
     tasks = [
         [[Operation(random.choice(kinds), names[0], (10 * process + task,))] for task in range(TASKS)]
@@ -211,7 +211,7 @@ def _creates(random: Random, names: Sequence[Name], homes: Mapping[Name, str], r
 
 
 def _removals(random: Random, names: Sequence[Name], homes: Mapping[Name, str], replaces: bool) -> Planned:
-    """Every process drops or deregisters two tables that are there."""
+    """Each process drops or deregisters two tables that exist."""
     before = [Operation("write", name, (1, 2)) for name in names[:2]]
     kinds = ("drop", "deregister") if random.random() < 0.5 else ("drop",)
     return before, [[[Operation(random.choice(kinds), name)] for name in names[:2]] for _ in range(PROCESSES)]

@@ -1,4 +1,4 @@
-"""A copy is killed five times and resumed: nothing is lost, and nothing is made twice."""
+"""A copy is killed five times and resumed: nothing is lost, and nothing is done twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process is killed in the middle of something, and nothing that was acknowledged is lost."""
+"""A process is killed in the middle of an operation, and no acknowledged change is lost."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.consistency.places import CATALOGS, place
 from tests.contract.sites import REAL
 
 KILLS = 100
-"""How many for each catalog."""
+"""Number of kills for each catalog."""
 
 ENOUGH = 5
-"""After how many bad rounds the rest is left out."""
+"""Number of failed rounds after which the test ends."""
 
 PARAMS = [
     pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in ("dir", "iceberg-1.11.0")
@@ -53,7 +53,7 @@ TERMS = Terms(names=(T, U), side=("side",), renames=True, shares=False, homes=fr
 
 
 def rows_after(model: Model, it: Operation) -> list[object]:
-    """The rows that a table may have once a process was killed during an operation."""
+    """Returns the rows that a table may have after a process was killed during an operation."""
     states = model.after_a_kill(it)
     return ["missing" if it.name not in state.tables else state.rows(it.name) for state in states]
 

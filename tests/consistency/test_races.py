@@ -1,4 +1,4 @@
-"""Sixteen tasks in four processes act on few names, and one order of single steps explains what they were told."""
+"""Concurrent tasks in several processes use the same names; an order of single steps must explain their outcomes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tests.contract.site import Site
 from tests.contract.sites import REAL
 
 ROUNDS = {"mixed": 25, "overwrites": 60, "creates": 10, "removals": 15}
-"""How many rounds there are of each plan, for each catalog."""
+"""Number of rounds of each plan for each catalog."""
 
 FEWER = {"hive-3.1.3": 4, "iceberg-1.11.0": 3}
-"""By what the rounds are divided where the server takes long."""
+"""Divisor of the number of rounds for slow servers."""
 
 LAYOUTS = ("fixed", "unique")
-"""Whether a table that is created again has the location of the one before.
+"""Whether a table that is created again has the location of the previous one.
 
-The mixed plan has violations with fixed locations. A writer that found a table before it was removed, and commits its
+With fixed locations, the mixed plan has violations. A writer that found a table before its removal, and commits its
 rows afterwards, may leave them at the location of the next table of that name. Then the name is refused by
-DataThereError until the data is registered or removed, or a write that was reported as undone is there. 1 to 3 of 25
-rounds show that: `python -m tests.consistency race glue --plan mixed --seeds 25`. `unique_locations` prevents it.
-"""
+DataThereError until the data is registered or removed, or rows appear that were reported as not written. This occurs
+in 1 to 3 of 25 rounds: `python -m tests.consistency race glue --plan mixed --seeds 25`. `unique_locations` prevents
+it."""
 
 ENOUGH = 3
-"""After how many bad rounds the rest is left out."""
+"""Number of failed rounds after which the test ends."""
 
 NAMES = ("dir", "glue", "polaris-fake-filtered", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
 PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in NAMES]

@@ -1,1 +1,1 @@
-"""The contract of backends, tested on every catalog through both interfaces."""
+"""The contract of backends, tested on each catalog through both interfaces."""

@@ -1,4 +1,4 @@
-"""A namespace on each site, by each face, with a home of its own for each test."""
+"""A namespace on each site and each interface, with a separate home for each test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 class SyncFace:
-    """A sync namespace with the async one's manners, so that each behaviour is written down once."""
+    """A sync namespace with the interface of the async one, so that each test is written once."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
@@ -39,7 +39,7 @@ class SyncFace:
 
 
 class ServedFace:
-    """A namespace behind a gateway: the spec's operations go through it, the others to the namespace itself."""
+    """A namespace behind a gateway: operations of the spec go through the gateway, others to the namespace itself."""
 
     def __init__(self, remote: Remote, namespace: AsyncNamespace) -> None:
         self._remote = remote
@@ -56,7 +56,7 @@ async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Excludes the sync face of gateways, which have one face, and of variants; and most tests of round trips."""
+    """Excludes the sync interface of gateways and of variants, and most tests of round trips."""
     once = {f"{name}-sync" for name in ("dir-behind-a-gateway", *VARIANTS)}
     excluded = {
         item
@@ -86,7 +86,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Room:
-    """A place for namespaces that no other test uses: inside the home, or beside it where homes hold none."""
+    """A place for namespaces that no other test uses: in the home, or beside it if homes cannot contain namespaces."""
 
     parent: NamespaceId
     prefix: str
@@ -99,7 +99,7 @@ class Room:
         return [*self.parent, self.prefix + name, *below]
 
     def names(self, listed: Iterable[str]) -> list[str]:
-        """What stands in the room among the names listed in its parent, as `child` takes them."""
+        """Returns the names in a listing of the parent that belong to the room, in the form for `child`."""
         qualified = f"{self.joins.join(self.parent)}{self.joins}" if self.joins and self.parent else ""
         found = [name.removeprefix(qualified) for name in listed if name.startswith(qualified)]
         return [name.removeprefix(self.prefix) for name in found if name.startswith(self.prefix)]
@@ -108,13 +108,13 @@ class Room:
 @pytest.fixture(scope="session", params=PARAMS)
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with SITES[request.param](tmp_path_factory.mktemp(request.param)) as site:
-        # A variant throttles as the site does that it is a variant of.
+        # A variant throttles in the same way as its site.
         yield replace(site, throttle=None) if request.param in VARIANTS else site
 
 
 @pytest.fixture(autouse=True)
 def applies(request: pytest.FixtureRequest, site: Site) -> None:
-    """Skips what does not apply to the site's server."""
+    """Skips tests that do not apply to the site's server."""
     test, _, case = request.node.name.removesuffix("]").partition("[")
     for name, reason in site.exempt.items():
         exempt, _, value = name.removesuffix("]").partition("[")
@@ -152,13 +152,13 @@ def room(site: Site, home: Home) -> Room:
 
 @pytest.fixture
 def nested(site: Site) -> None:
-    """For what only catalogs have whose namespaces hold tables and namespaces alike."""
+    """Skips catalogs whose namespaces do not contain both tables and namespaces."""
     if not site.nests:
         pytest.skip("its namespaces hold tables alone")
 
 
 @pytest.fixture
 def cascading(site: Site) -> None:
-    """For what only catalogs have that drop what is inside, too."""
+    """Skips catalogs that cannot drop a namespace with its content."""
     if not site.can.cascades:
         pytest.skip("it drops empty namespaces alone")

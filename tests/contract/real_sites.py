@@ -1,4 +1,4 @@
-"""Real servers that the contract is tested on, where starting one takes more than a line."""
+"""Real servers for the contract that need more than a line to start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HiveVersion = Literal["3.1.3", "4.0.1"]
 
 @contextmanager
 def real_nessie(tmp: Path) -> Iterator[Site]:
-    """Nessie with an S3; how to reach that stands in the environment, as tests give Lance a location alone."""
+    """Provides Nessie with an S3; its credentials are environment variables, as tests pass only locations."""
     with nessie(tmp) as server, pytest.MonkeyPatch.context() as patch:
         for name, value in server.s3.environment.items():
             patch.setenv(name, value)
@@ -57,7 +57,7 @@ def real_iceberg(tmp: Path) -> Iterator[Site]:
 
 
 def hive_site(uri: str, tmp: Path) -> Site:
-    """A site in a catalog of its own, so that nothing depends on the one that is always there."""
+    """Returns a site in a separate catalog, so that nothing depends on the default one."""
     properties = {"uri": uri, "root": (tmp / "tables").as_uri()}
     with Namespace.connect("hive3", properties) as namespace:
         namespace.create_namespace(CreateNamespaceRequest(id=["lake"]))
@@ -71,7 +71,7 @@ def hive_site(uri: str, tmp: Path) -> Site:
 
 
 def _plant_iceberg(base: str, separator: str, id: TableId, **given: str) -> None:
-    """An Iceberg table as an Iceberg client would make it."""
+    """Creates an Iceberg table as an Iceberg client does."""
     body = {
         "name": id.name,
         "schema": {

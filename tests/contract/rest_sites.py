@@ -1,4 +1,4 @@
-"""Sites of the `rest` backend: a server that nobody here wrote, and our own gateway in front of other backends."""
+"""Sites of the `rest` backend: a server by other authors, and our own gateway in front of other backends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ON_A_GATEWAY_TO_DIR = {
 
 @contextmanager
 def rest_on_pylance(tmp: Path) -> Iterator[Site]:
-    """pylance's own server of the protocol, in front of its own directory catalog."""
+    """Provides pylance's own server of the protocol, in front of its own directory catalog."""
     with RestAdapter("dir", {"root": str(tmp)}, port=0) as server:
         can = replace(load("rest").catalog_capabilities, cascades=False, renames=False)
         yield Site(
@@ -56,7 +56,7 @@ def rest_on_pylance(tmp: Path) -> Iterator[Site]:
 def rest_on_a_gateway(
     behind: Callable[[Path], AbstractContextManager[Site]], exempt: Mapping[str, str], tmp: Path
 ) -> Iterator[Site]:
-    """The `rest` backend on our own gateway, in front of another backend."""
+    """Provides the `rest` backend on our own gateway, in front of another backend."""
     with behind(tmp) as site, served(site.impl, site.properties) as gateway:
         can = replace(
             load("rest").catalog_capabilities,

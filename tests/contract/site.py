@@ -13,43 +13,43 @@ from lance_ns_async.registry import load
 
 @dataclass(frozen=True)
 class Site:
-    """A catalog to test on."""
+    """A catalog to test."""
 
     impl: str
     properties: Mapping[str, str]
     plant_other: Callable[[TableId], None] | None = None
-    """Puts a table of another format into the catalog; None where it can hold none."""
+    """Puts a table of another format into the catalog; None if the catalog cannot contain one."""
     above: NamespaceId = field(default_factory=NamespaceId)
-    """Where namespaces that hold tables can be made."""
+    """The namespace in which namespaces for tables can be created."""
     nests: bool = True
-    """Whether those hold namespaces, too."""
+    """Whether namespaces for tables can contain namespaces, too."""
     served: bool = False
-    """Whether it is reached through a gateway that serves it by REST, instead of directly."""
+    """Whether it is accessed through a gateway by REST."""
     real: bool = False
-    """Whether a real server serves it, which writes into its own working directory what is told it relative."""
+    """Whether a real server serves it, which resolves relative locations against its own working directory."""
     joins: str | None = None
-    """What joins the names of a listed namespace; None where the spec's listing gives the last name alone."""
+    """Joins the names of a listed namespace; None if listings have only the last name, as in the spec."""
     server: Capabilities | None = None
-    """What its server can do, where servers of one backend differ; None where all do what the backend says."""
+    """The capabilities of its server, if servers of one backend differ; None for those of the backend."""
     exempt: Mapping[str, str] = field(default_factory=dict)
     """The tests that do not apply to its server, by name, with the reason; `name[value]` is one case of a test."""
     overlaps: bool = True
-    """Whether a table may be at, above or below the location of another one."""
+    """Whether a table may be at, above or below the location of another table."""
     frees_locations: bool = True
     """Whether the location of a table that was deregistered or dropped can be registered again."""
     chooses_locations: bool = False
     """Whether the server chooses a unique location for a table that is declared without one."""
     keeps_credentials: bool = False
-    """Whether its server gives out no credentials, though the backend asks for them."""
+    """Whether its server vends no credentials, although the backend requests them."""
     throttle: Callable[[], AbstractContextManager[None]] | None = None
-    """Makes its server refuse many calls, without a time to wait for, while the context lasts; None if it cannot."""
+    """Makes its server refuse many calls, without a Retry-After time, while the context is open; None if it cannot."""
 
     @property
     def vends(self) -> bool:
-        """Whether it gives out credentials."""
+        """Returns whether it vends credentials."""
         return self.can.vends and not self.keeps_credentials
 
     @property
     def can(self) -> Capabilities:
-        """What the catalog can do."""
+        """Returns the capabilities of the catalog."""
         return self.server or load(self.impl).catalog_capabilities

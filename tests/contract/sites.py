@@ -1,4 +1,4 @@
-"""The catalogs the contract is tested on: a new backend adds a row."""
+"""The catalogs for the contract: a new backend adds a row."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fake_nessie(tmp: Path) -> Iterator[Site]:
 
 @contextmanager
 def fake_iceberg_renewing(tmp: Path) -> Iterator[Site]:
-    """Credentials come from an endpoint of their own, in this catalog."""
+    """Provides a catalog that vends credentials at a separate endpoint."""
     key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
     with FakeIceberg(renews=[{"prefix": "s3://", "config": key}]) as server:
         yield _fake_site(server, tmp, {})
@@ -63,7 +63,7 @@ def fake_iceberg_renewing(tmp: Path) -> Iterator[Site]:
 @contextmanager
 def fake_polaris(tmp: Path) -> Iterator[Site]:
     with _polaris(tmp) as server:
-        # What the list does not tell from a Lance table is listed as one, unless each is asked for.
+        # If the listing does not distinguish Lance tables, all are listed, unless each is described.
         properties = {**server.properties, "catalogs": "*"}
         throttle = partial(_rate_limited, server)
         yield Site("polaris", properties, above=NamespaceId(["lake"]), joins=".", throttle=throttle)
@@ -208,7 +208,7 @@ SITES: Mapping[str, Open] = {
 }
 
 REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
-"""Those that start a real server."""
+"""Sites that start a real server."""
 
 ROUND_TRIPS = {
     "rest-on-a-gateway-to-hive",
@@ -239,6 +239,6 @@ VARIANTS = {
     "rest-on-a-gateway-to-iceberg",
     *ROUND_TRIPS,
 }
-"""Those of a backend that another site has, too. The sync face, which is the same for all, is not tried on them."""
+"""Further sites of the same backend. The sync interface is the same for all, so it is not tested on them."""
 
 PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in SITES]

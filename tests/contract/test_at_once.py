@@ -1,4 +1,4 @@
-"""One name made at once through several namespaces of one process: one wins, and the name is good afterwards."""
+"""One name declared concurrently by several namespaces of one process: one wins, and the name stays usable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.contract.site import Site
 ROUNDS = 2
 TASKS = 4
 LOST = (ConcurrentModificationError, InternalError)
-"""What servers also answer to a call that lost: Iceberg's with its database's words of a constraint."""
+"""Further errors of calls that lost a race: Iceberg's server reports a constraint of its database."""
 Run = Callable[["Site", "Make"], Coroutine[Any, Any, list[type[LanceNamespaceError] | None]]]
 Make = Callable[[AsyncNamespace], Coroutine[Any, Any, Any]]
 
@@ -124,6 +124,6 @@ async def test_a_registration_is_replaced_while_others_remove_it(
 
     errors: list[LanceNamespaceError | None] = []
     await asyncio.gather(*map(register_and_remove, locations))
-    # Where a replacement needs a note, a client may be kept from it by another's; Nessie moves no table.
+    # If a replacement needs a note, another client's note may prevent it; Nessie moves no table.
     allowed = (*LOST, InvalidTableStateError, UnsupportedOperationError)
     assert not [e for e in errors if e and not isinstance(e, allowed)]

@@ -1,4 +1,4 @@
-"""Describing in bulk gives what describing one by one gives, and a backend is what it says it is."""
+"""A bulk describe returns the same as single describes, and a backend's capabilities are true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalog gives out credentials for a table's storage if it says so, and otherwise asking changes nothing."""
+"""A catalog vends credentials for a table's storage if it says so; otherwise a request for them has no effect."""
 
 from __future__ import annotations
 

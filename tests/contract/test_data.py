@@ -1,4 +1,4 @@
-"""Rows: what is done with them goes through the catalog alone, whichever it is."""
+"""Operations on rows work through each catalog."""
 
 from __future__ import annotations
 

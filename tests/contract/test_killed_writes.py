@@ -25,7 +25,7 @@ LOST, ROWS = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]})
 
 @pytest.fixture
 async def killed(ns: AsyncNamespace, home: Home) -> list[str]:
-    """A table that was declared, with data files that no version has."""
+    """A declared table with data files that belong to no version."""
     id = home.table("t")
     location = (await ns.declare_table(DeclareTableRequest(id=id))).location
     assert location is not None

@@ -1,4 +1,4 @@
-"""Listings: whole and in pages, of one namespace, of many and of a subtree."""
+"""Listings: complete and in pages, of one namespace, of many and of a subtree."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def _declare(ns: AsyncNamespace, ids: list[TableId]) -> None:
 
 
 async def _subtree(ns: AsyncNamespace, home: Home, room: Room) -> list[TableId]:
-    """Six tables in four namespaces, as deep as the catalog nests."""
+    """Creates six tables in four namespaces, as deep as the catalog allows."""
     a, b = room.id("a"), room.id("b")
     inner = a.child("inner") if room.parent == home.id else room.id("c")
     for namespace in (a, inner, b):
@@ -120,7 +120,7 @@ async def _subtree(ns: AsyncNamespace, home: Home, room: Room) -> list[TableId]:
 
 
 def _below(home: Home, ids: list[str]) -> list[str]:
-    """Those of the ids that are in the home, or in a namespace beside it that is named after it."""
+    """Returns the ids in the home, or in a namespace beside it whose name begins with the home's name."""
     return [id for id in ids if id.startswith((f"{home.id}$", f"{home.id}_"))]
 
 

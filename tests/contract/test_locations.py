@@ -27,7 +27,7 @@ from tests.contract.site import Site
 DATA = pa.table({"id": [1, 2, 3]})
 
 RELATIVE = ["data/t", "t"]
-"""Relative to whoever reads them; a directory catalog has them relative to itself."""
+"""Relative to the reader's working directory; in a directory catalog, relative to its root."""
 
 NOWHERE = [
     *("", "  ", " /data/t", "/data/t ", "/data/\nt", "/data/t\x1b[2J", "file:///data/t\x00", "/data/\u2028t"),
@@ -49,7 +49,7 @@ NOWHERE = [
     *("~", "~/t", "~ada/t", "C:\\data\\t", "C:/data/t", "c:t"),
     *("file:t", "s3:/bucket/t", "S3://bucket/t", "FILE:///data/t", "flie:///data/t", "s3//bucket:t"),
 ]
-"""What careless or hostile users give, and what no catalog is told."""
+"""Invalid locations from careless or hostile users, which are sent to no catalog."""
 
 
 async def test_what_is_no_place_of_its_own_is_refused(ns: AsyncNamespace, site: Site, home: Home) -> None:
@@ -76,7 +76,7 @@ async def test_a_namespace_is_put_at_no_such_place_either(ns: AsyncNamespace, si
 async def test_a_location_found_relative_is_read_and_never_deleted(
     ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As another tool may have registered it; from this working directory it leads to what somebody else has."""
+    """Another tool may have registered it; in this working directory, it is the location of somebody else's data."""
     monkeypatch.chdir(tmp_path)
     lance.write_dataset(DATA, "theirs/t")
     id = home.table("t")
@@ -94,7 +94,7 @@ async def test_a_location_found_relative_is_read_and_never_deleted(
 
 
 async def _planted(site: Site, id: TableId, location: str) -> bool:
-    """Puts a table into the catalog as another tool would; tells whether the catalog took it."""
+    """Puts a table into the catalog as another tool does; returns whether the catalog accepted it."""
     backend = load(site.impl)
     opened = backend.open(backend.settings.parse(site.properties), Caller(Policy(), backend.errors))
     try:

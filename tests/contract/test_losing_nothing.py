@@ -1,4 +1,4 @@
-"""Tables created while others do the same, write to them or drop them: what was acknowledged stays."""
+"""Tables that are created while other clients create, write or drop them: acknowledged changes stay."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ Meddle = Callable[[TableId], Awaitable[None]]
 
 
 class Meddled(Backend):
-    """Mixed into a backend, it lets others do something between the calls, once."""
+    """A mixin for backends that performs an operation of another client between the calls, once."""
 
     meddle: Meddle | None = None
-    """What they do after a table is declared."""
+    """The other client's operation after a table was declared."""
     before: Meddle | None = None
-    """What they do before a table is described."""
+    """The other client's operation before a table is described."""
     after: Meddle | None = None
-    """What they do after a table is described."""
+    """The other client's operation after a table was described."""
     removed: Meddle | None = None
-    """What they do after a table is deregistered."""
+    """The other client's operation after a table was deregistered."""
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -75,7 +75,7 @@ class Meddled(Backend):
 
 @dataclass
 class Two:
-    """Two namespaces over one catalog, each with connections of its own: one that is meddled with, and another."""
+    """Two namespaces of one catalog with separate connections: one with a `Meddled` backend, and another."""
 
     ours: AsyncNamespace
     backend: Meddled
@@ -83,7 +83,7 @@ class Two:
     id: list[str]
 
     async def rows(self) -> list[int]:
-        """The rows as a third party finds them by the table's name."""
+        """Returns the rows that a third client finds by the table's name."""
         found = await self.theirs.describe_table({"id": self.id})
         ids: list[int] = lance.dataset(found.location).to_table()["id"].to_pylist()
         return ids
@@ -152,7 +152,7 @@ async def test_a_create_that_fails_by_itself_leaves_nothing(two: Two) -> None:
 
 @pytest.mark.parametrize("mode", ["create", "append"])
 async def test_rows_of_a_table_dropped_meanwhile_are_not_acknowledged(two: Two, site: Site, mode: Any) -> None:
-    """Else nobody would find them, and they would be in the way of the next table of that name."""
+    """Otherwise nobody could find them, and they would prevent the next table of that name."""
     if mode == "append":
         await two.theirs.declare_table({"id": two.id})
 
@@ -172,7 +172,7 @@ async def test_rows_of_a_table_dropped_meanwhile_are_not_acknowledged(two: Two, 
 
 
 def then(two: Two, meddle: Meddle) -> pa.RecordBatchReader:
-    """Rows after which the others do something, before it is looked whether the table is still there."""
+    """Yields rows, and then performs an operation of another client, before the table is looked up again."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         two.backend.before = meddle
@@ -209,14 +209,14 @@ async def test_a_table_of_others_at_the_same_location_stays(two: Two) -> None:
         await two.theirs.drop_table({"id": list(id)})
         await two.theirs.write(id, THEIRS)
 
-    # Some catalogs tell nothing by which the two tables could be told apart.
+    # Some catalogs have nothing that distinguishes the two tables.
     with suppress(ConcurrentModificationError):
         await two.ours.write(two.id, then(two, meddle), mode="append")
     assert await two.rows() == [7, 8, 9]
 
 
 async def cut_off(two: Two, tmp_path: Path) -> str:
-    """Drops a table so that its data is left, with a mark that says that the registration is gone; gives its place."""
+    """Drops a table so that its data is left, with a mark of the removed registration; returns its location."""
     if two.backend.capabilities.drops:
         pytest.skip("its drops leave no marks")
     await two.theirs.write(two.id, OURS)

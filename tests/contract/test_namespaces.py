@@ -1,4 +1,4 @@
-"""Namespaces: made, described, listed, dropped, in every mode and at every depth."""
+"""Namespaces: created, described, listed and dropped, in each mode and at each depth."""
 
 from __future__ import annotations
 

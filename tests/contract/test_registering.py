@@ -1,4 +1,4 @@
-"""Bulk registration: each table is registered as by a call of its own, and fails alone."""
+"""Bulk registration: each table is registered as by a single call, and fails alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_each_is_registered_as_it_is_alone(ns: AsyncNamespace, site: Site,
     for name, id in zip(names, home.tables(*names), strict=True):
         described = await ns.describe_table(DescribeTableRequest(id=list(id)))
         assert described.location == alone.location.replace("-alone", f"-{name}") == result.tables[id].location
-        # A server over pylance returns no properties.
+        # A server with pylance returns no properties.
         expected = alone.properties and {**alone.properties, "name": name}
         assert (described.properties or {}).keys() == (expected or {}).keys()
         assert not expected or (described.properties or {})["name"] == name

@@ -1,4 +1,4 @@
-"""Replacing a registration where the catalog has no call for it: what others have is left alone."""
+"""Replacement of a registration without an atomic call: changes of others are kept."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ async def _nobody(operation: str, id: TableId) -> None:
 
 @dataclass
 class Noting:
-    """A backend that replaces by notes, others that use the same catalog, and a table."""
+    """A backend that replaces by notes, other clients of the same catalog, and a table."""
 
     ours: Any
     theirs: Any
     id: TableId
 
     def meddle(self, meddle: Meddle) -> None:
-        """Has others do something before each call."""
+        """Performs an operation of another client before each call."""
         self.ours.meddle = meddle
 
 
 def between(kind: Any) -> Any:
-    """The kind of backend, before whose calls something can be done."""
+    """Returns a kind of backend that performs an operation of another client before its calls."""
 
     class Between(kind):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -88,13 +88,13 @@ async def noting(site: Site, home: Home) -> AsyncIterator[Noting]:
 
 
 async def found(noting: Noting, id: TableId) -> tuple[str, str | None]:
-    """Location and owner of what the catalog has of that very name."""
+    """Returns the location and the owner of the entry with exactly that name."""
     table = await noting.theirs._describe_registration(id, vend=False)
     return table.location, table.properties.get("owner")
 
 
 async def test_a_table_with_the_name_of_a_note_stays(noting: Noting) -> None:
-    """It is a user's own, which other tools can make."""
+    """It belongs to a user; other tools can create such names."""
     other = note_of(noting.id)
     place = (await noting.theirs._declare_registration(other, None, {"owner": "other"}, None)).location
     old = await noting.ours.declare_table(noting.id, None, {"owner": "old"})
@@ -108,7 +108,7 @@ async def test_a_table_with_the_name_of_a_note_stays(noting: Noting) -> None:
 
 
 async def noted(noting: Noting, properties: Mapping[str, str]) -> str:
-    """Leaves the note of a replacement by others that is cut off right after it; gives its location."""
+    """Leaves the note of a replacement by another client that was interrupted right after it; returns its location."""
     old = await noting.theirs.describe_table(noting.id)
     place = f"{old.location}_noted"
 
@@ -156,7 +156,7 @@ async def test_what_others_replace_meanwhile_is_theirs(noting: Noting, operation
 
 @pytest.mark.parametrize("operation", ["declare", "describe"])
 async def test_a_note_of_others_stays(noting: Noting, operation: str) -> None:
-    """They began after this replacement, and go on with theirs."""
+    """Another client's replacement began after this one, and continues."""
     old = await noting.ours.declare_table(noting.id, None, {"owner": "old"})
     place = ""
 
@@ -169,7 +169,7 @@ async def test_a_note_of_others_stays(noting: Noting, operation: str) -> None:
     noting.meddle(meddle)
     with pytest.raises(ConcurrentModificationError):
         await noting.ours.replace_table(old, old.location, {"owner": "new"})
-    # Where the old one was gone, they made the note that they found the registration.
+    # If the old registration was gone, they wrote the note with the registration that they found.
     assert await found(noting, noting.id) == (old.location, "old" if operation == "describe" else "new")
     assert await found(noting, note_of(noting.id)) == (place, "theirs")
 

@@ -1,4 +1,4 @@
-"""Replacing a registration in one call of the catalog, on every backend that declares it can."""
+"""Replacement of a registration by one call, on each backend with this capability."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def backend(site: Site) -> AsyncIterator[Backend]:
 
 
 def ours(properties: Mapping[str, str] | None) -> dict[str, str]:
-    """The properties without those that catalogs keep for themselves."""
+    """Returns the properties without those of the catalogs."""
     return {key: value for key, value in (properties or {}).items() if key.startswith("k")}
 
 
@@ -42,7 +42,7 @@ async def test_properties_are_replaced_and_the_registration_is_the_same(backend:
 
 
 async def test_a_location_is_replaced_or_nothing_is(backend: Backend, home: Home) -> None:
-    """Nessie ignores a new location of a table that exists: it must be refused, not reported as done."""
+    """Nessie ignores a new location of an existing table, so it must be refused instead of reported as done."""
     old = await backend.declare_table(home.id.table("t"), None, {"k1": "a"})
     old = await backend.describe_table(old.id)
     place = f"{old.location}_elsewhere"

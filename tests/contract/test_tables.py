@@ -1,4 +1,4 @@
-"""Tables: declared, described, registered, renamed, removed; and what is not a Lance table."""
+"""Tables: declared, described, registered, renamed and removed; and objects that are not Lance tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.contract.site import Site
 pytestmark = pytest.mark.round_trip
 
 ODD = ["a b", "é", "日本", "a/b", "a%2Fb", "a.b", "..", ".", "a?b#c", "a'b", "~", "a@main", "`a`", "x" * 200]
-"""Names that a catalog holds as they are or refuses at once."""
+"""Names that a catalog stores unchanged or refuses at once."""
 
 DATA = pa.table({"id": [1, 2, 3]})
 
@@ -47,13 +47,13 @@ async def test_a_declared_table_is_described_as_declared(ns: AsyncNamespace, hom
     assert declared.properties is not None and declared.properties["k"] == "v"
     assert found.properties is not None and found.properties["k"] == "v"
     assert found.managed_versioning is False and declared.managed_versioning is False
-    assert found.storage_options in (None, {"k": "v"})  # some catalogs say how to read a table in its properties
+    assert found.storage_options in (None, {"k": "v"})  # some catalogs store in properties how a table is read
     assert found.is_only_declared is None
 
 
 async def test_a_request_may_be_a_dict(ns: AsyncNamespace, home: Home) -> None:
     class DictWithModelDump(dict[str, object]):
-        """What Lance's Rust side hands over."""
+        """The kind of mapping that Lance's Rust side passes."""
 
         def model_dump(self) -> dict[str, object]:
             return self
@@ -187,7 +187,7 @@ async def test_registering_overwrites_only_on_request(ns: AsyncNamespace, site: 
     try:
         await ns.register_table(RegisterTableRequest(id=home.table("other"), location=location, mode="Overwrite"))
     except UnsupportedOperationError as e:
-        # Nessie gives a registered table no other location. The table stays, and the remedy works.
+        # Nessie gives a registered table no other location. The table stays, and the proposed remedy works.
         assert "deregister it and register it at" in str(e)
         assert (await ns.describe_table(DescribeTableRequest(id=home.table("other")))).location == before
         await ns.deregister_table(DeregisterTableRequest(id=home.table("other")))
@@ -217,7 +217,7 @@ async def test_a_name_that_became_free_gets_no_hold_of_the_data(ns: AsyncNamespa
     await ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="new"))
     try:
         again = await ns.declare_table(DeclareTableRequest(id=home.table("t")))
-        # A catalog may choose a place of its own for every table.
+        # A catalog may choose a separate location for each table.
         assert again.location != location
     except TableAlreadyExistsError as e:
         assert "there is data" in str(e) and not await ns.exists(home.table("t"))

@@ -1,4 +1,4 @@
-"""The pages of the documentation as a reader meets them: their text, and the code in it."""
+"""The pages of the documentation as readers see them: their text, and the code in it."""
 
 from __future__ import annotations
 
@@ -29,56 +29,56 @@ class Block:
 
     language: str
     title: str | None
-    """Of code, the file it is a whole program for; of text, `Output` for what the code before it prints."""
+    """For code, the file name of a whole program; for text, `Output` if it is the output of the code before it."""
     source: str
     line: int
-    """The page's line that the source begins on."""
+    """The line of the page at which the source begins."""
     not_run: str | None
-    """Why it cannot be run in a test; None where it can."""
+    """The reason why it cannot be run in a test; None if it can."""
     apart: str | None
-    """The package that it needs, whose own tests run it; None where the usual ones do."""
+    """The package that it needs, whose own tests run it; None for the usual packages."""
 
     @property
     def shown(self) -> str:
-        """What a console's block itself shows as printed by its commands."""
+        """Returns the output of its commands that a console block contains."""
         lines = self.source.splitlines() if self.language == "console" else []
         return "\n".join(line for line in lines if not line.startswith("$ "))
 
     @property
     def is_code(self) -> bool:
-        """Whether a reader can run it."""
+        """Returns whether a reader can run it."""
         return self.language in ("python", "console")
 
     @property
     def is_run(self) -> bool:
-        """Whether it is run here, and not only looked at."""
+        """Returns whether the tests run it."""
         return self.not_run is None and self.apart is None
 
     @property
     def is_output(self) -> bool:
-        """Whether it shows what the block before it prints."""
+        """Returns whether it shows the output of the block before it."""
         return (self.language, self.title) == ("text", "Output")
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page by its path below the folder of all pages."""
+    """A page, by its path below the folder of all pages."""
 
     name: str
 
     @cached_property
     def text(self) -> str:
-        """What is written on the page itself."""
+        """The text of the page itself."""
         return (PAGES / self.name).read_text(encoding="utf-8")
 
     @cached_property
     def whole(self) -> str:
-        """The page with the parts it shares with others."""
+        """The page with the parts that it shares with others."""
         return _PART.sub(lambda part: (DOCS / "parts" / part[1]).read_text(encoding="utf-8"), self.text)
 
     @property
     def head(self) -> dict[str, str]:
-        """The facts above the title, which are not displayed, by name."""
+        """The facts above the title, by name; they are not displayed."""
         head = _HEAD.match(self.text)
         return dict(line.split(": ", 1) for line in head[1].splitlines()) if head else {}
 
@@ -91,7 +91,7 @@ class Page:
 
     @property
     def runs(self) -> bool:
-        """Whether there is code on it."""
+        """Returns whether it contains code that is run."""
         return any(block.is_code for block in self.blocks())
 
     def blocks(self) -> Iterator[Block]:
@@ -102,7 +102,7 @@ class Page:
             yield Block(fence["language"], fence["title"], source, line, *marks)
 
     def properties(self) -> dict[str, str]:
-        """The properties in the page's tables and their defaults, both as they are written."""
+        """Returns the properties in the page's tables and their defaults, both as written."""
         rows = [row for table in _PROPERTIES.findall(self.whole) for row in table.splitlines()]
         return {name.strip(" `"): default.strip() for _, name, default, *_ in (row.split("|") for row in rows)}
 

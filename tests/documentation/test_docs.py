@@ -26,9 +26,9 @@ from tests.support.stand_ins import stand_ins
 REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items()} | {
     "glue": {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
 }
-"""Properties without which no other can be given."""
+"""Properties that are required by every connection."""
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 SPARK_PAGES = ("spark.md", "spark-writes.md")
 SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
@@ -39,7 +39,7 @@ WITH_CODE = [
 
 @pytest.fixture
 def stands_for(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
-    """What the page writes for the working directory and for catalogs, and what they are here."""
+    """Returns replacements for the working directory and the catalogs of a page."""
     monkeypatch.chdir(tmp_path)
     with stand_ins(page) as servers:
         yield {"/home/you": str(tmp_path), **servers}
@@ -101,7 +101,7 @@ def test_the_recipes_name_every_type_of_index_and_every_setting() -> None:
     assert [name for name in (*VECTOR_TYPES, *SCALAR_TYPES, *sorted(settings)) if f"`{name}`" not in told] == []
 
 
-# The directory's table has all errors that pylance knows, most of which nothing here raises.
+# The directory's table has all errors of pylance, most of which no other code raises.
 @pytest.mark.parametrize("impl", [impl for impl in CATALOGS if impl != "dir"])
 def test_every_error_of_a_catalog_is_explained(impl: str) -> None:
     explained = Page("errors.md").text

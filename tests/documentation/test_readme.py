@@ -1,4 +1,4 @@
-"""The README's code is run as a reader would run it."""
+"""The README's code is run in the way of a reader."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def block(name: str) -> str:
-    """The code block that follows the marker of that name."""
+    """Returns the code block after the marker of that name."""
     found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
     assert found is not None, f"README.md has no block {name!r}"
     return found[1]
 
 
 def run(directory: Path, *names: str) -> list[str]:
-    """What each block prints, run one after another in the same directory."""
+    """Returns the output of each block, run one after another in the same directory."""
     return [
         subprocess.run(
             [sys.executable, "-c", block(name)], cwd=directory, capture_output=True, text=True, check=True, timeout=300

@@ -1,1 +1,1 @@
-"""The packages that take a Lance namespace, given ours."""
+"""Packages that accept a Lance namespace, used with ours."""

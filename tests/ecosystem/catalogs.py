@@ -1,4 +1,4 @@
-"""The catalogs that other packages are tried on: each begun for real, or as real as it comes."""
+"""The catalogs of these tests: real servers if possible, otherwise fakes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tests.servers.catalogs import CATALOGS
 from tests.support.gateway import served
 
 TRIED = tuple(impl for impl in BACKENDS if impl in {"dir", "rest", *CATALOGS})
-"""Those that other packages are tried on, which `tests.servers` can start; `rest` is our gateway for a directory."""
+"""The catalogs of these tests, which `tests.servers` can start; `rest` is our gateway to a directory."""
 
 ABOVE = {"hive3": ("lake",), "polaris": ("lake",), "unity": ("lake",)}
-"""Where namespaces that hold tables are made; everywhere else that is the root."""
+"""The namespaces that contain namespaces for tables; the root for catalogs that are not in it."""
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """A running catalog, as a user of another package would name it."""
+    """A running catalog, with its settings for other packages."""
 
     impl: str
     properties: Mapping[str, str]
     above: tuple[str, ...] = ()
-    """The names above a namespace that can hold tables."""
+    """The names above a namespace for tables."""
 
     @property
     def class_path(self) -> str:
-        """What `lance_namespace.connect` takes in every process, without a registration."""
+        """Returns the class path for `lance_namespace.connect`, which works in each process without a registration."""
         return CLASS_PATHS[self.impl]
 
     def connect(self) -> Namespace:
@@ -39,7 +39,7 @@ class Catalog:
 
 @contextmanager
 def running(impl: str, directory: Path) -> Iterator[Catalog]:
-    """The catalog with all that stands above namespaces which hold tables."""
+    """Provides the catalog, with the namespaces above those for tables."""
     if impl == "dir":
         yield Catalog("dir", {"root": str(directory / "catalog")})
         return
@@ -49,7 +49,7 @@ def running(impl: str, directory: Path) -> Iterator[Catalog]:
             yield Catalog("rest", {"uri": gateway.url, **headers})
         return
     with CATALOGS[impl](directory) as properties:
-        # Glue's databases have no place of their own for tables unless told.
+        # Databases of Glue have no location for tables by default.
         catalog = Catalog(impl, {"root": (directory / "tables").as_uri(), **properties}, ABOVE.get(impl, ()))
         if impl == "hive3":
             with catalog.connect() as namespace:

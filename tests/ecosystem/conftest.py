@@ -1,4 +1,4 @@
-"""A catalog of each kind, in it a namespace of its own for each test, and what the tests of a package begin with."""
+"""A catalog of each kind, a separate namespace for each test, and common fixtures of the packages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def home(catalog: Catalog) -> list[str]:
-    """The names of a namespace for tables that no other test uses."""
+    """Returns the names of a namespace for tables that no other test uses."""
     id = [*catalog.above, f"home{next(_numbers):03}"]
     with catalog.connect() as namespace:
         namespace.create_namespace({"id": id})
@@ -39,7 +39,7 @@ def ns(catalog: Catalog) -> Iterator[Namespace]:
 
 @pytest.fixture
 def db(catalog: Catalog) -> Iterator[Any]:
-    """lancedb's sync connection, in whose environment alone it can be made."""
+    """Provides lancedb's sync connection, which needs environment variables."""
     from tests.ecosystem.lancedb_tables import connected
 
     with connected(catalog) as db:

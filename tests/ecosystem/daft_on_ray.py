@@ -1,6 +1,6 @@
-"""A program that writes and reads a table by Daft on Ray: a process of Daft's can have one runner only.
+"""A program that writes and reads a table by Daft on Ray, because a process with Daft can have only one runner.
 
-Reads from its input how daft-lance is told of the table, and prints what was read and who called the catalog for it.
+It reads daft-lance's arguments from its input, and prints the rows and the processes that called the catalog.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""lancedb's connections to our catalogs, and the rows that its tables hold in the tests."""
+"""lancedb's connections to our catalogs, and the rows of its tables in the tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = [{"id": n, "vector": [float(n), 0.0]} for n in range(10)]
 
 @contextmanager
 def connected(catalog: Catalog, *pushdown: str, **properties: str) -> Iterator[Any]:
-    """A sync connection, whose namespace is closed with it: lancedb itself closes none."""
+    """Provides a sync connection, and closes its namespace; lancedb itself closes none."""
     db = lancedb.connect_namespace(
         catalog.class_path, {**catalog.properties, **properties}, namespace_client_pushdown_operations=[*pushdown]
     )
@@ -25,7 +25,7 @@ def connected(catalog: Catalog, *pushdown: str, **properties: str) -> Iterator[A
 
 @asynccontextmanager
 async def async_connected(catalog: Catalog, *pushdown: str, **properties: str) -> AsyncIterator[Any]:
-    """An async connection, likewise."""
+    """Provides an async connection, and closes its namespace."""
     db = lancedb.connect_namespace_async(
         catalog.class_path, {**catalog.properties, **properties}, namespace_client_pushdown_operations=[*pushdown]
     )
@@ -34,5 +34,5 @@ async def async_connected(catalog: Catalog, *pushdown: str, **properties: str) -
 
 
 def ids(rows: Sequence[dict[str, Any]]) -> list[int]:
-    """The ids of rows, in order of size."""
+    """Returns the ids of rows in ascending order."""
     return sorted(row["id"] for row in rows)

@@ -1,4 +1,4 @@
-"""Pages whose code needs a package that the usual tests have not; the tests of that package run it."""
+"""Pages whose code needs a package that the usual tests do not have; the tests of that package run it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.stand_ins import stand_ins
 
 @dataclass(frozen=True)
 class Elsewhere(Page):
-    """A page where its package is: what others do not run is run here."""
+    """A page with the environment of its package, which runs the blocks that other tests omit."""
 
     package: str
 
@@ -32,13 +32,13 @@ class Elsewhere(Page):
             yield replace(block, apart=None) if block.apart == self.package else block
 
     def table(self, first: str) -> list[list[str]]:
-        """The cells of the rows of the table whose first column is called so."""
+        """Returns the cells of the table whose first column has this title."""
         rows = re.search(rf"^\| {first} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", self.text, re.MULTILINE)
         assert rows is not None, first
         return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[1].splitlines()]
 
     def costs(self, impl: str) -> dict[str, int]:
-        """The calls that each step costs on a catalog, where the page tells a number: `1; Glue 2`."""
+        """Returns the calls of each step on a catalog, if the page has a number: `1; Glue 2`."""
         told = {step: cost for step, cost in self.table("step") if re.fullmatch(r"\d+(; .* \d+)?", cost)}
         called = NAMES[impl].split()[0]
         special = {step: re.search(rf"\b{called} (\d+)", cost) for step, cost in told.items()}
@@ -53,7 +53,7 @@ ALL = (DAFT, LANCEDB, RAY)
 
 @asynccontextmanager
 async def read(page: Elsewhere, directory: Path) -> AsyncIterator[Mapping[str, Any]]:
-    """What the page's code has named, after all of it ran in the directory and each block printed what is shown."""
+    """Returns the variables of the page's code, after all of it has run in the directory with the documented output."""
     with chdir(directory), stand_ins(page) as servers:
         reader = Reader(page, {"/home/you": str(directory), **servers})
         for block, following in pairwise([*page.blocks(), None]):
@@ -64,7 +64,7 @@ async def read(page: Elsewhere, directory: Path) -> AsyncIterator[Mapping[str, A
 
 
 def check_places(page: Elsewhere, places: Mapping[str, Mapping[str, str]]) -> None:
-    """Each catalog of the page takes the properties that it is shown with."""
+    """Checks that each catalog of the page accepts the properties in its example."""
     paths = [cells[1].strip("`") for cells in page.table("catalog")]
     assert paths == [CLASS_PATHS[impl] for impl in TRIED] and [*places] == paths[1:]
     for path, properties in places.items():

@@ -1,4 +1,4 @@
-"""Jobs that tests run in processes of their own, which import this module."""
+"""Jobs that tests run in separate processes, which import this module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.ecosystem.pylance_tables import ids, write
 
 
 def read_and_write(ns: Namespace, id: list[str], number: int) -> list[int]:
-    """What is in a table, after a row more; and in a table of the job's own, which it makes."""
+    """Returns the rows of a table, after one more was added; and of a table that the job creates."""
     write(ns, id, pa.table({"id": [number], "name": ["job"]}), mode="append")
     own = [*id[:-1], f"{id[-1]}{number}"]
     write(ns, own, pa.table({"id": [number]}))
@@ -18,7 +18,7 @@ def read_and_write(ns: Namespace, id: list[str], number: int) -> list[int]:
 
 
 def read_by_class_path(class_path: str, properties: dict[str, str], id: list[str]) -> list[int]:
-    """What is in a table, to who knows no more than strings."""
+    """Returns the rows of a table, with only strings as arguments."""
     ns = lance_namespace.connect(class_path, properties)
     assert isinstance(ns, Namespace)
     with ns:
@@ -26,5 +26,5 @@ def read_by_class_path(class_path: str, properties: dict[str, str], id: list[str
 
 
 def missing(ns: Namespace, id: list[str]) -> None:
-    """Raises, for the table is not there."""
+    """Raises an error, because the table does not exist."""
     ids(ns, id)

@@ -1,4 +1,4 @@
-"""Tables as pylance's users handle them: by a namespace and an id."""
+"""Tables as users of pylance access them: by a namespace and an id."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ MORE = pa.table({"id": [4, 5], "name": ["d", "e"]})
 
 
 def write(namespace: Namespace, id: list[str], rows: pa.Table = ROWS, *, mode: str = "create", **given: Any) -> Any:
-    """The dataset after a write by pylance."""
+    """Returns the dataset after a write by pylance."""
     return lance.write_dataset(rows, namespace_client=namespace, table_id=id, mode=mode, **given)
 
 
 def opened(namespace: Namespace, id: list[str], version: int | str | None = None, **given: Any) -> Any:
-    """The dataset as pylance opens it."""
+    """Returns the dataset that pylance opens."""
     return lance.dataset(namespace_client=namespace, table_id=id, version=version, **given)
 
 
 def ids(namespace: Namespace, id: list[str], version: int | str | None = None) -> list[int]:
-    """What is in the column `id`, sorted."""
+    """Returns the sorted values of the column `id`."""
     found: list[int] = opened(namespace, id, version).to_table()["id"].to_pylist()
     return sorted(found)

@@ -1,4 +1,4 @@
-"""A Ray on this machine, as small as it gets."""
+"""A minimal Ray on this machine."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import ray
 from tests.servers.process import LOOPBACK
 
 WARNINGS = [
-    # Ray forks to start its servers, of which pylance warns; its workers are no forks.
+    # Ray starts its servers by forks, of which pylance warns; its workers are not forks.
     pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning"),
-    # Ray Data warns of its own old settings whenever it reads its settings.
+    # Ray Data warns of its own deprecated settings.
     pytest.mark.filterwarnings("ignore:`use_.*` is deprecated:DeprecationWarning:ray.data.context"),
 ]
 
 
 def running() -> Path:
-    """Starts a Ray of two workers, unless one runs, until the process ends; gives the folder of its logs."""
+    """Starts a Ray with two workers, unless one runs, until the process ends; returns the folder of its logs."""
     if not ray.is_initialized():
-        # With a token Ray would leave that in the home directory; and it would tell of its use.
+        # Ray would store a token in the home directory, and send usage statistics.
         os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_TMPDIR=_directory())
         ray.init(
             num_cpus=2,
@@ -42,7 +42,7 @@ def running() -> Path:
 
 @cache
 def _directory() -> str:
-    # Sockets lie in there, and their paths must be short.
+    # It contains sockets, whose paths must be short.
     directory = mkdtemp(prefix="ray-")
     atexit.register(_end, directory)
     return directory

@@ -1,4 +1,4 @@
-"""A catalog behind `lance-ns serve`, for tools that speak REST alone."""
+"""A catalog behind `lance-ns serve`, for tools that only use REST."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.gateway import command
 TOKEN = "0penlake"
 
 SERVED = ["dir", "hive3", "glue"]
-"""The catalogs that are tried: what stands between is the same for all."""
+"""The catalogs behind the gateway; two are enough, because the gateway is the same for all."""
 
 
 @contextmanager
 def served(catalog: Catalog) -> Iterator[Mapping[str, str]]:
-    """The properties with which a `rest` namespace reaches the catalog."""
+    """Returns the properties of a `rest` namespace for the catalog."""
     told = {f"LANCE_NS_PROPERTY_{name.replace('.', '__')}": value for name, value in catalog.properties.items()}
     environment = {**os.environ, **told, "LANCE_NS_IMPL": catalog.impl, "LANCE_NS_TOKEN": TOKEN}
     with command(environment=environment) as (server, url):

@@ -1,4 +1,4 @@
-"""daft-lance on every catalog: by class path and properties, in Daft's own runner."""
+"""daft-lance on each catalog: by class path and properties, in Daft's own runner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.ecosystem.catalogs import Catalog, running
 from tests.ecosystem.vending import Impl, vending
 from tests.ecosystem.watched import Bill, Diary
 
-# Daft counts rows by a function of daft-lance that has been renamed since.
+# Daft counts rows by a function of daft-lance that was renamed since.
 COUNTING = pytest.mark.filterwarnings("ignore:_lancedb_count_result_function is deprecated:DeprecationWarning")
 
 pytestmark = COUNTING
@@ -27,12 +27,12 @@ ROWS: dict[str, list[Any]] = {"id": [1, 2, 3, 4], "total": [1.5, 2.5, 3.5, 4.5]}
 
 @pytest.fixture
 def table(catalog: Catalog, home: list[str], diary: Diary) -> dict[str, Any]:
-    """How daft-lance is told of a table that is not there yet."""
+    """Returns daft-lance's arguments for a table that does not exist yet."""
     return {**diary.place(catalog), "table_id": [*home, "t"]}
 
 
 def write(table: dict[str, Any], mode: str, rows: dict[str, list[Any]] = ROWS, **given: Any) -> int:
-    """The version that was written."""
+    """Returns the version that was written."""
     done = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **given, **table)
     (version,) = done.to_pydict()["version"]
     assert isinstance(version, int)
@@ -150,7 +150,7 @@ def test_there_is_no_wal_by_a_catalog(table: dict[str, Any]) -> None:
 @pytest.mark.parametrize("impl", ["polaris", "unity"])
 def test_credentials_that_the_catalog_gives_out_are_all_it_takes(impl: Impl) -> None:
     with vending(impl, life=600_000) as lake:
-        # Without what makes Lance ask by itself.
+        # Without the settings by which Lance would call the catalog.
         given = {key: value for key, value in lake.properties.items() if "expires" not in key and "refresh" not in key}
         place = {"namespace_impl": Catalog(impl, given).class_path, "namespace_properties": given}
         table = {**place, "table_id": list(lake.id)}
@@ -163,7 +163,7 @@ def test_credentials_that_the_catalog_gives_out_are_all_it_takes(impl: Impl) -> 
 
 
 def test_places_with_odd_names(tmp_path: Path) -> None:
-    """Locations are URLs, and daft-lance takes them apart."""
+    """Locations are URLs, which daft-lance parses."""
     root = tmp_path / "a b é 50%20c"
     root.mkdir()
     for impl, name in (("dir", "a b"), ("polaris", "a b é 50%20c#"), ("glue", "a b é 50%20c#")):

@@ -28,7 +28,7 @@ def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary
         daft_lance.create_scalar_index(column="id", index_type="BTREE", **table)
     with bill.step("`create_scalar_index`, `compact_files`"):
         daft_lance.compact_files(**table)
-    # The page tells apart what is asked once a process, and what credentials cost.
+    # The page distinguishes calls that each process makes once, and calls for credentials.
     assert bill.costs("get_config", "vend_credentials") == DAFT.costs(catalog.impl)
     assert all(calls.count("vend_credentials") == (catalog.impl == "unity") for _, calls in bill.calls)
 

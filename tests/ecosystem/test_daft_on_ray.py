@@ -1,4 +1,4 @@
-"""daft-lance in Daft's Ray runner: its workers are processes of their own."""
+"""daft-lance in Daft's Ray runner, whose workers are separate processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ecosystem.watched import Diary
 ROOT = Path(__file__).parent.parent.parent
 
 SECRETS = ("credential", "secret_access_key")
-"""The properties that nobody may read; the catalogs that have them let nobody in without."""
+"""Properties with secrets; catalogs with these reject connections without them."""
 
 
 def test_workers_call_the_catalog_with_properties_only(catalog: Catalog, home: list[str], diary: Diary) -> None:
@@ -28,9 +28,9 @@ def test_workers_call_the_catalog_with_properties_only(catalog: Catalog, home: l
     )
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["rows"] == {"id": [2, 3]}
-    # The driver asks for credentials, too, and each process of Iceberg for its configuration.
+    # The driver requests credentials, too, and each process requests the configuration of Iceberg.
     assert [it for it in told["driver"] if it != "vend_credentials"] == ["describe_table"] * 2
-    # One for each fragment.
+    # One call for each fragment.
     assert [it for it in told["workers"] if it != "get_config"] == ["describe_table"] * 2
     for name in set(SECRETS) & set(catalog.properties):
         secret = catalog.properties[name].rpartition(":")[2]

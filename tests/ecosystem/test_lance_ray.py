@@ -1,4 +1,4 @@
-"""lance-ray on every catalog: by class path and properties, with real workers."""
+"""lance-ray on each catalog: by class path and properties, with real workers."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _ray() -> None:
 
 @pytest.fixture
 def place(catalog: Catalog, diary: Diary) -> dict[str, Any]:
-    """How lance-ray is told of the catalog."""
+    """Returns lance-ray's arguments for the catalog."""
     return diary.place(catalog)
 
 
 @pytest.fixture
 def table(place: dict[str, Any], home: list[str], diary: Diary) -> dict[str, Any]:
-    """How lance-ray is told of a table, which is there already and has two fragments."""
+    """Returns lance-ray's arguments for a table that exists and has two fragments."""
     named = {**place, "table_id": [*home, "t"]}
     write(named)
     diary.forget()
@@ -105,9 +105,9 @@ def test_a_namespace_is_compacted(catalog: Catalog, table: dict[str, Any], diary
     *database, _ = id = table["table_id"]
     (done,) = lance_ray.compact_database(database=database, num_workers=1, **place_of(table))
     assert (done["table_id"], done["metrics"].fragments_removed, done["metrics"].fragments_added) == (id, 2, 1)
-    # What is in an Iceberg catalog is a Lance table only if its description says so.
+    # A table in an Iceberg catalog is a Lance table only if its description says so.
     described = 2 if catalog.impl == "iceberg" else 1
-    # Lakekeeper ends a listing with an empty page.
+    # Listings of Lakekeeper end with an empty page.
     listed = 2 if catalog.impl == "lakekeeper" else 1
     assert diary.calls(here=True) == ["list_tables"] * listed + ["describe_table"] * described
     assert diary.calls(here=False) == []
@@ -191,7 +191,7 @@ def test_lance_ray_commits_past_a_catalog_that_commits_versions(catalog: Catalog
         write(table, mode="append")
         assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1]
         assert read(table) == ROWS.to_pylist()
-        # Whoever comes through the catalog next builds on it.
+        # Later clients of the catalog find the new version.
         ns.write(id, ROWS, mode="append")
         assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1, 2, 3]
         assert len(read(table)) == 12

@@ -36,7 +36,7 @@ def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary
         lance_ray.create_scalar_index(column="id", index_type="BTREE", num_workers=1, **table)
     with bill.step(changing):
         lance_ray.compact_files(num_workers=1, **table)
-    # The page tells apart what is asked once a process.
+    # The page distinguishes calls that each process makes once.
     assert bill.costs("get_config") == RAY.costs(catalog.impl)
 
 
@@ -46,5 +46,5 @@ async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
         async with read(RAY, tmp_path) as named:
             check_places(RAY, named["PROPERTIES"])
     finally:
-        # The page has started another, whose workers know short names.
+        # The page has started another Ray, whose workers know short names.
         ray.shutdown()

@@ -1,4 +1,4 @@
-"""lance-ray's workers: what they make of the strings they are given, and what becomes of the secrets among these."""
+"""lance-ray's workers: how they use their string arguments, and how the secrets among these are treated."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_workers_request_their_own_credentials(logs: Path, diary: Diary, capfd: 
         assert set(diary.calls(here=False)) == {"describe_table"}
         assert lake.s3.refused == 0 and len(set(lake.s3.shown)) > 1
         assert {request.headers.get("Authorization") for request in lake.catalog.requests} == {f"Bearer {SECRET}"}
-        # lance-ray asks for no credentials itself, and its commit has no way to get any.
+        # lance-ray itself requests no credentials, and its commit cannot get any.
         with pytest.raises(OSError, match="Failed to get AWS credentials"):
             lance_ray.write_lance(ray.data.from_arrow(ROWS), mode="overwrite", **table)
     assert_unlogged(SECRET, logs, capfd)

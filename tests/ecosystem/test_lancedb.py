@@ -1,4 +1,4 @@
-"""lancedb on every catalog: namespaces, and a table's life from its first row to its end."""
+"""lancedb on each catalog: namespaces, and the operations on a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.lancedb_tables import ROWS, ids
 
 RENAMING = ("hive3", "iceberg", "lakekeeper")
-"""The catalogs that can give a table another name."""
+"""The catalogs that can rename a table."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_namespace_is_made_found_and_dropped(db: Any, catalog: Catalog, home: 
     db.create_namespace(id, mode="exist_ok")
     db.create_namespace(id, mode="overwrite")
     assert isinstance(db.describe_namespace(id).properties, dict)
-    # Polaris shows the names of a namespace as the older clients do: the whole path, with dots.
+    # Polaris lists the names of a namespace as older clients do: as the whole path, with dots.
     shown = ".".join(id) if catalog.impl == "polaris" else id[-1]
     assert shown in db.list_namespaces(list(catalog.above)).namespaces
     db.drop_namespace(id)
@@ -145,7 +145,7 @@ def test_tables_come_in_pages(db: Any, home: list[str]) -> None:
         if not (token := page.page_token):
             break
     assert found == db.list_tables(home).tables == names
-    # It has the first ten names, as lancedb's own default has it.
+    # It has the first ten names, which is lancedb's default.
     with pytest.deprecated_call():
         assert list(db.table_names(namespace_path=home)) == names
 

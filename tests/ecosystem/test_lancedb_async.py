@@ -1,4 +1,4 @@
-"""lancedb's async connection on every catalog, and both kinds of connection inside a running event loop."""
+"""lancedb's async connection on each catalog, and both kinds of connection in a running event loop."""
 
 from __future__ import annotations
 

@@ -24,18 +24,18 @@ from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
 
 NESTING = ("dir", "iceberg", "lakekeeper", "polaris", "rest")
-"""The catalogs whose answer about a table does not tell that it is the namespace which is missing."""
+"""The catalogs whose error for a table does not say that the namespace is missing."""
 
 ROOTED = ("dir", "rest")
-"""The catalogs that hold tables in the root."""
+"""The catalogs that can have tables in the root."""
 
 CASCADING = ("hive3", "unity")
-"""The catalogs that can drop a namespace with what is in it."""
+"""The catalogs that can drop a namespace with its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A connection to a catalog with one table, `t`, in a namespace; nothing else is there."""
+    """A connection to a catalog that contains only one table, `t`, in a namespace."""
 
     catalog: Catalog
     db: Any
@@ -51,7 +51,7 @@ class Given:
 
     @property
     def nowhere(self) -> list[str]:
-        """A namespace that is not there."""
+        """Returns a namespace that does not exist."""
         return [*self.catalog.above, "nowhere"]
 
     @property
@@ -215,7 +215,7 @@ def test_a_namespace_goes_with_its_tables_where_the_catalog_can(given: Given) ->
         given.db.drop_namespace(given.home, behavior="cascade")
         assert not given.db.namespace_exists(given.home)
         return
-    # lancedb looks for the words of an error of the server, which a gateway repeats in its own.
+    # lancedb searches for the words of a server's error, which a gateway repeats in its own.
     with pytest.raises((RuntimeError, NamespaceNotEmptyError), match="behavior 'Cascade': this catalog drops empty"):
         given.db.drop_namespace(given.home, behavior="cascade")
 
@@ -251,7 +251,7 @@ def test_what_is_wrong_with_properties_is_reported_immediately(catalog: Catalog)
 
 
 def test_errors_of_the_namespace_itself_keep_their_class(given: Given) -> None:
-    """As lancedb's two `exists` do, which call it without a detour."""
+    """lancedb's two `exists` methods call the namespace directly."""
     with pytest.raises(LanceNamespaceError) as seen:
         given.db.namespace_exists([""])
     assert type(seen.value) is InvalidInputError

@@ -15,7 +15,7 @@ REFUSED = "a bytes-like object is required, not 'QueryTableResponse'"
 
 
 def test_queries_that_are_left_to_us_fail_in_lancedb(catalog: Catalog, home: list[str]) -> None:
-    """Our answer is the spec's model, of which lancedb 0.40 knows nothing: it wants bare bytes."""
+    """Our response is the model of the spec, which lancedb 0.40 does not know: it expects bytes."""
     with connected(catalog, "QueryTable") as db:
         table = db.create_table("t", ROWS, namespace_path=home)
         for query in (table.search([1.0, 0.0]), table.search().where("id > 7")):
@@ -23,11 +23,11 @@ def test_queries_that_are_left_to_us_fail_in_lancedb(catalog: Catalog, home: lis
                 query.to_list()
         with pytest.raises(TypeError, match=REFUSED):
             table.to_arrow()
-        # What is no query is not left to us.
+        # Operations other than queries are not delegated to us.
         assert table.count_rows() == 10
         assert table.add(ROWS).version == 2
         assert "KNN" in table.search([1.0, 0.0]).explain_plan()
-        # And the answer is there for whoever takes it.
+        # The response is available to a client that accepts it.
         request = QueryTableRequest(id=[*home, "t"], k=1, vector={"single_vector": [3.0, 0.0]}, vector_column="vector")
         assert db.namespace_client().query_table(request).data
 

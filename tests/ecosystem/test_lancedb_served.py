@@ -1,4 +1,4 @@
-"""lancedb's own REST namespace on catalogs that are served to it."""
+"""lancedb's own REST namespace on catalogs behind our gateway."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rest(catalog: Catalog) -> Iterator[Mapping[str, str]]:
 
 
 def queries(rest: Mapping[str, str]) -> int:
-    """How many queries the server has run."""
+    """Returns the number of queries that the server has run."""
     request = Request(f"{rest['uri']}/metrics", headers={"x-lance-token": TOKEN})
     with build_opener(ProxyHandler({})).open(request) as answer:
         found = re.search(
@@ -54,7 +54,7 @@ def test_a_table_lives_and_ends(rest: Mapping[str, str], catalog: Catalog, pushd
     assert ids(table.search([9.6, 0.0]).limit(2).to_list()) == [9, 10]
     before = queries(rest)
     assert ids(table.search().where("id > 7").to_list()) == [8, 9, 10]
-    # Searches by vector lancedb 0.40 runs itself all the same.
+    # lancedb 0.40 runs searches by vector itself in any case.
     assert queries(rest) - before == len(pushdown)
     db.drop_table("t", namespace_path=n)
     assert not place.exists()

@@ -26,7 +26,7 @@ from tests.servers.process import LOOPBACK, free_port
 
 BRIEF = {"max_retries": "1", "backoff_initial": "1ms"}
 WRONG = "h0p3ful"
-"""A secret that no server knows."""
+"""A secret that no server accepts."""
 
 PORT = "{port}"
 DOWN = {
@@ -68,7 +68,7 @@ SERVERS = {"glue": _glue, "iceberg": _iceberg, "polaris": _polaris, "unity": _un
 
 
 def check(catalog: Catalog, properties: dict[str, str], error: type[LanceNamespaceError], words: str) -> None:
-    """Everything that lancedb asks fails with these words, and with this class where it lets classes through."""
+    """Checks that each operation of lancedb fails with these words, and with this class if lancedb keeps classes."""
     home = [*catalog.above, "sales"]
     calls: list[Callable[[Any], Any]] = [
         lambda db: db.open_table("t", namespace_path=home),
@@ -112,7 +112,7 @@ def test_an_aws_key_that_is_over() -> None:
 
 def test_a_principal_who_may_not() -> None:
     with _polaris() as (server, catalog):
-        # What is not there is told to everybody.
+        # Missing objects are reported to all clients.
         server.add_table("lake", ["sales"], "t")
         check(catalog, {"credential": "intern:s3cret"}, PermissionDeniedError, "Permission denied")
     with _glue() as (server, catalog):

@@ -1,4 +1,4 @@
-"""One connection in many threads, and connections that travel to other processes."""
+"""One connection in many threads, and connections that are sent to other processes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_connection_is_sent_as_text(db: Any, catalog: Catalog, home: list[str]
     received = lancedb.deserialize_conn(text)
     with received.namespace_client() as namespace:
         assert received.open_table("t", namespace_path=home).count_rows() == 10
-        # So what is remembered for one is good for the other.
+        # A cached description for one is therefore valid for the other.
         assert namespace.namespace_id() == db.namespace_client().namespace_id()
 
 

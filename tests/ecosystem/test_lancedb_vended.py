@@ -1,4 +1,4 @@
-"""lancedb on an S3 that is opened by nothing but the keys which the catalog gives out."""
+"""lancedb on an S3 that accepts only keys that the catalog has vended."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ HOME = ["lake", "sales"]
 
 
 def place(s3: FakeS3) -> dict[str, str]:
-    """The properties with which Lance finds the storage, and has no key to it.
+    """Returns the properties by which Lance finds the storage, without a key.
 
-    lancedb looks for the storage before it asks for keys, so nothing that comes with these may be needed for it.
+    lancedb opens the storage before it requests keys, so these must be enough for that.
     """
     return {f"storage.{name}": value for name, value in s3.options.items() if "key" not in name}
 
@@ -48,7 +48,7 @@ def _polaris(s3: FakeS3) -> Iterator[Catalog]:
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
-    # Whoever has no key is not to look for one elsewhere.
+    # Without keys, the client must not look for other ones.
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with FakeS3() as server:
         yield server
@@ -61,7 +61,7 @@ def catalog(request: pytest.FixtureRequest, s3: FakeS3) -> Iterator[Catalog]:
 
 
 def keys_shown(s3: FakeS3) -> set[str]:
-    """Whose requests for data the storage has seen."""
+    """Returns the owners of the data requests that the storage received."""
     shown = [re.search(r"Credential=(\w+)/", r.headers.get("Authorization", "")) for r in s3.requests if "/_" in r.path]
     return {key[1] if key else "" for key in shown}
 

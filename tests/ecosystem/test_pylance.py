@@ -1,4 +1,4 @@
-"""pylance on every catalog: a table's life from its first row to its end."""
+"""pylance on each catalog: the operations on a table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_catalog_declares_and_describes_tables(ns: Namespace, home: list[str
     calls: list[Call] = []
     with ns.observe(calls.append):
         write(ns, id)
-        # Glue is asked about the namespace, too, and Unity whether another process created the same name meanwhile.
+        # Glue also describes the namespace, and Unity checks whether another process created the same name meanwhile.
         asked = [call.operation for call in calls if call.subject == TableId(id)]
         assert asked == ["declare_table"] * (2 if ":unity:" in ns.namespace_id() else 1)
         calls.clear()
@@ -46,7 +46,7 @@ def test_the_catalog_declares_and_describes_tables(ns: Namespace, home: list[str
 
 
 def test_what_was_opened_goes_on_by_itself(ns: Namespace, home: list[str]) -> None:
-    """Changes, and the way back, are the dataset's own from then on, and cost the catalog no call."""
+    """Changes and their reversal are made by the dataset itself, without a call to the catalog."""
     id = [*home, "t"]
     write(ns, id)
     dataset = opened(ns, id)

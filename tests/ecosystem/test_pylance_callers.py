@@ -1,4 +1,4 @@
-"""pylance and its namespace used from where libraries use them: in running loops, in many threads, in Rust's own."""
+"""pylance and its namespace in the environments of libraries: running loops, many threads, and threads of Rust."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_many_threads_of_one_namespace(ns: Namespace, home: list[str]) -> None:
 
 
 def test_rows_that_come_from_another_table_while_they_are_written(ns: Namespace, home: list[str]) -> None:
-    """The writer asks for rows in a thread of Rust's, and what gives them asks the namespace there."""
+    """The writer reads rows in a thread of Rust, in which their source calls the namespace."""
     source, target = [*home, "source"], [*home, "target"]
     write(ns, source)
     asked_by: list[threading.Thread] = []
@@ -61,7 +61,7 @@ def test_rows_that_come_from_another_table_while_they_are_written(ns: Namespace,
 
 
 def test_a_function_over_rows_may_call_the_namespace(ns: Namespace, home: list[str]) -> None:
-    """In the threads of Lance's runtime, where pylance itself cannot open a dataset."""
+    """It runs in the threads of Lance's runtime, in which pylance itself cannot open a dataset."""
     id, other = [*home, "t"], [*home, "other"]
     write(ns, id)
     write(ns, other, MORE)

@@ -1,4 +1,4 @@
-"""Errors in pylance: ours from the catalog, its own from the storage."""
+"""Errors in pylance: ours from the catalog, pylance's from the storage."""
 
 from __future__ import annotations
 

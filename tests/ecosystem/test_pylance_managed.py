@@ -1,4 +1,4 @@
-"""pylance on tables whose versions an Iceberg catalog commits: it comes to our methods from its own threads."""
+"""pylance on tables whose versions an Iceberg catalog commits: it calls our methods from its own threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.parametrize("catalog", ["iceberg"], indirect=True)
 
 
 class Watched(IcebergNamespace):
-    """Knows from which threads pylance asked for versions."""
+    """Records the threads from which pylance requested versions."""
 
     def __init__(self, **properties: str) -> None:
         super().__init__(**properties)

@@ -1,4 +1,4 @@
-"""pylance's namespace in other processes: spawned, forkserver's, forked, and in pools of them."""
+"""pylance's namespace in other processes: spawned, forked, by a fork server, and in pools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.ecosystem.pylance_tables import ids, write
 JOBS = range(10, 14)
 
 
-# Both methods start processes anew from pickles, so the second one is tried where the catalog differs most.
+# Both methods start processes from pickles, so the second one is tested on one catalog only.
 POOLS = [(impl, "spawn") for impl in sorted(TRIED)] + [("dir", "forkserver"), ("iceberg", "forkserver")]
 
 
@@ -88,7 +88,7 @@ FORK = """
     """
 
 
-# The catalog in a directory is served by pylance, which is not safe to fork.
+# The directory catalog uses pylance, which must not be forked.
 @pytest.mark.parametrize("catalog", [impl for impl in TRIED if impl != "dir"], indirect=True)
 def test_a_fork_and_its_parent_can_call_the_catalog(catalog: Catalog, home: list[str]) -> None:
     told = json.dumps([catalog.class_path, dict(catalog.properties), home])

@@ -1,4 +1,4 @@
-"""Credentials that end while pylance reads and writes: the catalog is asked for new ones once an expiry."""
+"""Credentials that expire while pylance reads and writes: the catalog is called once for each expiry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 READERS = 64
 PERIOD = LIFE - LEAD
-"""Milliseconds for which Lance is content with a key."""
+"""Milliseconds for which Lance uses a key."""
 
 Open = Callable[[Namespace, list[str]], Sequence[Any]]
 
@@ -53,7 +53,7 @@ def each_its_own(ns: Namespace, id: list[str]) -> Sequence[Any]:
 
 
 def read_on(datasets: Sequence[Any], enough: Callable[[], bool]) -> int:
-    """Reads all the datasets at once, each again and again until it is enough; how many reads that took."""
+    """Reads all datasets concurrently and repeatedly; returns the number of reads."""
     start = Barrier(len(datasets))
 
     def read(dataset: Any) -> int:

@@ -1,4 +1,4 @@
-"""A catalog that gives out no new credentials: what it is asked, what pylance's reader sees, and that it passes."""
+"""A catalog that vends no new credentials: the calls it receives, the errors of pylance, and the recovery."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 READERS = 16
 ATTEMPTS = 2
 MEMORY = 1.0
-"""Seconds for which a refusal is told again without a call."""
+"""Seconds for which a refusal is repeated without a call."""
 PATIENCE = 30.0
 
 
 class Asked:
-    """The namespace, as Lance asks it, and how often it is asked where a table is or for credentials."""
+    """The namespace as Lance uses it, with a count of describes and of requests for credentials."""
 
     def __init__(self, ns: Namespace) -> None:
         self._ns = ns
@@ -44,7 +44,7 @@ class Asked:
 
 @pytest.fixture(params=["polaris", "unity"])
 def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
-    """Its keys are so short-lived that Lance asks for another each time it is to use one."""
+    """Its keys expire so soon that Lance requests another one for each use."""
     impl: Impl = request.param
     with vending(impl, life=LEAD) as running:
         yield running
@@ -53,7 +53,7 @@ def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
 @pytest.mark.parametrize(
     ("status", "asks", "attempts", "told"),
     [
-        # Unity Catalog is asked to let write, and then to let read.
+        # Unity Catalog is first requested to grant write access, and then read access.
         (403, 4, 2, r"Permission denied: cat\$a\$t \(\w+: HTTP 403"),
         (429, 16, ATTEMPTS, r"Throttled: cat\$a\$t \(\w+: HTTP 429.*; 2 attempts"),
         (503, 4, ATTEMPTS, r"Service unavailable: cat\$a\$t \(\w+: HTTP 503.*; 2 attempts"),
@@ -110,14 +110,14 @@ def written(lake: VendingLake, ns: Any) -> Any:
 
 
 def refusal(dataset: Any) -> str:
-    """How a read is refused."""
+    """Returns the error of a refused read."""
     with pytest.raises(ValueError, match="NamespaceCredentialsProvider") as caught:
         dataset.to_table()
     return str(caught.value)
 
 
 def rows_in_the_end(dataset: Any) -> Any:
-    """What is read when the refusal is no longer remembered."""
+    """Returns the rows that are read after the refusal is forgotten."""
     until = monotonic() + PATIENCE
     while monotonic() < until:
         with suppress(ValueError):

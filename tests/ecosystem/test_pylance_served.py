@@ -1,4 +1,4 @@
-"""pylance's own REST namespace on catalogs that are served to it."""
+"""pylance's own REST namespace on catalogs behind our gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage whose keys end, and the catalogs that give them out."""
+"""A storage whose keys expire, and the catalogs that vend them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.fakes.unity import FakeUnity
 Impl = Literal["polaris", "unity"]
 
 LEAD = 2000
-"""Milliseconds before a key's end at which Lance asks for the next: what a slow machine may dawdle without harm."""
+"""Milliseconds before the expiry of a key at which Lance requests the next one; enough for a slow machine."""
 
 LIFE = 3000
-"""Milliseconds that a key is good for."""
+"""Milliseconds for which a key is valid."""
 
-# As AWS answers keys of the past.
+# The response of AWS to expired keys.
 _EXPIRED = Answer.of(b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", 400)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An access key that a catalog gave out; times are milliseconds of the machine's clock, which Lance reads, too."""
+    """An access key that a catalog has vended; times are milliseconds of the machine's clock, as Lance reads it."""
 
     id: str
     given: int
@@ -41,7 +41,7 @@ class Key:
 
 
 class Keys:
-    """What was given out so far: each key is another, and good for `life` milliseconds."""
+    """The vended keys: each one is different, and valid for `life` milliseconds."""
 
     def __init__(self, life: int = LIFE) -> None:
         self._life = life
@@ -49,7 +49,7 @@ class Keys:
         self.given: list[Key] = []
 
     def give(self) -> Key:
-        """The next key."""
+        """Returns the next key."""
         with self._lock:
             now = _now()
             key = Key(f"KEY{len(self.given):04}", now, now + self._life)
@@ -57,29 +57,29 @@ class Keys:
         return key
 
     def is_good(self, id: str) -> bool:
-        """Whether there is such a key, and it has not ended yet."""
+        """Returns whether the key was vended and has not expired."""
         with self._lock:
             return any(key.id == id and _now() < key.until for key in self.given)
 
 
 class KeyedS3(FakeS3):
-    """An S3 that refuses whoever shows no key, or one that has ended."""
+    """An S3 that refuses requests without a key, or with an expired one."""
 
     def __init__(self, keys: Keys) -> None:
         super().__init__()
         self._keys = keys
         self.shown: list[str] = []
-        """The ids of the keys by which requests were let in."""
+        """The ids of the keys of accepted requests."""
         self.refused = 0
-        """How many were not."""
+        """The number of refused requests."""
 
     @property
     def place(self) -> dict[str, str]:
-        """What Lance needs to find it, and no key."""
+        """Returns the storage options by which Lance finds the storage, without a key."""
         return {key: value for key, value in self.options.items() if "key" not in key}
 
     def opened_by(self, key: Key) -> dict[str, str]:
-        """What Lance needs to reach it with that key and no other."""
+        """Returns the storage options with this key."""
         return {**self.options, "aws_access_key_id": key.id}
 
     def handle(self, request: Received) -> Answer:
@@ -94,7 +94,7 @@ class KeyedS3(FakeS3):
 
 
 class VendingPolaris(FakePolaris):
-    """A Polaris that gives out a new key each time it is asked for one."""
+    """A Polaris that vends a new key for each request."""
 
     def __init__(self, keys: Keys, s3: FakeS3) -> None:
         super().__init__(credential=None, base="s3://lake")
@@ -120,7 +120,7 @@ class VendingPolaris(FakePolaris):
 
 
 class VendingUnity(FakeUnity):
-    """A Unity Catalog that gives out a new key each time it is asked for one."""
+    """A Unity Catalog that vends a new key for each request."""
 
     def __init__(self, keys: Keys) -> None:
         super().__init__(catalog="cat", credentials=_NewEachTime(keys))
@@ -128,7 +128,7 @@ class VendingUnity(FakeUnity):
 
 
 class _NewEachTime(Mapping[str, Any]):
-    """What Unity Catalog answers who asks for credentials: another key each time it is read."""
+    """The response of Unity Catalog to a request for credentials, with another key each time it is read."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -149,19 +149,19 @@ class _NewEachTime(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class VendingLake:
-    """An S3 and the catalog that gives out its keys."""
+    """An S3, and the catalog that vends its keys."""
 
     impl: Impl
     keys: Keys
     s3: KeyedS3
     catalog: VendingPolaris | VendingUnity
     id: tuple[str, ...] = ("cat", "a", "t")
-    """Where a table may be made."""
+    """The id of a new table."""
 
     @property
     def properties(self) -> dict[str, str]:
-        """What a namespace is to be told; its limits are the usual ones, its patience is not."""
-        # Unity Catalog gives out no more than keys, and Lance asks for those only if it knows the place.
+        """Returns the properties of a namespace, with the default limits but shorter time-outs."""
+        # Unity Catalog vends only keys, and Lance requests them only if it knows the location.
         given = {**self.s3.place, "refresh_offset_millis": str(LEAD)}
         stored = {f"storage.{key}": value for key, value in given.items()}
         root = {"root": "s3://lake"} if self.impl == "unity" else {}
@@ -172,23 +172,23 @@ class VendingLake:
 
     @property
     def asked(self) -> int:
-        """How many requests wanted a key, in vain or not."""
+        """Returns the number of requests for keys, including refused ones."""
         if self.impl == "unity":
             return sum("temporary-table-credentials" in request.path for request in self.catalog.requests)
         return sum(VENDING in request.headers for request in self.catalog.requests)
 
     def refuse(self, status: int) -> None:
-        """Answers with that status whoever wants a key, and those who write, until the catalog is healed."""
+        """Answers requests for keys, and writes, with that status, until the catalog is healed."""
         route = "temporary-table-credentials" if self.impl == "unity" else "GET .*/generic-tables/t$"
         self.catalog.fail(status, times=None, match=route)
 
 
 @contextmanager
 def vending(impl: Impl, *, life: int = LIFE) -> Iterator[VendingLake]:
-    """A lake whose keys are good for so many milliseconds."""
+    """Provides a lake whose keys are valid for a number of milliseconds."""
     keys = Keys(life)
     with ExitStack() as stack:
-        # Who is given no key must fail, and not look for one on the machine.
+        # A client without a vended key must fail, and not look for a key on the machine.
         environment = stack.enter_context(pytest.MonkeyPatch.context())
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
         s3 = stack.enter_context(KeyedS3(keys))

@@ -1,4 +1,4 @@
-"""A namespace that other processes can be told to make, and that writes down what it asks of its catalog."""
+"""A namespace that other processes can create, and that records its calls to the catalog."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CLASS_PATH = f"{__name__}.Watched"
 
 
 class Watched(Namespace):
-    """Any of our namespaces; each process that makes it says so in a file, and adds a line for every remote call."""
+    """Any of our namespaces; each process that creates it says so in a file, and adds a line for each remote call."""
 
     def __init__(self, *, impl: str, diary: str, **properties: str) -> None:
         super().__init__(impl, properties)
         self._diary = Path(diary)
         self._write("made", "")
-        # Kept open: the tools that make namespaces keep them until their process ends.
+        # Kept open, because the tools that create namespaces keep them until their process ends.
         self._watch = self.observe(self._told)
         self._watch.__enter__()
 
@@ -36,27 +36,27 @@ class Watched(Namespace):
 
 @dataclass(frozen=True, slots=True)
 class Diary:
-    """What the namespaces of all processes wrote down."""
+    """The records of the namespaces of all processes."""
 
     path: Path
 
     def place(self, catalog: Catalog) -> dict[str, Any]:
-        """How lance-ray and daft-lance are told of the catalog, to have it watched in every process."""
+        """Returns the arguments of lance-ray and daft-lance for the catalog, recorded in each process."""
         properties = {"impl": catalog.impl, "diary": str(self.path), **catalog.properties}
         return {"namespace_impl": CLASS_PATH, "namespace_properties": properties}
 
     def makers(self) -> Sequence[int]:
-        """The processes that made a namespace, in order."""
+        """Returns the processes that created a namespace, in order."""
         return [pid for pid, operation, _ in self._lines() if operation == "made"]
 
     def calls(self, *, here: bool) -> Sequence[str]:
-        """The remote calls that this process made, or that others did, in order and without those for tokens."""
+        """Returns the remote calls of this process or of the others, in order and without those for tokens."""
         ours = os.getpid()
         lines = [(pid == ours, operation) for pid, operation, _ in self._lines()]
         return [operation for mine, operation in lines if mine == here and operation not in ("made", "fetch_token")]
 
     def forget(self) -> None:
-        """Begins anew."""
+        """Clears the records."""
         self.path.write_text("")
 
     def _lines(self) -> Sequence[tuple[int, str, str]]:
@@ -66,21 +66,21 @@ class Diary:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The calls that this process makes for each step; no other makes any."""
+    """The calls of this process for each step; no other process makes calls."""
 
     diary: Diary
     calls: list[tuple[str, Sequence[str]]] = field(default_factory=list)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """A step, taken in the context; one that is taken again costs the same."""
+        """Records the calls of a step; a repeated step must have the same cost."""
         self.diary.forget()
         yield
         assert self.diary.calls(here=False) == [], name
         self.calls.append((name, self.diary.calls(here=True)))
 
     def costs(self, *apart: str) -> dict[str, int]:
-        """How many calls each step took, but for those that are told apart."""
+        """Returns the number of calls of each step, except for those that are listed separately."""
         costs: dict[str, int] = {}
         for name, calls in self.calls:
             count = sum(call not in apart for call in calls)

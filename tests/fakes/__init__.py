@@ -1,1 +1,1 @@
-"""Small in-process catalogs that speak the real wire, for tests."""
+"""Small in-process catalogs that use the real protocols, for tests."""

@@ -1,4 +1,4 @@
-"""Calls that fail as they are told, or wait until they are let through."""
+"""Calls that fail on demand, or wait until they are released."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EAGER = Policy(max_retries=3, backoff_initial=0.0, backoff_max=0.0)
 
 
 class Script:
-    """A call that fails as it is told, each failure once, and then succeeds."""
+    """A call that fails with each of the given errors once, and then succeeds."""
 
     def __init__(self, *failures: Failure) -> None:
         self.failures = list(failures)
@@ -38,7 +38,7 @@ class Script:
 
 
 class Turnstile:
-    """A call that waits until it is let through, and knows how many wait with it."""
+    """A call that waits until it is released, and counts the waiting calls."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -69,6 +69,6 @@ def busy(**more: Any) -> Failure:
 
 
 async def settle() -> None:
-    """Lets every task go on until it waits for something."""
+    """Lets each task run until it waits for something."""
     for _ in range(10):
         await asyncio.sleep(0)

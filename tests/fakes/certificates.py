@@ -1,4 +1,4 @@
-"""A certificate authority of our own, and what it certifies."""
+"""A certificate authority for tests, and its certificates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trustme
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files for a client, and what servers of 127.0.0.1 need."""
+    """PEM files for a client, and TLS contexts for servers of 127.0.0.1."""
 
     ca_bundle: str
     client: str
@@ -20,7 +20,7 @@ class Certificates:
     client_key: str
     server: ssl.SSLContext
     strict_server: ssl.SSLContext
-    """Wants a certificate of the client."""
+    """Requires a certificate of the client."""
 
     @classmethod
     def made(cls, folder: Path) -> Certificates:

@@ -1,4 +1,4 @@
-"""Time that tests let pass: a loop that skips its timers, and a way to move any loop's clock."""
+"""Time under the control of tests: a loop that skips its timers, and a function that moves any loop's clock."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _ROUNDS = 200
-"""Turns of the loop that suffice for what is under way on it, sockets included; threads are not waited for."""
+"""Turns of the loop that are enough for the work in progress, including sockets; threads are not waited for."""
 
 
 class _Impatient(selectors.SelectSelector):
-    """Waits for no timer, and tells how long it should have waited."""
+    """Waits for no timer, and returns the time that it should have waited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives, with its timers skipped; `asyncio.get_running_loop().time()` tells the time they took."""
+    """Returns the result of `work`, with its timers skipped; the time of the running loop includes the skipped time."""
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(work)
 
 
 async def pass_time(seconds: float) -> None:
-    """Has so many seconds pass at once for all that waits on the running loop, once nothing else goes on there."""
+    """Moves the clock of the running loop by a number of seconds, as soon as no other work is in progress."""
     for _ in range(_ROUNDS):
         await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ async def pass_time(seconds: float) -> None:
 
 
 class _Ahead:
-    """A clock that is so many seconds ahead of another."""
+    """A clock that is ahead of another by a number of seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

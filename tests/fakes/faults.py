@@ -14,12 +14,12 @@ from typing import Any, Literal
 from multidict import CIMultiDictProxy
 
 When = Literal["before", "after"]
-"""Whether a fault strikes before the operation is carried out, or after it but before the reply."""
+"""Whether a fault occurs before the operation is performed, or after it but before the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request as it came over the wire."""
+    """A request as it was received."""
 
     method: str
     path: str
@@ -27,32 +27,32 @@ class Received:
     headers: CIMultiDictProxy[str]
     body: bytes
     arrived: int = field(default=0, compare=False)
-    """How many requests the server had carried out when this one came."""
+    """Number of requests that the server had performed when this one arrived."""
 
     @property
     def json(self) -> Any:
-        """The body's JSON value; None where there is no body."""
+        """The JSON value of the body; None if there is no body."""
         return json.loads(self.body) if self.body else None
 
     def __str__(self) -> str:
-        # S3 deletes many objects by one request, whose body names them.
+        # One S3 request can delete many objects, which its body names.
         keys = re.findall("<Key>(.*?)</Key>", self.body.decode()) if self.path.endswith("?delete") else []
         return " ".join([self.method, self.path, *keys])
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back over the wire."""
+    """A response."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     missing: int = 0
-    """Bytes that Content-Length promises and that never come."""
+    """Number of bytes that Content-Length announces and that are never sent."""
 
     @classmethod
     def of(cls, body: Any, status: int = 200) -> Answer:
-        """Bytes and text as HTML, any other value as JSON."""
+        """Returns a response with bytes or text as HTML, or another value as JSON."""
         match body:
             case bytes():
                 return cls(status, body, {"Content-Type": "text/html"})
@@ -62,20 +62,20 @@ class Answer:
                 return cls(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def with_headers(self, headers: Mapping[str, str]) -> Answer:
-        """The same answer with some headers added or replaced."""
+        """Returns the same response with some headers added or replaced."""
         return replace(self, headers={**self.headers, **headers})
 
 
 @dataclass(slots=True)
 class Rule:
-    """Applies to the requests whose `METHOD raw_path` holds `match`, a regular expression."""
+    """Selects the requests whose `METHOD raw_path` matches the regular expression `match`."""
 
     match: str
     times: int | None
-    """How many requests it still applies to; None: every one."""
+    """Remaining number of requests that it applies to; None for all."""
 
     def takes(self, request: Received) -> bool:
-        """Whether the rule applies to this request, which then counts."""
+        """Returns whether the rule applies to this request, which is then counted."""
         if self.times == 0 or not re.search(self.match, str(request)):
             return False
         if self.times is not None:
@@ -85,15 +85,15 @@ class Rule:
 
 @dataclass(slots=True)
 class Fault(Rule):
-    """Gives the client something other than the server's own answer."""
+    """Sends a response other than that of the server."""
 
     when: When
     answer: Answer | None
-    """None: the connection is reset."""
+    """None to reset the connection."""
 
 
 class RateLimit(Fault):
-    """A token bucket, which starts full: requests that find it empty get the answer."""
+    """A token bucket, which is full at first: requests that find it empty get the response."""
 
     def __init__(self, rate: float, burst: float, match: str, answer: Answer) -> None:
         super().__init__(match, None, "before", answer)
@@ -102,7 +102,7 @@ class RateLimit(Fault):
         self.refusals = 0
 
     def takes(self, request: Received) -> bool:
-        # Without arguments, super() does not work in a subclass of a dataclass with slots.
+        # In a subclass of a dataclass with slots, super() does not work without arguments.
         if not Fault.takes(self, request):
             return False
         now = monotonic()
@@ -117,13 +117,13 @@ class RateLimit(Fault):
 
 @dataclass(slots=True)
 class Delay(Rule):
-    """Makes a request wait before anything else is done with it."""
+    """Delays a request before it is performed."""
 
     seconds: float
 
 
 class Hold:
-    """Makes matching requests wait until it is released."""
+    """Makes matching requests wait until `release`."""
 
     def __init__(self, match: str) -> None:
         self._match = match
@@ -133,28 +133,28 @@ class Hold:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait now."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     def wait_for(self, count: int = 1, within: float = 10.0) -> None:
-        """Blocks the calling thread until `count` requests wait; TimeoutError after `within` seconds."""
+        """Blocks the calling thread until `count` requests wait; raises TimeoutError after `within` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.waiting >= count, within):
                 raise TimeoutError(f"{self.waiting} of {count} requests came to wait at {self._match!r}")
 
     async def reached(self, count: int = 1, within: float = 10.0) -> None:
-        """The same as `wait_for`, from a coroutine."""
+        """Like `wait_for`, in a coroutine."""
         await asyncio.to_thread(self.wait_for, count, within)
 
     def release(self) -> None:
-        """Lets the waiting requests go on, and later ones pass."""
+        """Lets the waiting requests continue, and later ones pass."""
         with self._changed:
             self._released = True
             for turn in self._waiting:
                 turn.get_loop().call_soon_threadsafe(_wake, turn)
 
     async def pass_by(self, request: Received) -> None:
-        """Returns when the request may go on; awaited on the server's own loop."""
+        """Returns when the request may continue; awaited in the server's own loop."""
         if not re.search(self._match, str(request)):
             return
         turn = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Base of the fake HTTP catalogs: a server on its own thread, a request log, faults on demand."""
+"""Base of the fake HTTP catalogs: a server in a separate thread, with recorded requests and faults on demand."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ from .faults import Answer, Delay, Fault, Hold, RateLimit, Received, When
 
 
 class FakeServer(ABC):
-    """An HTTP server on 127.0.0.1 and a free port, run by its own thread and event loop.
+    """An HTTP server on 127.0.0.1 and a free port, in a separate thread and event loop.
 
-    Requests are carried out one at a time, so of two racing writes one wins. A request waits first (`hold`,
-    `delay`), then meets the oldest fault that matches it.
+    Requests are performed one at a time, so one of two concurrent writes wins. A request first waits (`hold`,
+    `delay`), then gets the oldest matching fault.
     """
 
     def __init__(self) -> None:
         self.requests: list[Received] = []
         self.connections = 0
-        """How many connections were opened."""
+        """The number of connections that were opened."""
         self.most_in_flight = 0
-        """How many requests were under way at once at most. Answers are quick: `hold` or `delay` lets them gather."""
+        """Maximum number of concurrent requests.
+
+        Responses are fast, so use `hold` or `delay` to make requests concurrent.
+        """
         self._in_flight = 0
         self._carried_out = 0
         self._lock = threading.RLock()
@@ -44,15 +47,15 @@ class FakeServer(ABC):
 
     @abstractmethod
     def handle(self, request: Received) -> Answer:
-        """Carries a request out; called with the lock held, on the server's thread."""
+        """Performs a request; called with the lock held, in the server's thread."""
 
     def error(self, status: int) -> Answer:
-        """The body a server of this kind sends with an error status."""
+        """Returns the body of an error response of this kind of server."""
         return Answer.of(HTTPStatus(status).phrase, status)
 
     @property
     def url(self) -> str:
-        """Scheme, host and port; they stay the same when the server is stopped and started again."""
+        """Scheme, host and port; they stay the same after a restart."""
         return f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
@@ -63,21 +66,24 @@ class FakeServer(ABC):
         self.stop()
 
     def start(self) -> None:
-        """Listens; after a stop, on the same port and with everything it held."""
+        """Starts to listen; after a stop, on the same port and with the same content."""
         started: Future[int] = Future()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(started),), daemon=True)
         self._thread.start()
         self._port = started.result()
 
     def stop(self) -> None:
-        """Dies: refuses connections, resets the open ones, drops what is under way. May be called twice."""
+        """Stops like a killed process: refuses connections, resets open ones, drops requests in progress.
+
+        May be called twice.
+        """
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
             self._thread = None
 
     def clear(self) -> None:
-        """Forgets the requests and counts from nothing again."""
+        """Clears the recorded requests and all counts."""
         self.requests.clear()
         self.connections = 0
         self.most_in_flight = self._in_flight
@@ -92,12 +98,12 @@ class FakeServer(ABC):
         headers: Mapping[str, str] | None = None,
         body: Any = None,
     ) -> None:
-        """Answers an error status: text and bytes as HTML, other values as JSON, None as `error` has it."""
+        """Answers with an error status: text and bytes as HTML, other values as JSON, None for the body of `error`."""
         answer = self.error(status) if body is None else Answer.of(body, status)
         self._add(Fault(match, times, when, answer.with_headers(headers or {})))
 
     def limit_rate(self, rate: float, *, burst: float | None = None, match: str = "") -> RateLimit:
-        """Answers 429 without Retry-After beyond `rate` requests per second, after a burst of one second's worth.
+        """Answers with 429 without Retry-After beyond `rate` requests per second, after a burst of one second's worth.
 
         This is how the rate limiter of Apache Polaris works.
         """
@@ -106,7 +112,7 @@ class FakeServer(ABC):
         return limit
 
     def cut(self, *, times: int | None = 1, match: str = "", when: When = "before") -> None:
-        """Resets the connection instead of answering."""
+        """Resets the connection instead of a response."""
         self._add(Fault(match, times, when, None))
 
     def reply(
@@ -120,19 +126,19 @@ class FakeServer(ABC):
         match: str = "",
         when: When = "before",
     ) -> None:
-        """Answers these bytes as they are; the connection ends `missing` bytes before Content-Length says."""
+        """Answers with these bytes; the connection ends `missing` bytes before the announced Content-Length."""
         raw = body.encode() if isinstance(body, str) else body
         answer = Answer(status, raw, {"Content-Type": content_type}, missing)
         self._add(Fault(match, times, when, answer))
 
     def delay(self, seconds: float, *, times: int | None = None, match: str = "") -> None:
-        """Makes requests wait before they are carried out: a slow server, or the way to a far one."""
+        """Delays requests before they are performed, like a slow server or network."""
         with self._lock:
             self._delays.append(Delay(match, times, seconds))
 
     @contextmanager
     def hold(self, match: str = "") -> Iterator[Hold]:
-        """Makes requests wait until the hold is released, or its `with` block ends."""
+        """Makes requests wait until the hold is released, or its context ends."""
         hold = Hold(match)
         with self._lock:
             self._holds.append(hold)
@@ -144,7 +150,7 @@ class FakeServer(ABC):
             hold.release()
 
     def heal(self) -> None:
-        """Forgets the faults and delays that are still to come."""
+        """Removes pending faults and delays."""
         with self._lock:
             self._faults.clear()
             self._delays.clear()
@@ -155,7 +161,7 @@ class FakeServer(ABC):
 
     async def _serve(self, started: Future[int]) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        # The low-level server: it has no router, which would decode `%2F` and `%2E` in paths.
+        # The low-level server is used because a router would decode `%2F` and `%2E` in paths.
         server = web.Server(self._respond, access_log=None)
 
         def connection() -> asyncio.Protocol:
@@ -171,12 +177,13 @@ class FakeServer(ABC):
         await self._stopping.wait()
         for listening in listener.sockets:
             self._loop.remove_reader(listening.fileno())
-        # Python 3.11 loses a connection that is still being accepted when its listener closes.
+        # Python 3.11 loses a connection that is being accepted when its listener closes.
         await _turns()
         listener.close()
         for open_connection in server.connections:
             _reset(open_connection.transport)
-        # aiohttp's handlers swallow the cancellation that ends the loop unless they know that theirs is lost.
+        # aiohttp's handlers suppress the cancellation that ends the loop, unless they know that their connection is
+        # lost.
         await _turns()
 
     async def _respond(self, wire: web.BaseRequest) -> web.StreamResponse:
@@ -222,7 +229,7 @@ class FakeServer(ABC):
 
 
 async def _turns() -> None:
-    """Lets the loop do what it has begun; accepting a connection takes it several turns."""
+    """Lets the loop continue its work; it takes several turns to accept a connection."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -240,7 +247,7 @@ async def _broken_off(wire: web.BaseRequest, answer: Answer) -> web.StreamRespon
 def _reset(transport: asyncio.BaseTransport | None) -> None:
     if not isinstance(transport, asyncio.Transport):
         return
-    # A socket that does not linger is closed with RST, which clients see as a reset and not as an end.
+    # A socket without lingering is closed with RST, which clients see as a reset and not as an end.
     wire = transport.get_extra_info("socket")
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()

@@ -1,4 +1,4 @@
-"""Requests that the Jetty server of a Java catalog rejects itself, and its error pages."""
+"""Requests that the Jetty server of a Java catalog itself rejects, and its error pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_STORE = {"Cache-Control": "must-revalidate,no-cache,no-store"}
 
 
 class JettyError(Exception):
-    """An error of Jetty's own, which never reaches the catalog's error handling."""
+    """An error of Jetty, which does not reach the catalog's error handling."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class JettyError(Exception):
 
 
 def check_path(path: str, separator: str) -> None:
-    """Raises for a raw path Jetty finds ambiguous or suspicious, `separator` apart."""
+    """Raises an error for a raw path that Jetty considers ambiguous or suspicious, except for `separator`."""
     rest = path.replace(separator, "")
     for pattern, message in (
         (r"(?i)%2f", "Ambiguous URI path separator"),
@@ -39,7 +39,7 @@ def check_path(path: str, separator: str) -> None:
 
 
 def page(error: JettyError, request: Received) -> Answer:
-    """HTML, or JSON without an `error` for clients who ask for JSON; nothing at all for DELETE and PUT."""
+    """Returns HTML, or JSON without an `error` for clients that request JSON; nothing for DELETE and PUT."""
     if request.method not in ("GET", "HEAD", "POST"):
         return Answer(error.status, b"", _NO_STORE)
     url = f"http://{request.headers['Host']}{request.path.partition('?')[0]}"

@@ -1,4 +1,4 @@
-"""A catalog in memory that can do whatever a test says it can, and that counts its calls."""
+"""A catalog in memory with the capabilities that a test chooses, and a count of its calls."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Size = Callable[[int, int | None], int]
-"""How many names the n-th page of a listing holds, n from 0; the second is how many the caller hints at."""
+"""Returns the number of names in the n-th page, n from 0; the second argument is the caller's page size."""
 
 
 def fixed(*sizes: int) -> Size:
-    """Pages of these sizes in turn, whatever the caller hints at; the last size goes on for ever."""
+    """Returns pages of these sizes in turn, whatever the caller requests; the last size is repeated."""
     return lambda number, limit: sizes[min(number, len(sizes) - 1)]
 
 
 def as_asked(number: int, limit: int | None) -> int:
-    """Pages of as many names as the caller hints at; all in one where it does not."""
+    """Returns pages of the requested size; one page with all names if none is requested."""
     return limit or 1_000_000
 
 
 class MemoryBackend(Backend):
-    """A catalog in memory, in the order things were planted.
+    """A catalog in memory, in the order of creation.
 
-    Tokens tell positions, so a page that is asked for again begins where it began.
+    Tokens contain positions, so a repeated page begins at the same position.
     """
 
     settings = Settings
@@ -60,22 +60,22 @@ class MemoryBackend(Backend):
         self.others: set[TableId] = set()
         """Tables of another format than Lance."""
         self.faults: dict[tuple[str, Id], LanceNamespaceError] = {}
-        """What an operation on a subject raises."""
+        """The errors of operations, by operation and subject."""
         self.unlisted: set[TableId] = set()
-        """Tables that no listing and no batch gives, though describing them works."""
+        """Tables that listings and batches omit, although a describe finds them."""
         self.endless: set[NamespaceId] = set()
-        """Namespaces whose listings never end but give the same token again and again."""
+        """Namespaces whose listings never end, but return the same token again."""
         self.calls: list[tuple[str, Id]] = []
         self.on_call: Callable[[str, Id], None] = lambda operation, subject: None
-        """Is told of each call before it is answered."""
+        """Receives each call before its response."""
         self.turns = 1
-        """How many turns of the event loop a call takes."""
+        """The number of turns of the event loop that a call takes."""
         self.in_flight = 0
         self.most_in_flight = 0
 
     @classmethod
     def able(cls, capabilities: Capabilities, size: Size = as_asked) -> MemoryBackend:
-        """A catalog that says it can do this."""
+        """Returns a catalog with these capabilities."""
         told: type[MemoryBackend] = type("AbleBackend", (cls,), {"catalog_capabilities": capabilities})
         return told(size)
 
@@ -84,24 +84,24 @@ class MemoryBackend(Backend):
         return cls()
 
     def plant(self, ids: Iterable[TableId]) -> None:
-        """Puts Lance tables into the catalog, with the namespaces they need."""
+        """Adds Lance tables to the catalog, with their namespaces."""
         for id in ids:
             self.plant_namespace(id.parent)
             self.tables[id] = Table(id, f"mem://{'/'.join(id)}", {"name": id.name})
 
     def plant_others(self, ids: Iterable[TableId]) -> None:
-        """Puts tables of another format into the catalog, with the namespaces they need."""
+        """Adds tables of another format to the catalog, with their namespaces."""
         for id in ids:
             self.plant_namespace(id.parent)
             self.others.add(id)
 
     def plant_namespace(self, id: NamespaceId) -> None:
-        """Makes a namespace and those above it."""
+        """Creates a namespace and its parents."""
         for depth in range(1, len(id) + 1):
             self.namespaces.setdefault(NamespaceId(id[:depth]), {})
 
     def drop_tree(self, id: NamespaceId) -> None:
-        """Removes a namespace and all that is in it."""
+        """Removes a namespace with its content."""
         depth = len(id)
         self.namespaces = {n: kept for n, kept in self.namespaces.items() if n[:depth] != id}
         self.tables = {t: table for t, table in self.tables.items() if t[:depth] != id}
@@ -171,7 +171,7 @@ class MemoryBackend(Backend):
         return await self._call("declare_table", id, work)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
-        """Takes any."""
+        """Accepts all tables."""
 
     async def deregister_table(self, id: TableId) -> None:
         await self._call("deregister_table", id, lambda: self.tables.pop(self._table(id).id))
@@ -193,7 +193,7 @@ class MemoryBackend(Backend):
         raise UnsupportedOperationError(f"Not supported: rename_table of {id}")
 
     async def aclose(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""
 
     async def _call(self, operation: str, subject: Id, work: Callable[[], T]) -> T:
         self.calls.append((operation, subject))

@@ -1,4 +1,4 @@
-"""An HTTP transport to a plain JSON service, as a backend would open one."""
+"""An HTTP transport to a plain JSON service, opened in the same way as by a backend."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ EAGER = Policy(max_retries=3, attempt_timeout=10.0, backoff_initial=0.0, backoff
 
 
 class PlainSettings(HttpSettings):
-    """What every backend that speaks HTTP can be told, and no more."""
+    """The settings of all backends with HTTP."""
 
     backend = "plain"
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
-    """Errors look like `{"type": ..., "message": ...}`."""
+    """Returns code and message of an error such as `{"type": ..., "message": ...}`."""
     return (body["type"],), body["message"]
 
 
 def as_it_is(body: Any) -> Any:
-    """The decoder of one who wants the JSON itself."""
+    """Returns the JSON unchanged; a decoder."""
     return body
 
 
 class Plain:
-    """Asks a service, and remembers each sending."""
+    """Calls a service, and records each attempt."""
 
     def __init__(self, http: HttpTransport) -> None:
         self.http = http
@@ -50,7 +50,7 @@ class Plain:
     async def ask(
         self, method: str = "GET", path: str = "/", *, decode: Callable[[Any], Any] = as_it_is, **more: Any
     ) -> Any:
-        """The JSON of the answer."""
+        """Returns the JSON of the response."""
         return await self.http.request(method, path, subject=TABLE, operation="op", decode=decode, **more)
 
 
@@ -63,7 +63,7 @@ async def plain(
     tokens: Tokens | None = None,
     by_environment: bool = False,
 ) -> AsyncIterator[Plain]:
-    """A transport to the service at `endpoint`, closed in the end; by a proxy only if the environment is to tell."""
+    """Provides a transport to the service at `endpoint`; by a proxy only if the environment is to be read."""
     usual = {} if by_environment else {"proxy": "none"}
     settings = PlainSettings.parse({"endpoint": endpoint, **usual, **(properties or {})})
     caller = Caller(policy, HTTP_ERRORS)
@@ -77,6 +77,6 @@ async def plain(
 
 
 def over(wire: httpx.AsyncBaseTransport, policy: Policy = EAGER) -> Plain:
-    """A transport over another wire than ours: anything that httpx can speak through will do."""
+    """Returns a transport over another httpx transport."""
     base = "http://catalog.example.com/api"
     return Plain(HttpTransport(wire, Caller(policy, HTTP_ERRORS), base=base, headers={}, explain=explain))

@@ -1,4 +1,4 @@
-"""Requests to a fake server that nothing rewrites on the way."""
+"""Requests to a fake server without conversions by a client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .http import FakeServer
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -27,7 +27,7 @@ class Reply:
 def ask(
     server: FakeServer, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> Reply:
-    """Sends a path as it is over a connection of its own; text is sent as it is too, other bodies as JSON."""
+    """Sends a path unchanged over a separate connection; text is also sent unchanged, other bodies as JSON."""
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
     raw = body if isinstance(body, str | None) else json.dumps(body)
     try:

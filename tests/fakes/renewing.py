@@ -1,4 +1,4 @@
-"""A catalog that gives out other keys each time, and the storage they are for, which takes some of them back."""
+"""A catalog that vends different keys each time, and a storage that refuses some of them later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DENIED = Answer.of(b"<Error><Code>ExpiredToken</Code><Message>The provided toke
 
 
 class KeyedS3(FakeS3):
-    """An S3 that refuses the access keys it is told to; any other will do."""
+    """An S3 that refuses the access keys on its list, and accepts all others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class KeyedS3(FakeS3):
 
 
 class RenewingPolaris(FakePolaris):
-    """A Polaris whose tables lie in an S3 and come with a key of their own each time: `KEY1`, `KEY2` ..."""
+    """A Polaris whose tables are in an S3, with a different vended key each time: `KEY1`, `KEY2` ..."""
 
     def __init__(self, s3: FakeS3) -> None:
         config: dict[str, Any] = {
@@ -44,9 +44,9 @@ class RenewingPolaris(FakePolaris):
         }
         super().__init__(credential=None, base="s3://lake", vends=[{"prefix": "s3://lake", "config": config}])
         self.lasts = 3600.0
-        """How many seconds the next keys are good for, as far as the catalog says."""
+        """Announced lifetime of the next keys, in seconds."""
         self.given: list[str] = []
-        """The keys given out so far."""
+        """The vended keys."""
 
     def handle(self, request: Received) -> Answer:
         answer = super().handle(request)

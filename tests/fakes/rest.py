@@ -1,4 +1,4 @@
-"""A server of the Lance REST Namespace protocol, in memory, as the spec says or as Apache Gravitino 1.1 does."""
+"""A server of the Lance REST Namespace protocol, in memory, according to the spec or like Apache Gravitino 1.1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .faults import Answer, Received
 from .http import FakeServer
 
 RestDialect = Literal["spec", "gravitino"]
-"""Gravitino answers the HTTP status as the code, with the name of an exception, and has fewer operations."""
+"""Gravitino sends the HTTP status as the code, with the name of an exception, and has fewer operations."""
 
 _LACKS: Mapping[RestDialect, Collection[str]] = {"spec": (), "gravitino": ("table/declare", "table/rename")}
 
@@ -19,7 +19,7 @@ _CODES = {1: 404, 2: 409, 3: 409, 4: 404, 5: 409, 13: 400, 16: 401}
 """The HTTP statuses of the spec's codes."""
 
 _ERRORS = {403: 15, 429: 21, 503: 17}
-"""The codes of errors on demand, by their status."""
+"""The codes of injected errors, by their status."""
 
 _TYPES = {
     1: "NoSuchSchemaException",
@@ -46,9 +46,9 @@ class FakeRest(FakeServer):
     """Namespaces and tables by their names.
 
     Args:
-        dialect: Which server it answers as.
-        lacks: Operations that it has no path for, as in `table/rename`.
-        credentials: What it adds to the storage options of a table whose credentials are requested.
+        dialect: The server whose responses it sends.
+        lacks: Operations that it does not have, as in `table/rename`.
+        credentials: Added to the storage options of a table whose credentials are requested.
         token: The bearer token that requests need; None for none.
         replaces: Whether it replaces a registration on request.
     """
@@ -72,13 +72,13 @@ class FakeRest(FakeServer):
         self._replaces = replaces
 
     def add_table(self, *id: str, location: str | None = None, **more: Any) -> None:
-        """Puts a table in, with the namespaces above it."""
+        """Adds a table, with its namespaces."""
         for depth in range(1, len(id)):
             self.namespaces.setdefault(id[:depth], {})
         self.tables[id] = {"location": location or self._location(id), **more}
 
     def operations(self) -> list[str]:
-        """The operations that were requested, in order, as in `table/describe`."""
+        """Returns the requested operations in order, as in `table/describe`."""
         matches = [re.match(r"/v1/(\w+)/[^/]*/([^?]*)", request.path) for request in self.requests]
         return [f"{match[1]}/{match[2]}" for match in matches if match is not None]
 
@@ -195,5 +195,5 @@ class FakeRest(FakeServer):
     def _no_path(self) -> Answer:
         if self._dialect == "spec":
             return Answer(404)
-        # Its mapper of exceptions takes what its web framework raises for a fault of its own.
+        # Its exception mapper also handles errors of its web framework.
         return Answer.of({"error": "HTTP 404 Not Found", "code": 500, "type": "NotFoundException"}, 500)

@@ -10,7 +10,7 @@ from .http import FakeServer
 
 
 class FakeS3(FakeServer):
-    """It forgets all when it is stopped."""
+    """It is empty after a stop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class FakeS3(FakeServer):
 
     @property
     def options(self) -> dict[str, str]:
-        """What Lance needs to reach it."""
+        """The storage options for it."""
         keys = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "aws_region": "us-east-1"}
         return {"aws_endpoint": self.url, "allow_http": "true", **keys}
 

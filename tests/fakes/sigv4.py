@@ -1,4 +1,4 @@
-"""Signatures as AWS checks them: by botocore's own signer, from the request as it came over the wire."""
+"""Verification of AWS signatures: by botocore's own signer, from the request as it was received."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _WINDOW = timedelta(minutes=5)
 
 @dataclass
 class Signatures:
-    """What a service of AWS accepts. Requests that it refuses are answered as AWS answers them."""
+    """The valid signatures of a service of AWS. Refused requests get the responses of AWS."""
 
     name: str = "execute-api"
     region: str = "eu-central-1"
     keys: dict[str, tuple[str, str | None]] = field(default_factory=lambda: {"AKIDEXAMPLE": ("sesame-secret", None)})
     """The secret and the session token of each key."""
     expired: set[str] = field(default_factory=set)
-    """Keys whose session is over."""
+    """Keys with an expired session."""
     ahead: timedelta = timedelta()
-    """How far the server's clock is ahead of this machine's."""
+    """The difference between the server's clock and this machine's clock."""
     must_sign: frozenset[str] = frozenset({"host", "x-amz-date", "x-amz-content-sha256"})
-    """Headers that every signature has to cover."""
+    """Headers that each signature must cover."""
     accepted: list[frozenset[str]] = field(default_factory=list)
-    """The names of the signed headers of each request that was accepted."""
+    """The names of the signed headers of each accepted request."""
 
     def refusal(self, request: Received) -> Answer | None:
-        """What a request is refused with; None if its signature is right."""
+        """Returns the error response for a request; None if its signature is valid."""
         now = datetime.now(UTC) + self.ahead
         problem = self._problem(request, now)
         if problem is None:
@@ -90,7 +90,7 @@ class Signatures:
     ) -> tuple[str, str]:
         headers = {name: value for name, value in _lower(request).items() if name in signed}
         if "x-amz-content-sha256" in signed:
-            # The hash is the body's own, whatever the client says that it is.
+            # The hash is computed from the body, whatever the client's header says.
             headers["x-amz-content-sha256"] = sha256(request.body).hexdigest()
         url = f"http://{request.headers['Host']}{request.path}"
         again = AWSRequest(request.method, url, headers=headers, data=request.body)

@@ -1,4 +1,4 @@
-"""Servers of bare sockets on the test's own event loop: every byte that goes either way is the test's."""
+"""Servers of plain sockets on the test's own event loop, which control each byte."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 End = Literal["keep", "close", "reset", "hang"]
-"""What becomes of the connection after an answer: it goes on, ends, is reset, or nothing more is said."""
+"""The end of a response: the connection continues, is closed or reset, or nothing more is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Bytes that a server says to one request, and what comes after."""
+    """The bytes of a response, and what follows it."""
 
     data: bytes = b""
     then: End = "keep"
@@ -26,7 +26,7 @@ class Said:
 def http(
     status: int = 200, body: bytes | str = b"{}", headers: Mapping[str, str] | None = None, *, then: End = "keep"
 ) -> Said:
-    """An HTTP answer; Content-Length is right unless the headers have one, or say how the body is sent."""
+    """Returns an HTTP response; Content-Length is correct unless the headers contain it, or Transfer-Encoding."""
     raw = body.encode() if isinstance(body, str) else body
     told = dict(headers or {})
     if "Content-Length" not in told and "Transfer-Encoding" not in told and then != "close":
@@ -36,7 +36,7 @@ def http(
 
 
 class Server:
-    """A TCP server on 127.0.0.1 and a free port; leaving it resets what is still open."""
+    """A TCP server on 127.0.0.1 and a free port; open connections are reset at the end of the context."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.connections = 0
@@ -80,16 +80,16 @@ class Server:
 
 
 class Script(Server):
-    """Answers requests in turn with what a test wrote, and with `{}` when that is used up."""
+    """Sends the responses of a test in turn, and then `{}`."""
 
     def __init__(self, *answers: Said, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls)
         self.answers = list(answers)
         self.requests: list[bytes] = []
         self.asked = asyncio.Event()
-        """Set when the first request is there."""
+        """Set when the first request has arrived."""
         self.ended = asyncio.Event()
-        """Set when a client has closed a connection on which an answer hangs."""
+        """Set when a client has closed a connection whose response is incomplete."""
 
     @property
     def lines(self) -> list[str]:
@@ -97,7 +97,7 @@ class Script(Server):
         return [request.split(b"\r\n", 1)[0].decode("latin-1") for request in self.requests]
 
     def header(self, name: str, request: int = -1) -> list[str]:
-        """All values of a header of a request, the last one if not told otherwise."""
+        """Returns all values of a header of a request, by default the last one."""
         head = self.requests[request].split(b"\r\n\r\n", 1)[0].decode("latin-1")
         pairs = [line.split(": ", 1) for line in head.split("\r\n")[1:]]
         return [value for key, value in pairs if key.lower() == name.lower()]
@@ -126,7 +126,7 @@ class Script(Server):
 
 
 class Forwarder(Server):
-    """A forward proxy: whole URLs are passed on, and CONNECT opens a tunnel."""
+    """A forward proxy: it forwards requests for whole URLs, and CONNECT opens a tunnel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Forwarder(Server):
 
 
 async def read_request(reader: StreamReader) -> bytes:
-    """One request, head and body."""
+    """Returns one request with its body."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = 0
     for line in head.lower().split(b"\r\n"):

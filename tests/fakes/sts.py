@@ -1,4 +1,4 @@
-"""An AWS Security Token Service that gives out the keys of roles; calls have to be signed by a known key."""
+"""An AWS Security Token Service that issues keys of roles; calls must be signed by a known key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RESULT = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15
 
 
 class FakeSts(FakeServer):
-    """Gives out `ASIAROLE1`, `ASIAROLE2` and so on, which the services that it was told of then accept."""
+    """Issues `ASIAROLE1`, `ASIAROLE2` and so on, which its service then accepts."""
 
     def __init__(self, signatures: Signatures, service: Signatures) -> None:
         """Creates it.

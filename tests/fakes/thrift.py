@@ -1,4 +1,4 @@
-"""Base of the fake Thrift servers: sockets on a thread of its own, a call log, faults on demand."""
+"""Base of the fake Thrift servers: sockets in a separate thread, recorded calls, faults on demand."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .thrift_wire import EXCEPTION, REPLY, Message, NotThriftError, Struct, fram
 
 
 class ThriftServer(ABC):
-    """A Thrift server on 127.0.0.1 and a free port, run by its own thread and event loop.
+    """A Thrift server on 127.0.0.1 and a free port, in a separate thread and event loop.
 
-    Calls are carried out one at a time, those of one connection in their order. A call waits first (`hold`,
-    `delay`), then meets the oldest fault that matches it. `match` is searched in the method's name followed by
-    a blank and the arguments by number: `"^get_table_req .*'t1'"`.
+    Calls are performed one at a time, those of one connection in their order. A call first waits (`hold`, `delay`),
+    then gets the oldest matching fault. `match` is a regular expression for the method's name, a blank, and the
+    arguments by number: `"^get_table_req .*'t1'"`.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class ThriftServer(ABC):
     ) -> None:
         self.requests: list[Call] = []
         self.connections = 0
-        """How many connections were opened."""
+        """The number of connections that were opened."""
         self.most_in_flight = 0
-        """How many calls were under way at once at most. Replies are quick: `hold` or `delay` lets them gather."""
+        """Maximum number of concurrent calls. Replies are fast, so use `hold` or `delay` to make calls concurrent."""
         self._in_flight = 0
         self._opened = 0
         self._framed = framed
@@ -54,15 +54,15 @@ class ThriftServer(ABC):
 
     @abstractmethod
     def handle(self, call: Call) -> Message:
-        """Carries a call out; called with the lock held, on the server's thread. May raise HangUp."""
+        """Performs a call; called with the lock held, in the server's thread. May raise HangUp."""
 
     @abstractmethod
     def thrown(self, reply: Message, exception: str, message: str) -> Message:
-        """The reply when the method throws an exception of this name instead."""
+        """Returns the reply with an exception of this name."""
 
     @property
     def uri(self) -> str:
-        """Where it listens; this stays the same when the server is stopped and started again."""
+        """Its address, which stays the same after a restart."""
         return f"thrift://127.0.0.1:{self._port}"
 
     @property
@@ -71,16 +71,16 @@ class ThriftServer(ABC):
 
     @property
     def calls(self) -> list[str]:
-        """The names of the methods called, in their order."""
+        """The names of the called methods, in order."""
         return [call.method for call in self.requests]
 
     @property
     def open_connections(self) -> int:
-        """How many connections are open now. One is known to have ended when the server next reads from it."""
+        """The number of open connections. The end of a connection is noticed when the server next reads from it."""
         return len(self._open)
 
     def wait_open(self, count: int, within: float = 10.0) -> None:
-        """Blocks the calling thread until `count` connections are open; TimeoutError after `within` seconds."""
+        """Blocks the calling thread until `count` connections are open; raises TimeoutError after `within` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._open) == count, within):
                 raise TimeoutError(f"{len(self._open)} connections are open, not {count}")
@@ -93,21 +93,24 @@ class ThriftServer(ABC):
         self.stop()
 
     def start(self) -> None:
-        """Listens; after a stop, on the same port and with everything it held."""
+        """Starts to listen; after a stop, on the same port and with the same content."""
         started: Future[int] = Future()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(started),), daemon=True)
         self._thread.start()
         self._port = started.result()
 
     def stop(self) -> None:
-        """Dies: refuses connections, resets the open ones, drops what is under way. May be called twice."""
+        """Stops like a killed process: refuses connections, resets open ones, drops calls in progress.
+
+        May be called twice.
+        """
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
             self._thread = None
 
     def clear(self) -> None:
-        """Forgets the calls and counts from nothing again; the connections that are open stay open."""
+        """Clears the recorded calls and all counts; open connections stay open."""
         with self._lock:
             self.requests.clear()
             self.connections = 0
@@ -122,7 +125,7 @@ class ThriftServer(ABC):
         times: int | None = 1,
         when: Literal["before", "after"] = "before",
     ) -> None:
-        """Throws an exception: one that the method declares, or `TApplicationException`."""
+        """Raises an exception: one that the method declares, or `TApplicationException`."""
         self._add(match, times, when, lambda reply: self.thrown(reply, exception, message))
 
     def cut(
@@ -133,29 +136,29 @@ class ThriftServer(ABC):
         times: int | None = 1,
         ending: Literal["close", "reset"] = "close",
     ) -> None:
-        """Ends the connection instead of replying, or in the middle of the reply."""
+        """Ends the connection before the reply, or in the middle of it."""
         self._add(match, times, when, lambda reply: reply if when == "middle" else None, ending)
 
     def reply_wrong_seqid(self, match: str = "", *, times: int | None = 1) -> None:
-        """Replies as to another call: the sequence number is one more than that of the call."""
+        """Replies with the sequence number of the call plus one."""
         self._add(match, times, "after", lambda reply: replace(reply, sequence=reply.sequence + 1))
 
     def reply_wrong_name(self, match: str = "", *, name: str = "other", times: int | None = 1) -> None:
-        """Replies as to another method."""
+        """Replies with the name of another method."""
         self._add(match, times, "after", lambda reply: replace(reply, name=name))
 
     def garbage(self, data: bytes, *, match: str = "", times: int | None = 1) -> None:
-        """Sends these bytes in place of a reply and lets the connection be."""
+        """Sends these bytes instead of a reply, and keeps the connection open."""
         self._add(match, times, "before", lambda reply: data)
 
     def delay(self, seconds: float, match: str = "", *, times: int | None = None) -> None:
-        """Makes calls wait before they are carried out: a slow server, or the way to a far one."""
+        """Delays calls before they are performed, like a slow server or network."""
         with self._lock:
             self._delays.append(Delay(match, times, seconds))
 
     @contextmanager
     def hold(self, match: str = "") -> Iterator[Hold]:
-        """Makes calls wait until the hold is released, or its `with` block ends."""
+        """Makes calls wait until the hold is released, or its context ends."""
         hold = Hold(match)
         with self._lock:
             self._holds.append(hold)
@@ -167,7 +170,7 @@ class ThriftServer(ABC):
             hold.release()
 
     def heal(self) -> None:
-        """Forgets the faults and delays that are still to come."""
+        """Removes pending faults and delays."""
         with self._lock:
             self._faults.clear()
             self._delays.clear()
@@ -194,7 +197,7 @@ class ThriftServer(ABC):
         await self._stopping.wait()
         for listening in listener.sockets:
             self._loop.remove_reader(listening.fileno())
-        # Python 3.11 loses a connection that is still being accepted when its listener closes.
+        # Python 3.11 loses a connection that is being accepted when its listener closes.
         await _turns()
         listener.close()
         for writer in self._open.values():
@@ -254,7 +257,7 @@ class ThriftServer(ABC):
                     reset(writer)
                     raise HangUp
 
-    # The rules know requests of another kind, of which they only look at the text.
+    # The rules were written for HTTP requests, but only use the text.
     async def _wait(self, call: Any) -> None:
         with self._lock:
             holds = list(self._holds)
@@ -274,12 +277,12 @@ class ThriftServer(ABC):
 
 
 def application_exception(reply: Message, type: int, message: str) -> Message:
-    """The reply when the server cannot make the call at all."""
+    """Returns the reply to a call that the server cannot perform at all."""
     return replace(reply, kind=EXCEPTION, body=Struct({1: message, 2: type}))
 
 
 async def _hang_up(writer: StreamWriter) -> None:
-    """Ends the connection once all that was said has been sent."""
+    """Ends the connection after all pending bytes were sent."""
     writer.close()
     await writer.wait_closed()
     raise HangUp
@@ -292,6 +295,6 @@ def _encoded(reply: Message | bytes | None, *, framed: bool) -> bytes | None:
 
 
 async def _turns() -> None:
-    """Lets the loop do what it has begun; accepting a connection takes it several turns."""
+    """Lets the loop continue its work; it takes several turns to accept a connection."""
     for _ in range(10):
         await asyncio.sleep(0)

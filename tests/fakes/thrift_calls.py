@@ -1,4 +1,4 @@
-"""Calls of a Thrift service as a server receives them, and what may become of the replies."""
+"""Calls of a Thrift service as a server receives them, and faults of the replies."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from .faults import Rule
 from .thrift_wire import Message, Struct
 
 When = Literal["before", "after", "middle"]
-"""Whether a fault strikes before the call is carried out, after it, or when half of the reply has been sent."""
+"""Whether a fault occurs before the call is performed, after it, or after half of the reply was sent."""
 Ending = Literal["keep", "close", "reset"]
-"""What becomes of the connection after a fault."""
+"""The end of the connection after a fault."""
 Rewrite = Callable[[Message], Message | bytes | None]
-"""Gives what is sent in place of a reply: bytes as they are; None: nothing."""
+"""Returns the bytes to send instead of a reply; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as it came over the wire."""
+    """A call as it was received."""
 
     method: str
     arguments: Struct
-    """By their numbers."""
+    """By number."""
     sequence: int
     connection: int
-    """Counts connections from 1, in the order they were opened."""
+    """The number of the connection, from 1 in the order of opening."""
 
     def __str__(self) -> str:
         return f"{self.method} {dict(self.arguments)}"
 
 
 class HangUp(Exception):
-    """The server ends the connection without a reply, as servers do on errors that nobody foresaw."""
+    """The server closes the connection without a reply, as servers do after unexpected errors."""
 
 
 @dataclass(slots=True)
 class WireFault(Rule):
-    """Gives the client something other than the server's own reply."""
+    """Sends bytes other than the server's own reply."""
 
     when: When
     rewrite: Rewrite

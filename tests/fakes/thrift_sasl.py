@@ -1,4 +1,4 @@
-"""The server's side of SASL's PLAIN mechanism, as Thrift's Java library frames it."""
+"""The server's side of SASL's PLAIN mechanism, with the frames of Thrift's Java library."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import struct
 from asyncio import StreamReader, StreamWriter
 
 START, OK, BAD, ERROR, COMPLETE = 1, 2, 3, 4, 5
-"""What a message of the negotiation says."""
+"""The kinds of messages of the negotiation."""
 
 
 def sasl_message(status: int, payload: bytes = b"") -> bytes:
-    """A message of the negotiation."""
+    """Returns a message of the negotiation."""
     return struct.pack(">BI", status, len(payload)) + payload
 
 
 async def log_in(reader: StreamReader, writer: StreamWriter, account: tuple[str, str]) -> None:
-    """Lets a client in that knows the account's user and password; else says why not and raises EOFError.
+    """Accepts a client with the account's user and password; otherwise sends the reason and raises EOFError.
 
-    After it all that is said goes in frames.
+    All later messages are in frames.
     """
     refusal = await _refusal(reader, account)
     writer.write(sasl_message(BAD, refusal) if refusal else sasl_message(COMPLETE))

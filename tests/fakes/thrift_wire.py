@@ -1,4 +1,4 @@
-"""Thrift's binary protocol in its strict form, for values of any shape: neither side needs an IDL."""
+"""Thrift's binary protocol in its strict form, for values of any structure, without an IDL."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _STRICT = 0x8001
 _NUMBERS = {BOOL: ">?", BYTE: ">b", DOUBLE: ">d", I16: ">h", I32: ">i", I64: ">q"}
 
 Reading = Generator[int, bytes, Any]
-"""Yields how many bytes it wants next, is sent them, and returns a value."""
+"""Yields the number of bytes to read next, receives them, and returns a value."""
 
 
 class NotThriftError(Exception):
-    """Bytes that are no message of this protocol."""
+    """The bytes are not a message of this protocol."""
 
 
 class Struct(dict[int, Any]):
-    """The fields of a struct by their numbers; None stands for one that is not sent."""
+    """The fields of a struct by number; None for one that is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A value whose type on the wire its Python type does not tell; for a list, the type of its items."""
+    """A value whose type on the wire is not the default for its Python type; for a list, the type of its items."""
 
     type: int
     value: Any
@@ -46,7 +46,7 @@ class Message:
     body: Struct = field(default_factory=Struct)
 
     def encoded(self) -> bytes:
-        """The message as it goes over the wire, without a frame."""
+        """Returns the message as bytes, without a frame."""
         name = self.name.encode()
         head = struct.pack(f">HHi{len(name)}si", _STRICT, self.kind, len(name), name, self.sequence)
         out = bytearray(head)
@@ -66,7 +66,7 @@ def message() -> Reading:
 
 
 def decoded(data: bytes) -> Message:
-    """The message that these bytes are."""
+    """Returns the message in these bytes."""
     reading, at = message(), 0
     wanted = next(reading)
     try:
@@ -79,7 +79,7 @@ def decoded(data: bytes) -> Message:
 
 
 async def read_message(reader: StreamReader, *, framed: bool = False) -> Message:
-    """The next message of a connection; IncompleteReadError at its end."""
+    """Returns the next message of a connection; raises IncompleteReadError at its end."""
     if framed:
         return decoded(await read_frame(reader))
     reading = message()
@@ -93,18 +93,18 @@ async def read_message(reader: StreamReader, *, framed: bool = False) -> Message
 
 
 async def read_frame(reader: StreamReader) -> bytes:
-    """The next bytes of a connection that tells their number before."""
+    """Returns the next bytes of a connection, which are preceded by their number."""
     (size,) = struct.unpack(">I", await reader.readexactly(4))
     return await reader.readexactly(size)
 
 
 def frame(data: bytes) -> bytes:
-    """The bytes with their number before them."""
+    """Returns the bytes, preceded by their number."""
     return struct.pack(">I", len(data)) + data
 
 
 def receive_message(wire: socket.socket) -> Message:
-    """The next message of a blocking socket; EOFError at its end. What follows the message stays unread."""
+    """Returns the next message of a blocking socket, and nothing after it; raises EOFError at its end."""
     reading = message()
     wanted = next(reading)
     with wire.makefile("rb", buffering=0) as unbuffered:

@@ -1,4 +1,4 @@
-"""Bearer tokens a fake catalog accepts, and the OAuth2 endpoint that issues them."""
+"""Bearer tokens that a fake catalog accepts, and the OAuth2 endpoint that issues them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 
 class Tokens:
-    """Accepts one fixed token and those it issued itself, until they are expired.
+    """Accepts one fixed token and the issued ones, until they expire.
 
-    With neither a fixed token nor a client, nothing is checked and any client is issued a token.
+    With neither a fixed token nor a client, nothing is checked and all clients get tokens.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Tokens:
             refreshes: Whether each token comes with a refresh token, which is good for one use.
         """
         self.subjects = set(subjects)
-        """Tokens of others that are exchanged for its own."""
+        """Tokens of other issuers that are exchanged for its own."""
         self.forms: list[dict[str, str]] = []
         """The form of each request for a token."""
         self._refreshes = refreshes
@@ -46,27 +46,27 @@ class Tokens:
         self._good = set() if fixed is None else {fixed}
         self._expired: set[str] = set()
         self.requests = 0
-        """How many times a token was asked for, refused ones included."""
+        """The number of requests for tokens, including refused ones."""
         self.scopes: list[str | None] = []
-        """The scope of each request for a token; None where it named none."""
+        """The scope of each request for a token; None for requests without one."""
 
     def expire(self) -> None:
-        """Makes every token known so far one that is refused."""
+        """Makes all tokens known so far invalid."""
         self._expired |= self._good
         self._good.clear()
 
     def accept(self, token: str) -> None:
-        """Makes a token that was issued elsewhere a good one."""
+        """Makes a token of another issuer valid."""
         self._checks = True
         self._good.add(token)
 
     def revoke_refresh_tokens(self) -> None:
-        """Makes every refresh token known so far one that is refused."""
+        """Makes all refresh tokens known so far invalid."""
         self._refresh_tokens.clear()
 
     def refusal(self, request: Received) -> int | None:
-        """The status with which a request is refused for its token; None if it is accepted."""
-        # A gateway that checks signatures passes on what the client had in that header.
+        """Returns the status for a request with an invalid token; None if the token is accepted."""
+        # A gateway that checks signatures forwards the client's own value of that header.
         given = request.headers.get("Original-Authorization", request.headers.get("Authorization", ""))
         scheme, _, token = given.partition(" ")
         if not self._checks or (scheme.lower() == "bearer" and token in self._good):
@@ -103,7 +103,7 @@ class Tokens:
 
 
 class FakeIdentityProvider(FakeServer):
-    """A token endpoint of its own at `/token`, for catalogs that accept the tokens of others."""
+    """A separate token endpoint at `/token`, for catalogs that accept tokens of other issuers."""
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__()
@@ -116,5 +116,5 @@ class FakeIdentityProvider(FakeServer):
 
 
 def _refused(status: int, error: str) -> Answer:
-    # As in RFC 6749, `error` is a string here and not an object as in the catalogs' own errors.
+    # As in RFC 6749, `error` is a string here, and not an object as in the catalogs' own errors.
     return Answer.of({"error": error, "error_description": f"refused: {error}"}, status)

@@ -1,4 +1,4 @@
-"""Catalogs whose servers answer as they are told, and namespaces that ask them."""
+"""Catalogs whose servers send the responses that a test chooses, and namespaces that call them."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ _NO_NOTE = {
     "polaris": {"error": {"message": "Generic table does not exist", "type": "NoSuchTableException", "code": 404}},
     "unity": {"error_code": "TABLE_NOT_FOUND", "message": "Table not found"},
 }
-"""What a catalog answers that has no note of a table in replacement."""
+"""The response of a catalog without a note of a replacement."""
 
 _LIMITS = {"max_retries": "0", "attempt_timeout": "5s", "adaptive": "false"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of answer: what asks for it, and what a good one is."""
+    """A kind of response: the operation that causes it, and a correct response."""
 
     impl: str
     name: str
     asked: str
-    """A pattern of the requests that are so answered: method and target of HTTP, an action of Glue, a Thrift method."""
+    """A pattern for the requests that get it: method and target of HTTP, an action of Glue, or a Thrift method."""
     good: Any
     """JSON, or the fields of a Thrift result."""
     ask: Callable[[AsyncNamespace], Awaitable[object]]
     around: Mapping[str, Any] = field(default_factory=dict)
-    """What other requests are answered, by their patterns; a status and a body where it is no good answer."""
+    """The responses to other requests, by pattern; with a status and a body if they are not correct responses."""
     properties: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     anew: bool = False
-    """Whether it is asked for but once by a namespace, which remembers it then."""
+    """Whether a namespace requests it only once, and then remembers it."""
     secret: tuple[str, ...] | None = None
-    """The way to the part of it in which anything may be secret."""
+    """The path to the part in which all values may be secret."""
     ends: type[LanceNamespaceError] | None = None
-    """What even a good answer comes to, with the same one to every request of its kind."""
+    """The outcome of the correct response, if all requests of its kind get the same one."""
 
     def __str__(self) -> str:
         return f"{self.impl}: {self.name}"
 
 
 class Answering(Server):
-    """Answers the requests of a case with `answer`, and the others as it should."""
+    """Sends `answer` to the requests of a case, and correct responses to others."""
 
     def __init__(self, case: Case) -> None:
         super().__init__()
         self.case = case
         self.status = 200
         self.answer: Any = None
-        """A body, or for Thrift a message without its head."""
+        """A body; for Thrift, a message without its header."""
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         while not reader.at_eof():
@@ -95,7 +95,7 @@ class Answering(Server):
 
 
 class Asking:
-    """Asks a server of a case on an event loop of its own, which stands still between questions."""
+    """Calls a server of a case in a separate event loop, which is idle between calls."""
 
     def __init__(self, case: Case, server: Answering, runner: asyncio.Runner) -> None:
         self.case = case
@@ -105,7 +105,7 @@ class Asking:
 
     @asynccontextmanager
     async def namespace(self) -> AsyncIterator[AsyncNamespace]:
-        """One for all examples, unless the case wants a new one each time."""
+        """Returns one namespace for all examples, unless the case needs a new one each time."""
         if self._open is not None:
             yield self._open
             return
@@ -129,7 +129,7 @@ class Asking:
 
 @contextmanager
 def asking(case: Case) -> Iterator[Asking]:
-    """A server of a case, and what asks it."""
+    """Provides a server of a case, and its client."""
     with asyncio.Runner() as runner:
         server = runner.run(Answering(case).__aenter__())
         asked = Asking(case, server, runner)

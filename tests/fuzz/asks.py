@@ -12,12 +12,12 @@ Ask = Callable[[AsyncNamespace], Awaitable[object]]
 
 
 def asks(operation: str, *id: str, **more: Any) -> Ask:
-    """An operation on an id."""
+    """Returns a call of an operation with an id."""
     return lambda ns: getattr(ns, operation)({"id": list(id), **more})
 
 
 def walks(operation: str, *id: str) -> Ask:
-    """All that an iteration gives."""
+    """Returns all items of an iteration."""
 
     async def walk(ns: AsyncNamespace) -> object:
         return [found async for found in getattr(ns, operation)(list(id), recursive=True)]
@@ -26,7 +26,7 @@ def walks(operation: str, *id: str) -> Ask:
 
 
 def many(*namespace: str, count: int) -> Ask:
-    """A bulk describe of so many tables of a namespace."""
+    """Returns a bulk describe of a number of tables of a namespace."""
     return lambda ns: ns.describe_tables([TableId([*namespace, f"t{i}"]) for i in range(count)])
 
 

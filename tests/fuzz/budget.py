@@ -1,4 +1,4 @@
-"""How much is tried: a share of what the profile says, so that one profile scales all of it."""
+"""The number of examples: a share of the profile's number, so that one profile scales all tests."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hypothesis import settings
 
 
 def examples(percent: int) -> int:
-    """So many percent of the profile's examples, which usually are a hundred."""
+    """Returns a percentage of the profile's examples, which are a hundred by default."""
     return max(1, settings().max_examples * percent // 100)
 
 
 def steps(percent: int) -> int:
-    """So many percent of the profile's steps of a state machine, which usually are fifty."""
+    """Returns a percentage of the profile's steps of a state machine, which are fifty by default."""
     return max(1, settings().stateful_step_count * percent // 100)

@@ -1,4 +1,4 @@
-"""Errors of each catalog of JSON: one in its own form, and what asks for it."""
+"""Errors of each catalog with JSON: one in its own form, and the operation that causes it."""
 
 from __future__ import annotations
 

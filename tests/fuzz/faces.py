@@ -1,4 +1,4 @@
-"""A namespace by either face, asked in the same way."""
+"""A namespace with either interface, called in the same way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Face = Literal["async", "sync"]
 
 
 class Asked:
-    """One face of a namespace; every operation of it gives its answer or its error."""
+    """One interface of a namespace; each operation returns its response or its error."""
 
     def __init__(self, site: Site, face: Face) -> None:
         self._runner = asyncio.Runner()

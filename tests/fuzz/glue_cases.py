@@ -1,4 +1,4 @@
-"""Every kind of answer that AWS Glue gives: a good one, and what asks for it."""
+"""All kinds of responses of AWS Glue: a correct one, and the operation that causes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of answer that a Hive Metastore gives: a good one, and what asks for it."""
+"""All kinds of responses of a Hive Metastore: a correct one, and the operation that causes it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ ANY_RESULT: st.SearchStrategy[Struct] = st.recursive(
 
 
 def _fields(value: Any) -> Iterator[tuple[Struct, int]]:
-    """Each field in a value, with the struct that it is in."""
+    """Yields each field in a value, with its struct."""
     if isinstance(value, list):
         for item in value:
             yield from _fields(item)
@@ -103,7 +103,7 @@ def _fields(value: Any) -> Iterator[tuple[Struct, int]]:
 
 @st.composite
 def _mutated(draw: st.DrawFn, good: Struct) -> Struct:
-    """A good result in which one to three fields are others."""
+    """Returns a correct result in which one to three fields are different."""
     value = copy.deepcopy(good)
     for _ in range(draw(st.integers(1, 3))):
         fields = list(_fields(value)) or [(value, draw(st.integers(0, 5)))]
@@ -113,7 +113,7 @@ def _mutated(draw: st.DrawFn, good: Struct) -> Struct:
 
 
 def results(good: Struct) -> st.SearchStrategy[bytes]:
-    """Results on the wire where a good one would have been `good`; what breaks off is for the codec's own test."""
+    """Returns results on the wire instead of the correct one; incomplete ones are covered by the codec's own test."""
     return st.one_of(_mutated(good), _mutated(good), ANY_RESULT).map(
         lambda result: Message(REPLY, "", 0, result).encoded()[_HEAD:]
     )

@@ -1,4 +1,4 @@
-"""Every kind of answer that Iceberg catalogs and Polaris give: a good one, and what asks for it."""
+"""All kinds of responses of Iceberg catalogs and Polaris: a correct one, and the operation that causes it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ICEBERG_MANAGED = {
     "metadata": {
         "format-version": 2,
         "table-uuid": "u",
-        # Where nothing is, as the dataset is opened, too.
+        # A location without a dataset, because the dataset is opened, too.
         "location": "file:///nowhere/t0",
         "properties": {"table_type": "lance", "managed_by": "impl"},
         "current-snapshot-id": 2,

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from lance_ns_async.model import Id, NamespaceId, TableId
 
 Kept = tuple[str, Mapping[str, str]]
-"""Where a table is, and its properties."""
+"""The location of a table, and its properties."""
 
 
 @dataclass
 class Model:
-    """Namespaces with their properties, and tables with their places; the root of it is made as any other."""
+    """Namespaces with their properties, and tables with their locations; the root is created like the others."""
 
     folds: bool
-    """Whether names are kept, and compared, in lower case."""
+    """Whether names are stored and compared in lower case."""
     _namespaces: dict[NamespaceId, Mapping[str, str]] = field(default_factory=dict)
     _tables: dict[TableId, Kept] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
 
     def key(self, id: Id) -> Id:
-        """The id as it is kept."""
+        """Returns the id as it is stored."""
         return type(id)(name.lower() for name in id) if self.folds else id
 
     def __contains__(self, id: Id) -> bool:
@@ -35,7 +35,7 @@ class Model:
         return self._namespaces[NamespaceId(self.key(id))]
 
     def drop(self, id: NamespaceId) -> None:
-        """Drops a namespace with everything in it."""
+        """Drops a namespace with its content."""
         kept = self.key(id)
         self._namespaces = {it: held for it, held in self._namespaces.items() if it[: len(kept)] != kept}
         self._tables = {it: held for it, held in self._tables.items() if it[: len(kept)] != kept}
@@ -49,7 +49,7 @@ class Model:
         return sorted(it.name for it in self._namespaces if it.parent == self.key(id) and it != self.key(id))
 
     def below_root(self) -> list[NamespaceId]:
-        """All namespaces but the first one made, oldest first."""
+        """Returns all namespaces but the first one, oldest first."""
         return list(self._namespaces)[1:]
 
     def deepest_first(self) -> list[NamespaceId]:
@@ -80,9 +80,9 @@ class Model:
         return list(self._tables)
 
     def shared_places(self) -> list[str]:
-        """Places of several tables that were not registered there.
+        """Returns the locations of several tables that were not registered there.
 
-        A table that was renamed before it had data leaves its place to the next one of its old name.
+        A table that was renamed before it had data leaves its location to the next one with its old name.
         """
         placed = (location for location, _ in self._tables.values() if "/registered-" not in location)
         places = [place for place in placed if place not in self._moved]

@@ -1,4 +1,4 @@
-"""JSON that no server should send: any at all, and good answers with something wrong in them."""
+"""Invalid JSON responses: arbitrary ones, and correct ones with errors in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Path = tuple[Any, ...]
 """The keys and indexes that lead to a value inside another."""
 
 DROPPED = object()
-"""Stands for a member that is left out."""
+"""Represents a member that is omitted."""
 
 
 def _nested(depth: int, *, lists: bool) -> Any:
@@ -45,7 +45,7 @@ ODD_TEXTS = [
     "http://[",
     "NaN",
 ]
-"""Texts that something could take for more than a text."""
+"""Texts that code could misinterpret as another type."""
 
 ODD_NUMBERS = [0, -1, 2**31, 2**53 + 1, -(2**63), 2**64, 10**400, -0.0, 1e308, 1e-308, 0.1]
 
@@ -60,7 +60,7 @@ ODD: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([[], {}, [None], [[]], [{}], {"": ""}, {"a": None}, ["a", 1], {"a": {"b": []}}]),
     st.builds(_nested, st.sampled_from([20, 200]), lists=st.booleans()),
 )
-"""What stands where something else belongs."""
+"""Values of a wrong type."""
 
 ANYTHING: st.SearchStrategy[Any] = st.recursive(
     ODD,
@@ -74,11 +74,11 @@ RAW: st.SearchStrategy[bytes] = st.one_of(
     st.sampled_from([b"", b"OK", b"null", b"[" * 20_000, b'{"a":' * 20_000, b"1e999", b"9" * 5000, b"\xef\xbb\xbf{}"]),
     st.sampled_from([b"NaN", b'{"a": 1, "a": 2}', b'"\\ud800"', b"{}{}", b"<html><body>Bad day</body></html>"]),
 )
-"""What may be no JSON at all."""
+"""Bytes that may not be JSON."""
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """The way to each value inside another, and to itself."""
+    """Yields the path to each value inside another, and to itself."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, held in inner:
@@ -86,7 +86,7 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def changed(value: Any, path: Path, new: Any) -> Any:
-    """The value with something new at the end of a path, or with nothing there any more."""
+    """Returns the value with another value at the end of a path, or without it."""
     if not path:
         return {} if new is DROPPED else new
     *above, last = path
@@ -102,7 +102,7 @@ def changed(value: Any, path: Path, new: Any) -> Any:
 
 @st.composite
 def mutated(draw: st.DrawFn, good: Any) -> Any:
-    """A good answer in which one to three things are wrong."""
+    """Returns a correct response with one to three errors."""
     value = good
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(list(paths(value))))
@@ -111,7 +111,7 @@ def mutated(draw: st.DrawFn, good: Any) -> Any:
 
 
 def bodies(good: Any) -> st.SearchStrategy[bytes]:
-    """The bodies of answers where a good one would have been `good`."""
+    """Returns bodies of responses instead of the correct one."""
     encoded = json.dumps(good).encode()
     return st.one_of(
         mutated(good).map(_dumped),

@@ -1,4 +1,4 @@
-"""Whatever a catalog answers, users get a sound value or one of the spec's errors, soon, and no secret in its text."""
+"""After any response of a catalog, users soon get a valid value or an error of the spec, without a secret."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_answer_of_thrift_is_understood_or_refused(asked: Asking, case: Case)
 
 
 def told(asked: Asking, answer: bytes, status: int = 200) -> object:
-    """What users are told when the server answers so."""
+    """Returns the outcome for users after a response."""
 
     async def ask() -> object:
         asked.server.answer, asked.server.status = answer, status
@@ -91,7 +91,7 @@ def told(asked: Asking, answer: bytes, status: int = 200) -> object:
 
 
 def check_sound(found: object) -> None:
-    """A value holds what its type says, which nothing but itself enforces."""
+    """Checks that a value has the type of its annotation."""
     match found:
         case LanceNamespaceError():
             pass

@@ -1,4 +1,4 @@
-"""Random operations on each catalog, by either face, against a model that is a plain dict."""
+"""Random operations on each catalog, with either interface, compared with a model in a dict."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tests.fuzz.faces import Asked, Face
 from tests.fuzz.model import Model
 
 Where: TypeAlias = int | list[str]
-"""A namespace: one that is there, or names in the home."""
+"""A namespace: an existing one, or names in the home."""
 What: TypeAlias = int | tuple[Where, str]
-"""A table: one that is there, or a name in a namespace."""
+"""A table: an existing one, or a name in a namespace."""
 
 MODELLED = ["dir", "iceberg-fake", "hive-fake-4.0.1", "glue", "polaris-fake", "unity-fake"]
 
@@ -41,7 +41,7 @@ NAMES = st.sampled_from(["a", "b", "Cc", "cc", "d_1"])
 TABLES = st.sampled_from(["t", "u", "U", "v_1", "w"])
 PROPERTIES = st.dictionaries(st.sampled_from(["k", "l"]), st.sampled_from(["v", "w", "1"]), max_size=2)
 WHICH = st.integers(0, 9)
-"""Stands for one of those that are there, where any are: names by chance seldom meet any."""
+"""Represents one of the existing objects, because random names rarely exist."""
 WHERE: st.SearchStrategy[Where] = st.one_of(WHICH, WHICH, st.lists(NAMES, min_size=1, max_size=2))
 WHAT: st.SearchStrategy[What] = st.one_of(WHICH, WHICH, st.tuples(WHERE, TABLES))
 LIMITS = st.one_of(st.none(), st.integers(1, 4))
@@ -50,7 +50,7 @@ _homes = itertools.count()
 
 
 class Operations(RuleBasedStateMachine):
-    """Does to a catalog what it does to the model, and compares what they say."""
+    """Performs operations on a catalog and on the model, and compares the outcomes."""
 
     def __init__(self, site: Site, ns: Asked) -> None:
         super().__init__()
@@ -65,11 +65,11 @@ class Operations(RuleBasedStateMachine):
         self.model.make(parent, {})
         if self.site.nests:
             self.expect(self.ns("create_namespace", {"id": list(self.home)}), None)
-        # Else most of what is done would meet nothing.
+        # Otherwise most operations would find no object.
         self.create_namespace(["a"], None, {}, None)
 
     def namespace(self, where: Where) -> NamespaceId:
-        """A namespace in the home, or beside it where namespaces hold none."""
+        """Returns a namespace in the home, or beside it if namespaces cannot contain others."""
         if isinstance(where, int):
             there = self.model.below_root()
             return there[where % len(there)] if there else self.namespace(["a"])
@@ -78,7 +78,7 @@ class Operations(RuleBasedStateMachine):
         return NamespaceId([*self.site.above, f"{self.home.name}_{where[0]}"])
 
     def table(self, what: What) -> TableId:
-        """A table in such a namespace."""
+        """Returns a table in such a namespace."""
         if isinstance(what, int):
             there = self.model.all_tables()
             return there[what % len(there)] if there else self.namespace(["a"]).table("t")
@@ -86,7 +86,7 @@ class Operations(RuleBasedStateMachine):
         return self.namespace(where).table(name)
 
     def expect(self, found: Any, *errors: type[LanceNamespaceError] | None) -> bool:
-        """Whether it succeeded, which it must if no error is among those expected, and else may not."""
+        """Returns whether an operation succeeded, which it must if no error is expected, and otherwise must not."""
         error = found if isinstance(found, LanceNamespaceError) else None
         wanted = [it for it in errors if it is not None]
         if not wanted:
@@ -150,7 +150,7 @@ class Operations(RuleBasedStateMachine):
 
     @rule(where=st.one_of(st.none(), WHERE), limit=LIMITS)
     def list_namespaces(self, where: Where | None, limit: int | None) -> None:
-        # Beside other homes there are others' namespaces, too.
+        # Beside the home, there are namespaces of other tests, too.
         parent = self.above(where) if self.site.nests else self.site.above
         found = self.pages("list_namespaces", parent, limit, lambda page: page.namespaces)
         if self.expect(found, None if parent in self.model else NamespaceNotFoundError):
@@ -175,7 +175,7 @@ class Operations(RuleBasedStateMachine):
         self.declared(id, found, {})
 
     def root(self) -> str:
-        """Where tables may be put."""
+        """Returns the namespace for tables."""
         root = self.site.properties.get("root")
         if root is None:
             home = self.ns("describe_namespace", {"id": list(self.home)})
@@ -204,7 +204,7 @@ class Operations(RuleBasedStateMachine):
             assert found.location == location and given.items() <= (found.properties or {}).items()
 
     def missing(self, id: TableId) -> Sequence[type[LanceNamespaceError]]:
-        """What a catalog may say that is asked for a table; of a missing namespace some do not say which it is."""
+        """Returns the possible errors for a missing table; some catalogs report a missing namespace in the same way."""
         if id in self.model:
             return ()
         return (TableNotFoundError,) if id.parent in self.model else (TableNotFoundError, NamespaceNotFoundError)
@@ -232,7 +232,7 @@ class Operations(RuleBasedStateMachine):
         elif target.parent not in self.model:
             self.expect(found, NamespaceNotFoundError)
         elif self.model.key(target) == self.model.key(id):
-            # To its own name: some catalogs refuse it, and some have nothing to do.
+            # A rename to its own name is refused by some catalogs, and has no effect in others.
             assert not isinstance(found, LanceNamespaceError) or isinstance(found, TableAlreadyExistsError), repr(found)
         elif target in self.model:
             self.expect(found, TableAlreadyExistsError)
@@ -259,7 +259,7 @@ class Operations(RuleBasedStateMachine):
         return self.home if where is None else self.namespace(where)
 
     def pages(self, operation: str, id: NamespaceId, limit: int | None, items: Callable[[Any], Sequence[str]]) -> Any:
-        """All names of a listing, page by page, or its error."""
+        """Returns all names of a listing, page by page, or its error."""
         found: list[str] = []
         token = None
         while True:
@@ -284,11 +284,11 @@ class Operations(RuleBasedStateMachine):
         for id, error in found.errors.items():
             assert type(error) in self.missing(id), repr(error)
 
-    # A catalog's own tokens may be mere offsets, by which a change moves what comes after it.
+    # A catalog's own tokens may be offsets, which refer to other items after a change.
     @precondition(lambda self: not self.site.can.paginates)
     @rule(where=WHERE, limit=st.integers(1, 3), name=TABLES, remove=st.booleans())
     def go_on_after_a_change(self, where: Where, limit: int, name: str, remove: bool) -> None:
-        """A listing between whose pages a table comes or goes has every other table once."""
+        """A listing during which a table is created or dropped contains each other table once."""
         parent = self.namespace(where)
         if parent not in self.model:
             return
@@ -320,7 +320,7 @@ class Operations(RuleBasedStateMachine):
             assert self.model.shared_places() == []
 
     def teardown(self) -> None:
-        """Leaves no namespace behind: where they stand beside each other, later homes would list them."""
+        """Removes all namespaces; otherwise later homes beside them would list them."""
         if hasattr(self, "model"):
             for id in self.model.all_tables():
                 self.expect(self.ns("deregister_table", {"id": list(id)}))

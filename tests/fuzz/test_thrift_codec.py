@@ -29,17 +29,17 @@ from tests.fuzz.hive_cases import ANY_RESULT
 
 HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x03get\x00\x00\x00\x07"
 EVERYTHING: Shape = {id: {inner: {2: None, 1: None} for inner in range(16)} for id in range(16)}
-"""A shape that wants the most that a shape can."""
+"""A shape with all kinds of values."""
 SHAPES: Sequence[Shape] = [{}, {0: None}, {1: None, 9: None}, {0: {1: {1: None, 7: {2: None}, 9: None}}}, EVERYTHING]
 
 _TEXTS = st.text(max_size=12)
 _LITTLE = 200_000
-"""More bytes than reading a few hundred takes, and far fewer than what they may claim to be followed by."""
+"""More bytes than a small message needs, and far fewer than the lengths that it may announce."""
 
 
 @st.composite
 def _values(draw: st.DrawFn) -> tuple[bytes, Any]:
-    """A field of an argument, and what a server is to read of it."""
+    """Returns a field of an argument, and the value that a server must read."""
     id = draw(st.integers(1, 2**15 - 1))
     kind = draw(st.integers(0, 5))
     found: Any
@@ -69,7 +69,7 @@ ARGUMENTS = st.recursive(
     ),
     max_leaves=5,
 )
-"""The fields of a call, and what a server is to read of them."""
+"""The fields of a call, and the values that a server must read."""
 
 
 def _joined(fields: Sequence[tuple[bytes, Any]]) -> tuple[bytes, Any]:
@@ -89,7 +89,7 @@ def _frame(result: Struct) -> bytes:
 
 @st.composite
 def _broken(draw: st.DrawFn) -> bytes:
-    """A good reply with some bytes changed, put in, left out, or the end cut off."""
+    """Returns a correct reply with some bytes changed, added or removed, or cut off at the end."""
     data = bytearray(_frame(draw(ANY_RESULT)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(len(data) - 1, 0)))
@@ -182,23 +182,23 @@ def test_what_is_taken_apart_holds_structs_where_they_are_looked_for(data: bytes
 
 
 def _bounded(reader: Reply | Decoder, data: bytes, size: int) -> None:
-    """Reads to the end or to where it is refused; finds no more than could be in the bytes."""
+    """Reads to the end or to an error; the result contains no more values than the bytes can."""
     try:
         for at in range(0, len(data), size):
             if reader.feed(data[at : at + size]):
                 break
     except MalformedError as e:
         assert len(str(e)) < 1000
-    # An empty struct of a list, which is one byte, is the smallest thing that can be found.
+    # The smallest value is an empty struct in a list, which is one byte.
     assert sum(1 for _ in _things(reader.fields)) <= len(data) + 1
 
 
 def _read(shape: Shape, data: bytes, size: int) -> tuple[bool, str] | None:
-    """Whether it ends and what is found, written down, as NaN is not equal to itself; None where it is refused."""
+    """Returns the text of the result, because NaN does not equal itself; None after an error."""
     decoder, ended = Decoder(shape), False
     try:
         for at in range(0, len(data), size):
-            # What follows the end belongs to the same chunk, or to none.
+            # Bytes after the end belong to the same chunk, or to none.
             if ended:
                 return None
             ended = decoder.feed(data[at : at + size])

@@ -1,4 +1,4 @@
-"""Every kind of answer that Unity Catalog gives: a good one, and what asks for it."""
+"""All kinds of responses of Unity Catalog: a correct one, and the operation that causes it."""
 
 from __future__ import annotations
 

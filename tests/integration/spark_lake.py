@@ -1,4 +1,4 @@
-"""An embedded catalog for Spark to read, and rows for its tables."""
+"""An embedded catalog for reads by Spark, and rows for its tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Lake:
 
 
 def rows(n: int) -> pa.Table:
-    """Ten rows, numbered through all tables."""
+    """Returns ten rows, numbered over all tables."""
     return pa.table(
         {
             "id": pa.array(range(n * 10, n * 10 + 10), pa.int64()),

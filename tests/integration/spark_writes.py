@@ -1,4 +1,4 @@
-"""A catalog for Spark to write to, and jobs that fail."""
+"""A catalog for writes by Spark, and jobs that fail."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from lance_ns_async.spark.resolve.report import WriteReport
 from tests.fakes.iceberg import FakeIceberg
 
 JOB_FAILED = (PySparkException, Py4JJavaError)
-"""Of which Spark before 4.0 raises the latter."""
+"""The errors of a failed job; Spark before 4.0 raises the latter."""
 
 ID = ["db", "t"]
 
 
 class Lake:
-    """A catalog with one namespace, `db`, whose tables lie in a directory."""
+    """A catalog with one namespace, `db`, whose tables are in a directory."""
 
     def __init__(self, impl: str, properties: Mapping[str, str]) -> None:
         self.namespace = Namespace.connect(impl, properties)
@@ -40,7 +40,7 @@ class Lake:
         return self.resolver.write(df, ID, mode=mode, **how)
 
     def make(self, rows: pa.Table, **how: Any) -> str:
-        """Writes a table without us; gives where it is."""
+        """Writes a table without this package; returns its location."""
         location = self.declare()
         lance.write_dataset(rows, location, **how)
         return location
@@ -59,14 +59,14 @@ class Lake:
         return lance.dataset(self.location(), version=version)
 
     def ids(self, version: int | None = None) -> list[Any]:
-        """What is really in the column `id`, sorted."""
+        """Returns the sorted values of the column `id`."""
         found: list[Any] = self.dataset(version).to_table()["id"].to_pylist()
         return sorted(found)
 
 
 def session() -> SparkSession:
-    # One task runs after the other, so that those before one that fails are over: one that Spark cuts off between its
-    # last row and its answer leaves a file. Each is tried twice, more than locally else, and a batch is small.
+    # One task runs after the other, so that earlier tasks have ended before one fails: a task that Spark interrupts
+    # between its last row and its result leaves a file. Each is tried twice, and batches are small.
     settings = {"spark.master": "local[1,2]", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
     return local_spark("tests", config=settings)
 
@@ -80,7 +80,7 @@ def embedded(root: Path) -> Iterator[Lake]:
 
 @contextmanager
 def committing(root: Path) -> Iterator[Lake]:
-    """A catalog that commits the versions of its tables."""
+    """Provides a catalog that commits the versions of its tables."""
     with FakeIceberg() as server:
         properties = {"endpoint": server.endpoint, "root": root.as_uri(), "managed_by": "impl"}
         lake = Lake("iceberg", {**properties, "backoff_initial": "1ms", "backoff_max": "10ms"})
@@ -89,13 +89,13 @@ def committing(root: Path) -> Iterator[Lake]:
 
 
 def files(root: Path) -> set[str]:
-    """All data files that are there, but for those of the catalog itself."""
+    """Returns all data files, except those of the catalog itself."""
     found = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
     return {path.name for path in found}
 
 
 def await_files(root: Path, wanted: set[str]) -> None:
-    """Returns when these are left: a task that failed may still be removing its own."""
+    """Returns as soon as only these files are left; a failed task may still be removing its own."""
     until = time.monotonic() + 30
     while files(root) != wanted:
         assert time.monotonic() < until, files(root) ^ wanted
@@ -103,7 +103,7 @@ def await_files(root: Path, wanted: set[str]) -> None:
 
 
 def failing(spark: SparkSession, at: int = 399) -> DataFrame:
-    """A hundred rows in each of four partitions, of which the last fails at its end."""
+    """Returns a hundred rows in each of four partitions, of which the last fails at its end."""
     reached = f.col("id") == at
     failed = f.raise_error(f.lit("no more")).cast("long")
     return spark.range(0, 400, 1, 4).select(f.when(reached, failed).otherwise(f.col("id")).alias("id"))

@@ -1,4 +1,4 @@
-"""The demo from end to end, Spark included: in the embedded catalog and in each that is a server."""
+"""The demo from end to end, including Spark: in the embedded catalog and in each that is a server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.servers.catalogs import CATALOGS
 pytestmark = pytest.mark.integration
 
 HARMLESS = "WARNING: Using incubator modules"
-"""How a JDK begins the line it prints itself, before any program could stop it."""
+"""The beginning of a line that a JDK itself prints before any program could prevent it."""
 
 
 def demo(*args: str) -> Sequence[str]:
-    """The lines that 50 tables give; nothing but them is printed, and no trace of how it was done."""
+    """Returns the output for 50 tables; there is no other output."""
     command = [sys.executable, "-m", "lance_ns_async.cli", "demo", "--tables", "50", *args]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert [line for line in run.stderr.splitlines() if not line.startswith(HARMLESS)] == []

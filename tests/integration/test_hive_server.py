@@ -1,4 +1,4 @@
-"""The Hive Metastores other tests run against: they start, restart and fail loudly, and the fake is like them."""
+"""The Hive Metastores of other tests: they start, restart and fail with a clear error; the fake is similar."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _lets_in(port: int) -> bool:
 
 
 def _logins(uri: str) -> Mapping[str, object]:
-    """What becomes of a right password, of a wrong one, and of a call without any."""
+    """Returns the outcomes of a correct password, of a wrong one, and of a call without one."""
     with RawHive(uri, plain_sasl=ACCOUNT) as client:
         client.do("set_ugi", "me", ["group"])
         right = client.do("set_ugi", "me", ["group"])

@@ -1,4 +1,4 @@
-"""The Iceberg REST server other tests run against: it starts, answers, restarts and fails loudly."""
+"""The Iceberg REST server of other tests: it starts, responds, restarts, and fails with a clear error."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_pyiceberg_shows_the_schema_and_a_snapshot_for_each_version(server: Iceb
             assert lance.write_dataset(ROWS, mode="append" if number > 1 else "create", **at).version == number
         with RestCatalog("real", uri=server.endpoint) as catalog:
             table = catalog.load_table(tuple(ID))
-            # The schema is the one of id 1, and commits that change no column add none.
+            # The schema has the id 1, and commits that change no column add none.
             assert table.schema().schema_id == table.metadata.current_schema_id == 1
             assert {field.name: str(field.field_type) for field in table.schema().fields} == SHOWN
             assert [schema.schema_id for schema in table.metadata.schemas] == [0, 1]

@@ -1,4 +1,4 @@
-"""Tables whose versions the catalog commits, on real servers: by one, by many at once, and while all goes wrong."""
+"""Tables whose versions the catalog commits, on real servers: by one or many writers, and during failures."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ _names = count()
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A server, how to reach it, and how much is written there."""
+    """A server, its properties, and the number of rows to write."""
 
     server: IcebergRest | Nessie
     properties: Properties
     writers: int
     appends: int
-    """Of each writer."""
+    """The number of appends of each writer."""
     kills: int
-    """How often the server dies while they write."""
+    """The number of times that the server is killed during the writes."""
 
 
 @pytest.fixture(scope="module", params=["iceberg", "nessie"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     tmp = tmp_path_factory.mktemp(request.param)
-    # With patience: a server that is started anew takes a while.
+    # With long time-outs, because the restart of a server takes a while.
     patient = {"managed_by": "impl", "max_retries": "40", "backoff_max": "1s"}
     if request.param == "iceberg":
         with iceberg_rest(tmp) as server:
             yield Site(server, {"endpoint": server.endpoint, "root": tmp.as_uri(), **patient}, WRITERS, 25, kills=2)
     else:
         with nessie(tmp) as server:
-            # It is slower, above all to start, and so is an S3 written in Python.
+            # It is slower, especially at its start, and so is an S3 in Python.
             yield Site(server, {**server.properties, **patient}, 4, 5, kills=1)
 
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[ProcessPoolExecutor]:
-    """As many processes as there are writers, all of them up."""
+    """Provides one process per writer, all of them started."""
     spawning = multiprocessing.get_context("spawn")
     up = spawning.Barrier(WRITERS)
     with ProcessPoolExecutor(WRITERS, spawning, initializer=await_others, initargs=(up,)) as pool:
@@ -79,7 +79,7 @@ def row(writer: int, number: int) -> pa.Table:
 
 
 def append(properties: Properties, id: list[str], writer: int, appends: int) -> Counter[str]:
-    """Appends rows one by one; gives what became of the calls."""
+    """Appends rows one by one; returns the outcomes of the calls."""
     outcomes: Counter[str] = Counter()
 
     def tell(call: Call) -> None:
@@ -92,14 +92,14 @@ def append(properties: Properties, id: list[str], writer: int, appends: int) -> 
                     lance.write_dataset(row(writer, number), mode="append", namespace_client=ns, table_id=id)
                     break
                 except OSError as e:
-                    # Lance tries for half a minute; when it says this, it committed nothing.
+                    # Lance retries for half a minute; with this error, it has committed nothing.
                     if "Too many concurrent writers" not in str(e):
                         raise
     return outcomes
 
 
 class Proxy:
-    """Stands before a server and passes on what it says, but for every tenth answer: there it hangs up."""
+    """A proxy of a server that forwards its responses, but closes the connection instead of every tenth one."""
 
     def __init__(self, endpoint: str) -> None:
         self.answers = 0
@@ -164,7 +164,7 @@ class Proxy:
 
 
 class Run:
-    """A table of its own, which all writers append to."""
+    """A separate table, to which all writers append."""
 
     def __init__(self, site: Site, properties: Properties, ns: IcebergNamespace) -> None:
         self.id = [f"db{next(_names)}", "t"]
@@ -177,11 +177,11 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The version that the last append makes."""
+        """The version that the last append creates."""
         return self._site.writers * self._site.appends + 1
 
     def write(self, processes: ProcessPoolExecutor, *, kills: int = 0) -> Counter[str]:
-        """Lets all writers append, while the server dies so often and is started again; gives what became of calls."""
+        """Lets all writers append, while the server is killed and restarted; returns the outcomes of the calls."""
         writing = [
             processes.submit(append, self._properties, self.id, writer, self._site.appends)
             for writer in range(self._site.writers)
@@ -196,7 +196,7 @@ class Run:
         return outcomes
 
     def check(self) -> None:
-        """Every row is there once, every version too, and all manifests have their final names."""
+        """Checks that each row and each version exists once, and that all manifests have their final names."""
         site, last = self._site, self.last
         rows = lance.dataset(**self.at).to_table().to_pylist()
         wanted = [(0, -1), *((writer, number) for writer in range(site.writers) for number in range(site.appends))]
@@ -208,13 +208,13 @@ class Run:
         files = lance.file.LanceFileSession(table.location, storage_options=table.storage_options).list("_versions")
         names = [path.rpartition("/")[2] for path in files if "manifest" in path]
         assert sorted(names) == sorted(version.manifest_path.rpartition("/")[2] for version in listed)
-        # Each version holds the rows of those before it, and one more.
+        # Each version contains the rows of the previous one, and one more.
         for number in (1, 2, last // 2, last - 1):
             assert lance.dataset(version=number, **self.at).count_rows() == number
 
     def _await_version(self, number: int, writing: list[Future[Counter[str]]]) -> None:
         while (self._ns.describe_table(DescribeTableRequest(id=self.id)).version or 0) < number:
-            # One that failed would never get there; it says why.
+            # A writer that has failed would never get there; it prints the reason.
             for future in wait(writing, timeout=0.05).done:
                 future.result()
 

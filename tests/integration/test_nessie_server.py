@@ -1,4 +1,4 @@
-"""The Nessie other tests run against: it starts, answers, keeps tables in its S3, and survives a crash."""
+"""The Nessie of other tests: it starts, responds, stores tables in its S3, and survives a crash."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Entry, Plan
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 
@@ -192,7 +192,7 @@ def test_secrets_reach_only_the_tasks(spark: SparkSession, tmp_path: Path) -> No
     assert at.version is not None and at.rows is not None and at.fragments is not None
     entry = Entry(str(at.id), at.location, at.version, at.rows, at.fragments, at.storage_options)
     frame = locations.dataframe(spark)
-    # A plan begins with its tables, so what hides this hides all of it.
+    # A plan begins with its tables, so what hides them hides all of it.
     packed = Plan([entry], 1, "_table").encode()[:40]
 
     frame.createOrReplaceTempView("secretly")

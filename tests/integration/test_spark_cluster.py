@@ -1,4 +1,4 @@
-"""Reading many tables on executors that are processes of their own, which get locations and no catalog."""
+"""Work on many tables by executors in separate processes, which get locations and make no catalog call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 TABLES = 60
@@ -28,7 +28,7 @@ EXECUTORS = 2
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    # Executors work in a folder of Spark's home, which must not be where it is installed.
+    # Executors work in a folder of Spark's home, which must not be its installation folder.
     home = tmp_path_factory.mktemp("spark")
     for part in Path(pyspark.__file__).parent.iterdir():
         (home / part.name).symlink_to(part)
@@ -91,7 +91,7 @@ def test_writers_and_maintenance_on_executors_make_no_catalog_call(spark: SparkS
             assert (len(report.rows), report.failed, len(server.requests)) == (20, [], calls * 20)
         server.clear()
         assert resolver.maintain(spark, "new.*", progress=False).counts == {"maintained": 20}
-        # Two pages of the list, and a describe for each table.
+        # Two pages of the listing, and a describe for each table.
         assert len(server.requests) == 22
         found = resolver.prefetch("new.*")
         assert [len(lance.dataset(at.location).get_fragments()) for at in found.values()] == [1] * 20

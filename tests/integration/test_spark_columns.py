@@ -1,4 +1,4 @@
-"""Which columns and types a real Spark session reads, and which are refused before any job."""
+"""Columns and types that a real Spark session reads, and those that are refused before any job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lance_ns_async.spark import Locations
 from lance_ns_async.spark.local import local_spark
 from tests.integration.spark_lake import TABLES, Lake, rows
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 
@@ -190,7 +190,7 @@ def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
         "timestamp",
         "array<float>",
     ]
-    # Spark's own Python side moves aware times to the machine's zone and drops the zone.
+    # Spark's own Python side converts aware times to the machine's zone and drops the zone.
     frame = frame.withColumn("aware", f.unix_micros("aware"))
     found = {row["from"]: row.asDict(recursive=True) for row in frame.where("tiny is not null").collect()}
     for n in range(2):

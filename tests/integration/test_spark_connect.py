@@ -1,4 +1,4 @@
-"""Reading many tables through a Spark Connect server, whose JVM and Python are not the client's."""
+"""Reading many tables through a Spark Connect server, with another JVM and Python than the client's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.1
 
 
 class ConnectServer:
-    """A Spark Connect server in a process of its own, on a port of the loopback address."""
+    """A Spark Connect server in a separate process, on a port of the loopback address."""
 
     def __init__(self, log: Path, python: str = sys.executable) -> None:
         self.port = free_port()
@@ -68,7 +68,7 @@ class ConnectServer:
             )
 
     def wait(self) -> None:
-        """Returns when it listens; raises RuntimeError with its log where it never does."""
+        """Returns when the server listens; raises RuntimeError with its log if it never does."""
         for _ in range(int(START_SECONDS / POLL_SECONDS)):
             try:
                 self._process.wait(POLL_SECONDS)
@@ -81,18 +81,18 @@ class ConnectServer:
         raise RuntimeError(f"the Connect server did not start; its log ends:\n{self._log.read_text()[-3000:]}")
 
     def stop(self) -> None:
-        """Ends it, and waits for that."""
+        """Stops the server, and waits for its end."""
         self._process.kill()
         self._process.wait()
 
 
 @contextmanager
 def connect(folder: Path, python: str = sys.executable) -> Iterator[SparkSession]:
-    """A session of a server that starts this Python."""
+    """Returns a session of a server that starts this Python."""
     server = ConnectServer(folder / "log", python)
     try:
         server.wait()
-        # So that what is found in this process later is no Connect client any more.
+        # So that later tests of this process do not use a Connect client.
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
             session = SparkSession.builder.remote(f"sc://{LOOPBACK}:{server.port}").create()
@@ -139,7 +139,7 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, catalog: FakeIceberg
     assert f"BatchScan lance-ns: read {TABLES} tables of db.*" in plan.getvalue()
     (found,) = frame.agg(f.count("*").alias("n"), f.count_distinct("_table").alias("tables")).collect()
     assert (found["n"], found["tables"]) == (TABLES * 10, TABLES)
-    # Neither this process nor the server's asked the catalog again.
+    # Neither this process nor the server's process called the catalog again.
     assert catalog.requests == []
 
 
@@ -200,7 +200,7 @@ def test_micro_batches_resolve_where_they_run(spark: SparkSession, catalog: Fake
         (source / f"{n}.json").write_text(f'{{"id": {n}}}')
 
     def count(batch: DataFrame, number: int) -> None:
-        # On the server, so nothing of this process is there.
+        # On the server, so no files of this process are there.
         with LocationResolver.connect("iceberg", {"endpoint": endpoint}) as resolver:
             joined = batch.join(resolver.prefetch("db.*").dataframe(batch.sparkSession), "id")
             (found / str(number)).write_text(str(joined.count()))

@@ -24,7 +24,7 @@ from lance_ns_async.tables import maintaining
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_lake import Lake
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 TABLES = 36

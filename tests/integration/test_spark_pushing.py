@@ -31,7 +31,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture(scope="module", params=["true", "false"])
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """A session that offers filters to data sources, and one that does not."""
+    """Provides a session that offers filters to data sources, and one that does not."""
     session = local_spark("tests", cores=2)
     session.conf.set(PUSHDOWN, request.param)
     yield session
@@ -152,7 +152,7 @@ TYPES = {
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    """Two tables in which each column runs through its values, in periods that differ."""
+    """Two tables with columns whose values repeat, with different periods."""
     lake = Lake(tmp_path_factory.mktemp("values"))
     for n in range(2):
         columns = {

@@ -14,7 +14,7 @@ from lance_ns_async.spark.local import local_spark
 from tests.contract.rest_sites import rest_on_pylance
 from tests.support.gateway import served
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 

@@ -1,4 +1,4 @@
-"""The common columns and the filter of many tables, checked before any Spark job; PySpark is needed, Java is not."""
+"""The common columns and the filter of many tables, checked before any Spark job; needs PySpark, but not Java."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_column_of_the_filter_must_be_the_same_in_all_tables() -> None:
         c={"id": pa.int64(), "n": pa.int64()},
         d={"id": pa.int64(), "date": pa.binary(), "n": pa.int64()},
     )
-    # `date` is no column of this filter.
+    # `date` is not a column of this filter.
     assert read(tables, ["id"], filter="id > 1 AND date '2024-01-01' < date '2024-01-02'").condition is not None
     with pytest.raises(InvalidInputError) as caught:
         read(tables, ["id"], filter="n > 1")

@@ -1,4 +1,4 @@
-"""A Spark job whose tables have secrets: they are in no event log, no output and no command line."""
+"""A Spark job whose tables have secrets: they appear in no event log, no output and no command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL views and unions in a real Spark session that has no JVM connector."""
+"""SQL views and unions in a real Spark session without a JVM connector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver, Locations, union, views
 from lance_ns_async.spark.local import local_spark
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 ODD = ["a`b", "a.b", "é 1", "x'y\"z", "-- c"]
@@ -139,7 +139,7 @@ def test_a_union_is_a_balanced_tree(spark: SparkSession, count: int) -> None:
 
 
 def depth(frame: DataFrame) -> int:
-    """How many levels the plan has."""
+    """Returns the number of levels of the plan."""
     lines = str(frame._jdf.queryExecution().analyzed()).splitlines()
     return max(len(line) - len(line.lstrip(" :+-")) for line in lines) // 3 + 1
 

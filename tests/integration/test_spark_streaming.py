@@ -1,4 +1,4 @@
-"""Structured Streaming beside located tables: each micro-batch reads the same versions, by keys that open them."""
+"""Structured Streaming joined with located tables: each micro-batch reads the same versions with valid keys."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.fakes.renewing import KeyedS3, RenewingPolaris
 
 pytestmark = [
     pytest.mark.integration,
-    # Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+    # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
     pytest.mark.filterwarnings("ignore:lance is not fork-safe"),
-    # The keys are to be over with each batch.
+    # The keys must expire with each batch.
     pytest.mark.filterwarnings("ignore:the storage options of"),
 ]
 
@@ -45,7 +45,7 @@ def catalog(s3: KeyedS3) -> Iterator[RenewingPolaris]:
     with RenewingPolaris(s3) as running:
         for name in running.add_lance_tables("shop", ("prices",), 2):
             lance.write_dataset(prices(1.0), uri(name), storage_options=s3.options)
-        # Soon enough for nobody to keep them.
+        # They expire so soon that they are never cached.
         running.lasts = 30.0
         yield running
 
@@ -58,7 +58,7 @@ def resolver(catalog: RenewingPolaris) -> Iterator[LocationResolver]:
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> DataFrame:
-    """As many micro-batches as there are files."""
+    """Returns a stream with one micro-batch per file."""
     source = tmp_path / "orders"
     source.mkdir()
     for n in range(BATCHES):

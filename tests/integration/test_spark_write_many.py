@@ -24,7 +24,7 @@ from lance_ns_async.spark.write.task_writer import Sink, tables_writer
 from tests.fakes.hive3 import FakeHive
 from tests.integration.spark_writes import JOB_FAILED, Lake, committing, embedded, files, session
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 

@@ -1,4 +1,4 @@
-"""Writing DataFrames in a real Spark session: what is in the table then, and what is refused."""
+"""Writes of DataFrames in a real Spark session: the resulting tables, and the refused writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lance_ns_async import TableId
 from lance_ns_async.spark.resolve.report import WriteReport
 from tests.integration.spark_writes import ID, JOB_FAILED, Lake, committing, embedded, failing, files, session
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 
@@ -43,7 +43,7 @@ def managed(tmp_path: Path) -> Iterator[Lake]:
 
 
 def test_a_table_is_created_of_all_partitions(spark: SparkSession, lake: Lake) -> None:
-    # Two of the four partitions have no row.
+    # Two of the four partitions have no rows.
     found = lake.write(spark.range(0, 100, 1, 4).where("id < 30 or id >= 90"))
     assert found == WriteReport(TableId(ID), lake.location(), 1, 40, 3)
     assert lake.ids() == [*range(30), *range(90, 100)]

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from tests.integration.spark_writes import ID, Lake, await_files, embedded, failing, files, session
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 VECTORS = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.list_(pa.float32(), 2))])
@@ -43,7 +43,7 @@ def test_vectors_are_written(spark: SparkSession, lake: Lake) -> None:
     lake.write(df, "append")
     assert lake.dataset().schema == VECTORS
     assert lake.dataset().count_rows() == 4
-    # What is the same to Spark stays as the table has it.
+    # Types that are the same for Spark stay unchanged.
     lake.write(df.select("id", f.col("v").cast("array<float>")), "overwrite")
     assert lake.dataset().schema == VECTORS
     assert [tuple(row.values()) for row in lake.dataset().to_table().to_pylist()] == TWO_VECTORS

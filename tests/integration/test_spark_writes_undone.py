@@ -1,4 +1,4 @@
-"""Writes of a real Spark session that fail, or get in each other's way: what is left of them."""
+"""Writes of a real Spark session that fail or conflict, and the state that they leave."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.integration.spark_writes import (
     session,
 )
 
-# Spark starts its JVM by a fork, which pylance warns of; the JVM does not care.
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 
@@ -74,7 +74,7 @@ def test_a_task_that_dies_is_done_again_and_no_row_is_double(spark: SparkSession
             if n == 3 and batch.column(0)[0].as_py() >= 100:
                 with suppress(FileExistsError):
                     os.close(os.open(marks, os.O_CREAT | os.O_EXCL))
-                    # The process that writes, a child of the same daemon, dies in the middle.
+                    # The process that writes, a child of the same daemon, dies during the write.
                     kill_writers()
             yield batch
 

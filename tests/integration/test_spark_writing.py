@@ -24,7 +24,7 @@ from lance_ns_async.spark.write.write import _task_error
 from tests.support.lake import ID, Lake, lake
 from tests.support.spark_jobs import NONE, ROWS, SCHEMA, Job, files, notes, writing
 
-# It needs pyspark, as what Spark itself is needed for does.
+# It needs pyspark, but no JVM.
 pytestmark = pytest.mark.integration
 
 

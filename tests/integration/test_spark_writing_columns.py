@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame fit a table, and what a task writes of its rows."""
+"""The columns of a DataFrame that fit a table, and the rows that a task writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lance_ns_async import TableId
 from lance_ns_async.spark.write import fitting
 from lance_ns_async.spark.write.task_writer import Names, Sink, conform, fragments_writer
 
-# It needs pyspark, as what Spark itself is needed for does.
+# It needs pyspark, but no JVM.
 pytestmark = pytest.mark.integration
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
@@ -116,7 +116,7 @@ FITS: Sequence[tuple[pa.DataType, pa.DataType, bool]] = [
 def test_types_fit_whose_values_mean_the_same(given: pa.DataType, wanted: pa.DataType, fit: bool) -> None:
     assert fitting.fits(given, wanted) is fit
     if fit:
-        # Arrow does what was promised.
+        # Arrow's own behaviour.
         assert pa.nulls(1, given).cast(wanted).to_pylist() == [None]
 
 

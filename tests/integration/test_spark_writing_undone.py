@@ -26,7 +26,7 @@ from tests.fakes.memory import MemoryBackend
 from tests.support.lake import ID, Lake, lake
 from tests.support.spark_jobs import ROWS, SCHEMA, Job, files, notes
 
-# It needs pyspark, as what Spark itself is needed for does.
+# It needs pyspark, but no JVM.
 pytestmark = pytest.mark.integration
 
 
@@ -67,7 +67,7 @@ async def test_a_table_that_is_gone_is_not_committed(there: Lake, tmp_path: Path
 
 
 class Commits:
-    """Stands in for pylance's commit to a table: calls it, or not, and then raises."""
+    """Replaces pylance's commit to a table: calls it, or not, and then raises an error."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
         self._commit = lance.LanceDataset.commit
@@ -127,7 +127,7 @@ async def test_nothing_is_removed_after_an_unknown_commit(
 
 
 class Catalog:
-    """A catalog in memory, whose calls fail as they are told to."""
+    """A catalog in memory, whose calls fail on demand."""
 
     id = TableId(["t"])
 
@@ -167,7 +167,7 @@ async def test_a_table_that_is_elsewhere_by_now_is_not_committed(tmp_path: Path)
 
 
 async def test_a_declaration_that_cannot_be_described_stays_and_is_reported(tmp_path: Path) -> None:
-    """Somebody else may have written to it since."""
+    """Another client may have written to it meanwhile."""
     catalog = Catalog(tmp_path)
     catalog.fail("describe_table", ServiceUnavailableError("Service unavailable: t"))
     with pytest.raises(ServiceUnavailableError) as raised:
@@ -177,7 +177,7 @@ async def test_a_declaration_that_cannot_be_described_stays_and_is_reported(tmp_
 
 
 class Keeping(MemoryBackend):
-    """A catalog that keeps columns, and has its tables in a directory, of which it makes nothing."""
+    """A catalog that stores columns, and does not create the folders of tables."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()

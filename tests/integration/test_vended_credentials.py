@@ -1,4 +1,4 @@
-"""Vended credentials from end to end: Apache's Iceberg REST catalog, and moto's S3, which checks the keys."""
+"""Vended credentials from end to end: Apache's Iceberg REST catalog, and moto's S3, which verifies the keys."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Real catalog servers that the suite installs and starts by itself, on pip's Java if there is no other."""
+"""Real catalog servers that the suite installs and starts itself, with pip's Java if there is no other."""

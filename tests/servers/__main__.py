@@ -1,7 +1,7 @@
-"""Runs one of the catalog servers, for as long as standard input is open or a command takes.
+"""Runs one of the catalog servers while standard input is open or a command runs.
 
-`python -m tests.servers iceberg` prints how to connect; `python -m tests.servers iceberg --run lance-ns ls` runs
-a command that finds the catalog in its environment, and keeps what it made for the next time.
+`python -m tests.servers iceberg` prints the properties; `python -m tests.servers iceberg --run lance-ns ls` runs a
+command with the catalog in its environment, and keeps the content for the next run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.servers.catalogs import CATALOGS, Properties
 
 
 def main() -> int:
-    """The exit status of the command that was run, if any; SIGTERM and Ctrl-C stop the server, too."""
+    """Returns the exit status of the command, if any; SIGTERM and Ctrl-C stop the server, too."""
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__)
     parser.add_argument("server", choices=sorted(CATALOGS), help="which catalog")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where its data stays")
@@ -52,7 +52,7 @@ def _usual_directory(stack: ExitStack, server: str, *, keep: bool) -> Path:
 
 
 def _environment(impl: str, properties: Properties) -> Mapping[str, str]:
-    """How `lance-ns` is told of a catalog."""
+    """Returns the environment variables of `lance-ns` for a catalog."""
     told = {f"LANCE_NS_PROPERTY_{name.upper()}": value for name, value in properties.items()}
     return {**os.environ, "LANCE_NS_IMPL": impl, **told}
 

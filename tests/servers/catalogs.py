@@ -1,4 +1,4 @@
-"""Each catalog that a demo can use, begun and told how to connect to."""
+"""The catalogs of the demo: each is started, with its properties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers.hive import hive
 from tests.servers.iceberg_rest import iceberg_rest
 
 Properties = Mapping[str, str]
-"""What `connect` needs to know of a catalog."""
+"""The properties of a connection."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def _glue(directory: Path) -> Iterator[Properties]:
 
 @contextmanager
 def _polaris(directory: Path) -> Iterator[Properties]:
-    # This fake and the next two keep their tables in memory alone, so the data is removed with them.
+    # This fake and the next two store their tables in memory only, so the data is removed with them.
     with tempfile.TemporaryDirectory(dir=directory, prefix="polaris-") as tables, FakePolaris() as server:
         server.add_catalog("lake")
         yield {**server.properties, "root": Path(tables).as_uri()}
@@ -65,4 +65,4 @@ CATALOGS: Mapping[str, Callable[[Path], AbstractContextManager[Properties]]] = {
     "polaris": _polaris,
     "unity": _unity,
 }
-"""By the name of the backend that speaks to them. Those of Iceberg and Hive keep what they hold in the directory."""
+"""By the name of the backend. Those of Iceberg and Hive store their content in the directory."""

@@ -1,4 +1,4 @@
-"""The Lance connector for Spark: its jars, and a local session that has them."""
+"""The Lance connector for Spark: its jars, and a local session that loads them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ SPARKS_OWN = (
     "org.apache.commons:*",
     "org.checkerframework:*",
 )
-"""What Spark brings itself, in other versions."""
+"""Libraries that Spark itself contains, in other versions."""
 
 
 def connector_jars() -> list[Path]:
-    """The jars of the connector and of what it needs beyond Spark."""
+    """Returns the jars of the connector and of its dependencies that Spark does not contain."""
     return classpath("lance-spark", [CONNECTOR], SPARKS_OWN)
 
 
 def spark_with_connector(app_name: str, *, cores: int, config: Mapping[str, str] | None = None) -> SparkSession:
-    """A local session that can load the connector; Spark's version must be the connector's, 3.5."""
-    # Before Spark's own jars, which have an Arrow that is too old for the connector.
+    """Returns a local session that can load the connector; Spark's version must be the connector's, 3.5."""
+    # Before Spark's own jars, whose Arrow is too old for the connector.
     jars = os.pathsep.join(map(str, connector_jars()))
     settings = {
         "spark.driver.extraClassPath": jars,
         "spark.executor.extraClassPath": jars,
-        # A union of a thousand tables is a deep tree, and Arrow wants memory outside the heap.
+        # A union of a thousand tables is a deep tree, and Arrow needs memory outside the heap.
         "spark.driver.extraJavaOptions": "-Xss64m -Dio.netty.tryReflectionSetAccessible=true",
     }
     return local_spark(app_name, cores=cores, config={**settings, **(config or {})})

@@ -1,4 +1,4 @@
-"""AWS Glue and its STS: moto with catalogs and pages, by way of the tests' fake."""
+"""AWS Glue and its STS: moto with catalogs and pages, as in the tests' fake."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.fakes.glue import FakeGlue
 
 @contextmanager
 def glue(directory: Path) -> Iterator[FakeGlue]:
-    """Runs a Glue Data Catalog with one database, `demo`, whose tables lie in the directory.
+    """Runs a Glue Data Catalog with one database, `demo`, whose tables are in the directory.
 
-    It begins empty and keeps nothing: catalog and tables go when it ends.
+    It is empty at the beginning; catalog and tables are removed at the end.
     """
     with tempfile.TemporaryDirectory(dir=directory.resolve(), prefix="glue-") as tables, FakeGlue() as server:
         server.add_database("", "demo", location=Path(tables).as_uri())

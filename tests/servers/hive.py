@@ -1,4 +1,4 @@
-"""A real Hive Metastore over a Derby database of its own, made by the release's schema scripts."""
+"""A real Hive Metastore with a Derby database, created by the release's schema scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CALL_SECONDS = 5.0
 
 
 class Hive(JavaServer):
-    """A metastore of its own in a directory; a restart keeps its port and what it holds."""
+    """A separate metastore in a directory; a restart keeps its port and its content."""
 
     def __init__(
         self,
@@ -30,9 +30,10 @@ class Hive(JavaServer):
         ready: Callable[[int], bool] | None = None,
         start_within: float = 60.0,
     ) -> None:
-        """`properties` are the metastore's, or any other of Java's; Hadoop's go into files in `directory/conf`.
+        """Creates a server; `properties` are the metastore's, or any of Java's; Hadoop's are written to
+        `directory/conf`.
 
-        `ready` tells of a port whether its server can be used; None asks in plain Thrift, without TLS or SASL.
+        `ready` returns for a port whether the server can be used; None checks in plain Thrift, without TLS or SASL.
         """
         directory = directory.resolve()
         self.warehouse = directory / "warehouse"
@@ -44,13 +45,13 @@ class Hive(JavaServer):
         if not database.exists():
             shutil.copytree(release.database, database, ignore=shutil.ignore_patterns("*.lck"))
         chosen = {
-            # By default Derby notices a deadlock of two transactions after twenty seconds.
+            # By default, Derby notices a deadlock of two transactions after twenty seconds.
             "derby.locks.deadlockTimeout": "1",
             "derby.locks.waitTimeout": "5",
             "derby.stream.error.file": str(directory / "derby.log"),
             "javax.jdo.option.ConnectionURL": connection(database),
             "metastore.warehouse.dir": self.warehouse.as_uri(),
-            # By default a server tries ten times, two seconds apart, before it tells of an error.
+            # By default, a server tries ten times, with pauses of two seconds, before it returns an error.
             "metastore.hmshandler.retry.attempts": "1",
             "metastore.hmshandler.retry.interval": "100ms",
             **(properties or {}),
@@ -85,7 +86,7 @@ def hive(
     ready: Callable[[int], bool] | None = None,
     start_within: float = 60.0,
 ) -> Iterator[Hive]:
-    """Runs a Hive Metastore whose data and log live in the directory; the bound is seconds."""
+    """Runs a Hive Metastore whose data and log are in the directory; `start_within` is in seconds."""
     server = Hive(directory, version, properties=properties, ready=ready, start_within=start_within)
     server.start()
     try:
@@ -95,7 +96,7 @@ def hive(
 
 
 def answers(port: int, tls: ssl.SSLContext | None = None) -> bool:
-    """Whether a metastore at this port of the loopback address calls itself alive and reaches its database."""
+    """Returns whether a metastore at this port of the loopback address is alive and can access its database."""
     alive = b"\x08" + struct.pack(">hi", 0, _ALIVE)
     some_catalogs = b"\x0c" + struct.pack(">h", 0)
     try:
@@ -108,7 +109,7 @@ def answers(port: int, tls: ssl.SSLContext | None = None) -> bool:
 
 
 def _says(wire: socket.socket, method: str, result: bytes) -> bool:
-    """Whether the reply to a call without arguments is one, and its result begins like this."""
+    """Returns whether a call without arguments has a reply whose result begins like this."""
     name = struct.pack(">i", len(method)) + method.encode() + struct.pack(">i", 1)
     wire.sendall(b"\x80\x01\x00\x01" + name + b"\x00")
     expected = b"\x80\x01\x00\x02" + name + result

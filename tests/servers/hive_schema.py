@@ -1,4 +1,4 @@
-"""Hive Metastores ready to run: the project's own release, what it leaves to Hadoop, and a database of its scripts."""
+"""Installed Hive Metastores: the project's own release, its Hadoop dependencies, and a database from its scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.servers.process import ServerError
 
 JAVA_VERSIONS = (17, 21)
 _SCHEMA_SECONDS = 180.0
-# The releases expect Hadoop's class path beside theirs: its shaded client, and the old libraries it brought along.
+# The releases expect Hadoop's class path: its shaded client, and its old libraries.
 _HADOOP = (
     "org.apache.hadoop:hadoop-client-api:3.3.6",
     "org.apache.hadoop:hadoop-client-runtime:3.3.6",
@@ -29,19 +29,19 @@ _HADOOP = (
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of the standalone metastore: where it is published and what must stand beside it."""
+    """A release of the standalone metastore: its coordinates and those of its dependencies."""
 
     version: str
     coordinate: str
     """The archive with the release's libraries and schema scripts."""
     schema_tool: str
     beside: tuple[str, ...]
-    """Coordinates of libraries, with all they need."""
+    """Coordinates of libraries, which are installed with their dependencies."""
     alone: tuple[str, ...] = ()
-    """Coordinates of libraries without what they need."""
+    """Coordinates of libraries, which are installed without their dependencies."""
 
     def libraries(self) -> list[Path]:
-        """The jars that the release needs and does not hold."""
+        """Returns the jars that the release needs and does not contain."""
         jars = classpath(f"hive-{self.version}", self.beside)
         return jars + [jar for coordinate in self.alone for jar in _single(coordinate)]
 
@@ -66,7 +66,7 @@ RELEASES: Mapping[str, Release] = {
                 "javax.servlet:javax.servlet-api:3.1.0",
                 "org.apache.httpcomponents:httpclient:4.5.14",
             ),
-            # Without its SnapshotException the server drops the connection of whoever creates a catalog.
+            # Without its SnapshotException, the server closes the connection of a client that creates a catalog.
             ("org.apache.hadoop:hadoop-hdfs:3.3.6",),
         ),
     )
@@ -79,11 +79,11 @@ class Installed:
 
     classpath: str
     database: Path
-    """A Derby database that the release's own scripts made; to be copied, never to be opened."""
+    """A Derby database that the release's own scripts created; it is copied and never opened."""
 
 
 def installed(version: str) -> Installed:
-    """Gives a release by its version: fetched and given a database the first time, then cached."""
+    """Returns a release by its version, which is downloaded and given a database at the first time, and then cached."""
     release = RELEASES[version]
     cache = user_cache() / "hive" / version
     home = _made_once(cache / "home", lambda folder: _unpack(release, folder))
@@ -94,9 +94,9 @@ def installed(version: str) -> Installed:
 
 
 def settings() -> Sequence[str]:
-    """Java options that a metastore outside of Hive needs, and quiet logging."""
+    """Returns Java options that a metastore outside of Hive needs, and quiet logging."""
     return (
-        # The release's defaults are classes of Hive itself, which it does not hold.
+        # The release's defaults are classes of Hive, which it does not contain.
         "-Dmetastore.expression.proxy=org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy",
         "-Dmetastore.task.threads.always=org.apache.hadoop.hive.metastore.events.EventCleanerTask",
         "-Dmetastore.schema.verification=true",
@@ -105,7 +105,7 @@ def settings() -> Sequence[str]:
 
 
 def connection(database: Path) -> str:
-    """The JDBC address of an embedded Derby database."""
+    """Returns the JDBC address of an embedded Derby database."""
     return f"jdbc:derby:;databaseName={database}"
 
 
@@ -127,7 +127,7 @@ def _unpack(release: Release, folder: Path) -> None:
 
 
 def _create_database(release: Release, home: Path, libraries: str, folder: Path) -> None:
-    """Runs the release's schema script: DataNucleus by itself would make other column types than servers have."""
+    """Runs the release's schema script: DataNucleus itself would create other column types than servers have."""
     print(f"hive-{release.version}: creating its database, this once", file=sys.stderr, flush=True)
     command = [
         str(find_java(JAVA_VERSIONS).executable),
@@ -156,7 +156,7 @@ def _create_database(release: Release, home: Path, libraries: str, folder: Path)
 
 
 def _made_once(target: Path, make: Callable[[Path], None]) -> Path:
-    """Gives a folder that appears whole or not at all, made by `make` where it is missing."""
+    """Returns a folder that appears completely or not at all, created by `make` if it is missing."""
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def _made_once(target: Path, make: Callable[[Path], None]) -> Path:
         try:
             folder.rename(target)
         except OSError:
-            # Another process was quicker: what it made is as good.
+            # Another process was faster; its folder is equivalent.
             if not target.is_dir():
                 raise
     return target

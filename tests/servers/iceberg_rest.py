@@ -28,9 +28,9 @@ _ASSEMBLY = Path(__file__).with_suffix(".xml")
 
 
 class IcebergRest(JavaServer):
-    """An Iceberg REST catalog of its own in a directory; a restart keeps its port and what it holds.
+    """A separate Iceberg REST catalog in a directory; a restart keeps its port and its content.
 
-    It is strict: a table in a missing namespace is refused. It asks for no credentials.
+    It is strict: a table in a missing namespace is refused. It needs no credentials.
     """
 
     def __init__(self, directory: Path, *, start_within: float = 60.0) -> None:
@@ -46,7 +46,7 @@ class IcebergRest(JavaServer):
             "-cp",
             os.pathsep.join(str(jar) for jar in jars),
             "org.eclipse.jetty.xml.XmlConfiguration",
-            # The properties stand before the file that uses them: Jetty reads its arguments in order.
+            # The properties precede the file that uses them, because Jetty reads its arguments in order.
             f"port={port}",
             f"database={directory / 'catalog.db'}",
             f"warehouse={self.warehouse}",
@@ -59,7 +59,7 @@ class IcebergRest(JavaServer):
 
 @contextmanager
 def iceberg_rest(directory: Path, *, start_within: float = 60.0) -> Iterator[IcebergRest]:
-    """Runs an Iceberg REST catalog whose data and log live in the directory; the bound is seconds."""
+    """Runs an Iceberg REST catalog whose data and log are in the directory; `start_within` is in seconds."""
     server = IcebergRest(directory, start_within=start_within)
     server.start()
     try:

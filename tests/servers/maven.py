@@ -1,4 +1,4 @@
-"""Class paths fetched from Maven's central repository in pure Python: neither Maven nor Java takes part."""
+"""Class paths from Maven's central repository, in pure Python, without Maven or Java."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _CHUNK = 1 << 18
 
 
 class ClasspathError(Exception):
-    """A class path that could not be fetched; the message says why and what helps."""
+    """A class path could not be downloaded; the message contains the reason and a remedy."""
 
-    # Neither an OSError nor a RuntimeError: jgo takes those for a POM without dependencies and goes on.
+    # Neither an OSError nor a RuntimeError: jgo treats those as a POM without dependencies, and continues.
 
 
 def classpath(name: str, coordinates: Sequence[str], exclusions: Sequence[str] = ()) -> list[Path]:
-    """Gives the jars of the coordinates and of all they depend on: fetched the first time, then cached.
+    """Returns the jars of the coordinates and of all their dependencies, downloaded at the first time, and then cached.
 
-    A coordinate is `group:artifact:version[:type[:classifier]]`; an exclusion is `group:artifact`, either of
-    them `*` for any, and holds for every coordinate. `name` is for people: messages begin with it.
+    A coordinate is `group:artifact:version[:type[:classifier]]`; an exclusion is `group:artifact`, with `*` for any,
+    and applies to all coordinates. Messages begin with `name`.
     """
     cache = user_cache() / "jars"
     key = hashlib.sha256(json.dumps([list(coordinates), list(exclusions)]).encode()).hexdigest()[:12]
@@ -81,12 +81,12 @@ def _dependency(context: MavenContext, coordinate: str, exclusions: Sequence[str
             raise ValueError(f"{coordinate!r} is not group:artifact:version[:type[:classifier]]")
     excluded = [context.project(*exclusion.split(":", maxsplit=1)) for exclusion in exclusions]
     wanted = context.project(group, artifact).at_version(version).artifact(classifier, kind)
-    # Raw: the versions are those Maven picks; else each coordinate would also manage the others' versions.
+    # Raw: the versions are those that Maven selects; otherwise each coordinate would also manage the others' versions.
     return Dependency(wanted, exclusions=excluded, raw=True)
 
 
 class _WholeFiles(PythonResolver):
-    """Keeps a file only when all of it came, so that a second process or a cut download does no harm."""
+    """Keeps a file only when it is complete, so that a second process or an interrupted download does no harm."""
 
     def __init__(self, session: requests.Session) -> None:
         super().__init__()
@@ -101,11 +101,11 @@ class _WholeFiles(PythonResolver):
                     return target
             except OSError as error:
                 raise ClasspathError(f"{artifact}: {error}") from error
-        # A RuntimeError: as Maven does, jgo goes on without a POM that is nowhere.
+        # A RuntimeError: like Maven, jgo continues without a POM that does not exist.
         raise RuntimeError(f"there is no {artifact}")
 
     def _saved(self, url: str, target: Path) -> bool:
-        """Whether the file exists there; then it is the target's content."""
+        """Returns whether the file exists; it is then the target's content."""
         with self._session.get(url, stream=True, timeout=_TIMES) as answer:
             if answer.status_code == requests.codes.not_found:
                 return False
@@ -124,7 +124,7 @@ class _WholeFiles(PythonResolver):
 
 @contextmanager
 def _whole(target: Path) -> Iterator[BinaryIO]:
-    """Gives a draft to write, which becomes the target once it is complete and is removed on an error."""
+    """Provides a draft to write, which becomes the target when it is complete, and is removed after an error."""
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(dir=target.parent)
     try:

@@ -1,4 +1,4 @@
-"""Project Nessie: the one jar its release consists of, with versions in RocksDB and tables in an S3 beside it."""
+"""Project Nessie: the single jar of its release, with versions in RocksDB and tables in an S3 beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAREHOUSE = "warehouse"
 
 
 class Nessie(JavaServer):
-    """A Nessie that begins empty; a restart keeps its port and what it holds. It asks for no credentials."""
+    """A Nessie that is empty at first; a restart keeps its port and its content. It needs no credentials."""
 
     def __init__(self, directory: Path, storage: S3, *, start_within: float = 120.0) -> None:
         self.s3 = storage
@@ -29,7 +29,7 @@ class Nessie(JavaServer):
             "root": f"s3://{storage.bucket}",
             **{f"storage.{name}": value for name, value in storage.storage.items()},
         }
-        # The jar holds all that it depends on.
+        # The jar contains all its dependencies.
         [jar] = classpath("nessie", COORDINATES, exclusions=["*:*"])
         bucket = "nessie.catalog.service.s3.default-options"
         settings = {
@@ -53,7 +53,7 @@ class Nessie(JavaServer):
         }
         arguments = (
             "-Xmx512m",
-            # It runs for a minute: starting quickly, in half the time, is worth more than serving quickly.
+            # It runs for a minute, so a fast start, in half the time, is more useful than fast responses.
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
             *(f"-D{name}={value}" for name, value in settings.items()),
@@ -72,7 +72,7 @@ class Nessie(JavaServer):
 
 @contextmanager
 def nessie(directory: Path, *, start_within: float = 120.0) -> Iterator[Nessie]:
-    """Runs Nessie and the S3 its tables are in, with logs and database in the directory; the bound is seconds."""
+    """Runs Nessie and the S3 of its tables, with logs and database in the directory; `start_within` is in seconds."""
     with s3(directory, "lance", start_within=start_within) as storage:
         server = Nessie(directory, storage, start_within=start_within)
         server.start()

@@ -1,4 +1,4 @@
-"""A Java server run as a child process: started, waited for, stopped, killed, started again."""
+"""A Java server as a child process, which can be started, stopped, killed and restarted."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TAIL_LINES = 30
 
 
 class ServerError(RuntimeError):
-    """A server that did not start; the message ends with the last lines of its log."""
+    """A server did not start; the message ends with the last lines of its log."""
 
 
 class JavaServer:
-    """A server written in Java, running from `start` to `stop` or `kill`."""
+    """A Java server, which runs from `start` to `stop` or `kill`."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class JavaServer:
         java_versions: Sequence[int] = (17, 21, 25),
         start_within: float = 60.0,
     ) -> None:
-        """Describes the server: what follows `java`, where its output goes, and how it shows to be ready.
+        """Describes the server by the arguments of `java`, the file for its output, and a check.
 
-        `ready` is asked until it says yes, for at most `start_within` seconds.
+        `ready` is called until it returns True, for at most `start_within` seconds.
         """
         self.name = name
         self.log = log
@@ -46,7 +46,7 @@ class JavaServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts the server and returns once it is ready; raises `ServerError` if that fails."""
+        """Starts the server and returns when it is ready; raises `ServerError` if that fails."""
         with self.log.open("ab") as log:
             process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         self._process = process
@@ -57,7 +57,7 @@ class JavaServer:
             raise
 
     def stop(self) -> None:
-        """Asks the server to end and sees to it that it does; does nothing where it has ended already."""
+        """Stops the server, by force if needed; does nothing if it has already ended."""
         if self._process is None:
             return
         self._process.terminate()
@@ -68,19 +68,19 @@ class JavaServer:
         self._process = None
 
     def kill(self) -> None:
-        """Ends the server at once, as a crash would."""
+        """Ends the server at once, like a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def restart(self) -> None:
-        """Starts the server again as it was first started, after stopping it where it still runs."""
+        """Starts the server again with the same arguments, after a stop if it is still running."""
         self.stop()
         self.start()
 
     def log_tail(self) -> str:
-        """The last lines the server wrote."""
+        """Returns the last lines of the server's output."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
@@ -100,7 +100,7 @@ class JavaServer:
 
 
 def free_port() -> int:
-    """Gives a port of the loopback address that nothing listens on at this moment."""
+    """Returns a port of the loopback address that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -108,7 +108,7 @@ def free_port() -> int:
 
 
 def answers_ok(port: int, path: str) -> bool:
-    """Whether a GET of the path at this port of the loopback address is answered with 200."""
+    """Returns whether a GET of the path at this port of the loopback address has the status 200."""
     connection = HTTPConnection(LOOPBACK, port, timeout=5.0)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""An S3 of one's own: moto's server in a process beside the tests, with what it holds in its memory."""
+"""An S3 for tests: moto's server in a separate process, with its content in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers.process import LOOPBACK, ServerError, answers_ok, free_port
 
 REGION = "us-east-1"
 KEY = SECRET = "test"
-"""moto looks at neither."""
+"""moto checks neither."""
 
 _POLL_SECONDS = 0.05
 _TAIL_CHARACTERS = 3000
@@ -32,7 +32,7 @@ class S3:
 
     @property
     def storage(self) -> Mapping[str, str]:
-        """The storage options with which Lance reads and writes there."""
+        """The storage options for Lance."""
         return {
             "aws_endpoint": self.endpoint,
             "aws_region": REGION,
@@ -43,17 +43,17 @@ class S3:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The same as variables of the environment, for whoever is told no options."""
+        """The same as environment variables, for clients without options."""
         return {name.upper(): value for name, value in self.storage.items()}
 
 
 @contextmanager
 def s3(directory: Path, bucket: str, *, start_within: float = 60.0) -> Iterator[S3]:
-    """Runs an S3 with an empty bucket; its log goes into the directory, the bound is seconds."""
+    """Runs an S3 with an empty bucket; its log is in the directory, `start_within` is in seconds."""
     port = free_port()
     log = directory / "s3.log"
     command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)]
-    # Whatever credentials and endpoints this machine has are not for a server of the tests.
+    # Credentials and endpoints of this machine must not be used by a server of the tests.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_"))}
     with log.open("ab") as output:
         process = subprocess.Popen(

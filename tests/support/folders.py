@@ -1,4 +1,4 @@
-"""Folders that are tables for a discovery, and folders that only look like tables."""
+"""Folders of tables for a discovery, and folders that only look like tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_table(root: Path, path: str, manifest: str = NEW_NAME) -> None:
 
 
 def make_traps(root: Path) -> None:
-    """Creates what a discovery must not take for a table."""
+    """Creates folders that a discovery must not treat as tables."""
     make_table(root, "traps/outer.lance")
     make_table(root, "traps/outer.lance/inner.lance")
     make_table(root, "traps/outer.lance/tree/branch")

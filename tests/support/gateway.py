@@ -1,4 +1,4 @@
-"""A gateway as a process; and clients of one: one that was made from the spec, and one that says bytes."""
+"""A gateway as a process, and clients of it: one that follows the spec, and one that sends raw bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.operations import OPERATIONS
 DELIMITER = "$"
 _APIS = [made for name, made in vars(api).items() if name.endswith("Api")]
 
-# By name and not by our own table of routes, which is what is tested.
+# By name and not by our own table of routes, because that is tested.
 MODELS: dict[str, Any] = {
     operation: getattr(spec, f"{''.join(part.title() for part in operation.split('_'))}Request", None)
     for operation in OPERATIONS
@@ -39,12 +39,12 @@ MODELS: dict[str, Any] = {
     "list_all_tables": spec.ListTablesRequest,
     "create_table_scalar_index": spec.CreateTableIndexRequest,
 }
-"""The request that each operation of the spec takes."""
+"""The request model of each operation of the spec."""
 
 
 @contextmanager
 def command(*options: str, environment: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`lance-ns serve` in a process of its own, and the address that it tells; an empty one where it does not start."""
+    """Runs `lance-ns serve` in a separate process; provides its address, which is empty if it does not start."""
     line = [sys.executable, "-m", "lance_ns_async.cli", "serve", "--port", "0", *options]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
         try:
@@ -56,7 +56,7 @@ def command(*options: str, environment: Mapping[str, str] | None = None) -> Iter
 
 @contextmanager
 def served(impl: str, properties: Mapping[str, str]) -> Iterator[Gateway]:
-    """A gateway to a catalog, in a thread of its own, for as long as the context is open."""
+    """Runs a gateway to a catalog in a separate thread while the context is open."""
 
     @asynccontextmanager
     async def run() -> AsyncIterator[Gateway]:
@@ -68,14 +68,14 @@ def served(impl: str, properties: Mapping[str, str]) -> Iterator[Gateway]:
 
 
 class Remote:
-    """A namespace behind a gateway, as the spec's own client sees it, with `AsyncNamespace`'s manners."""
+    """A namespace behind a gateway, by the spec's own client, with the interface of `AsyncNamespace`."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._client = ApiClient(Configuration(host=gateway.url, retries=False))
         self._client.default_headers.update(gateway.headers)
 
     async def close(self) -> None:
-        """Closes its connections."""
+        """Closes the connections."""
         self._client.rest_client.pool_manager.clear()
 
     def __getattr__(self, name: str) -> Any:
@@ -101,7 +101,7 @@ class Remote:
 
 
 def error(body: str) -> LanceNamespaceError:
-    """What a client makes of an error's body; it must be as the spec says."""
+    """Returns the error in a response body, which must conform to the spec."""
     told = ErrorResponse.from_json(body)
     assert told is not None and told.error is not None
     return from_error_code(told.code, told.error)
@@ -110,7 +110,7 @@ def error(body: str) -> LanceNamespaceError:
 def _argument(name: str, request: Any, data: bytes | None) -> Any:
     match name:
         case "id":
-            # What cannot be written into a path, this client refuses.
+            # This client refuses ids that cannot be written into a path.
             return DELIMITER.join(TableId(request.id)) if request.id else DELIMITER
         case "delimiter":
             return None
@@ -141,11 +141,11 @@ def _answer(operation: str, found: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a server said to one request."""
+    """The response of a server to one request."""
 
     status: int
     headers: Mapping[str, str]
-    """By names in lower case."""
+    """By name in lower case."""
     body: bytes
 
     @property
@@ -167,7 +167,7 @@ async def ask(
     *,
     token: bool = True,
 ) -> Said:
-    """What a gateway says to a request, the target being sent as it is; a body that is not bytes is sent as JSON."""
+    """Returns a gateway's response to a request with this raw target; a body that is not bytes is sent as JSON."""
     raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     told = {
         "Host": urlsplit(gateway.url).netloc,
@@ -181,11 +181,11 @@ async def ask(
 
 
 async def say(gateway: Gateway, data: bytes, *, tls: ssl.SSLContext | None = None) -> Said:
-    """What a gateway says to these bytes until it closes the connection."""
+    """Returns a gateway's response to these bytes, until it closes the connection."""
     place = urlsplit(gateway.url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port, ssl=tls)
     try:
-        # A server may answer, and close, before it was told all.
+        # A server may respond and close the connection before it has received everything.
         with suppress(ConnectionError):
             writer.write(data)
             await writer.drain()
@@ -197,7 +197,7 @@ async def say(gateway: Gateway, data: bytes, *, tls: ssl.SSLContext | None = Non
 
 
 def said(data: bytes) -> Said:
-    """An answer, taken apart."""
+    """Returns the parts of a response."""
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = [line.split(": ", 1) for line in lines]

@@ -1,4 +1,4 @@
-"""How the tests of the Glue backend reach a server, whatever AWS knows of the machine they run on."""
+"""Access to a server for tests of the Glue backend, independent of the AWS settings of the machine."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.fakes.glue import FakeGlue
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 CATALOG = {"glue.kind": "catalog"}
-"""What is told of a namespace that is a catalog."""
+"""The properties of a namespace that is a catalog."""
 
 
 def properties(server: FakeGlue, *without: str, **more: str) -> Mapping[str, str]:
-    """What connects to the server, less some of it."""
+    """Returns the properties of a connection, without some of them."""
     given = {**server.properties, **QUICK, **more}
     return {key: value for key, value in given.items() if key not in without}
 
@@ -41,7 +41,7 @@ async def connected(server: FakeGlue, *without: str, **more: str) -> AsyncIterat
 
 @asynccontextmanager
 async def opened(server: FakeGlue, **more: str) -> AsyncIterator[GlueBackend]:
-    """The backend itself."""
+    """Provides the backend itself."""
     settings = GlueSettings.parse(properties(server, **more))
     backend = GlueBackend.open(settings, Caller(settings.policy(), GLUE_ERRORS))
     try:
@@ -78,7 +78,7 @@ async def dropped(ns: AsyncNamespace, *id: str) -> None:
 
 
 def plant(server: FakeGlue) -> FakeGlue:
-    """Databases `db` and `both`, catalogs `both`, `cat` with `inner` and `cat/deep` with `leaf`, and two tables `t`."""
+    """Adds databases `db` and `both`, catalogs `both`, `cat` with `inner`, `cat/deep` with `leaf`, two tables `t`."""
     server.reset()
     server.switch(no_catalog_api=False, short_pages=False)
     for path, name in (("", "db"), ("", "both"), ("cat", "inner"), ("cat/deep", "leaf")):

@@ -26,7 +26,7 @@ QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 
 @asynccontextmanager
 async def connected(server: FakeHive, **properties: str) -> AsyncIterator[AsyncNamespace]:
-    """A namespace of the server's; tables and catalogs without a location go beside its warehouse."""
+    """Provides a namespace of the server; tables and catalogs without a location are placed beside its warehouse."""
     root = server.warehouse.parent / "root"
     given = {"uri": server.uri, "root": str(root), **QUICK, **properties}
     async with AsyncNamespace.connect("hive3", given) as ns:
@@ -54,7 +54,7 @@ def describe(*id: str) -> DescribeTableRequest:
 
 
 async def kept(ns: AsyncNamespace, *id: str) -> dict[str, str]:
-    """The properties of a namespace."""
+    """Returns the properties of a namespace."""
     return (await ns.describe_namespace(DescribeNamespaceRequest(id=list(id)))).properties or {}
 
 
@@ -67,7 +67,7 @@ async def namespaces(ns: AsyncNamespace, *id: str) -> list[str]:
 
 
 def written(location: str | None) -> Path:
-    """A file of data under a location."""
+    """Creates a data file under a location."""
     path = Path(urlsplit(location or "").path) / "data" / "0.lance"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"data")

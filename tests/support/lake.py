@@ -1,4 +1,4 @@
-"""A directory catalog with one namespace, for tests of what is done with rows; and rows as the spec sends them."""
+"""A directory catalog with one namespace, for tests of operations on rows; and rows in the formats of the spec."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = pa.table(
 
 
 def stream(rows: pa.Table) -> bytes:
-    """The rows as an Arrow IPC stream."""
+    """Returns the rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -35,7 +35,7 @@ def stream(rows: pa.Table) -> bytes:
 
 
 def in_file(data: object) -> list[dict[str, Any]]:
-    """The rows of an Arrow IPC file."""
+    """Returns the rows of an Arrow IPC file."""
     assert isinstance(data, bytes)
     with pa.ipc.open_file(data) as reader:
         found: list[dict[str, Any]] = reader.read_all().to_pylist()
@@ -44,7 +44,7 @@ def in_file(data: object) -> list[dict[str, Any]]:
 
 @dataclass
 class Lake:
-    """An open namespace, whose tables are in `n`."""
+    """An open namespace, with tables in `n`."""
 
     ns: AsyncNamespace
     root: Path
@@ -58,22 +58,22 @@ class Lake:
         return found
 
     async def dataset(self, id: Sequence[str] = ID, version: int | str | None = None) -> Any:
-        """What is really there, opened without us."""
+        """Opens the dataset without this package."""
         return lance.dataset(await self.location(id), version=version)
 
     async def values(self, column: str, version: int | str | None = None) -> list[Any]:
-        """What is really in a column, sorted."""
+        """Returns the sorted values of a column."""
         found: list[Any] = (await self.dataset(version=version)).to_table()[column].to_pylist()
         return sorted(found)
 
     def left(self) -> list[str]:
-        """What lies in the directory beside the catalog's own manifest."""
+        """Returns the content of the directory, except for the catalog's own manifest."""
         return sorted(path.name for path in self.root.iterdir() if path.name != "__manifest")
 
 
 @asynccontextmanager
 async def lake(root: Path, properties: Mapping[str, str] | None = None) -> AsyncIterator[Lake]:
-    """A lake that is empty."""
+    """Provides an empty lake."""
     async with AsyncNamespace.connect("dir", {"root": str(root), **(properties or {})}) as ns:
         await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
         yield Lake(ns, root)

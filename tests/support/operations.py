@@ -1,6 +1,6 @@
-"""Which operation of the spec is served on which catalog: as the code has it, for the documentation.
+"""The operations of the spec that each catalog supports, according to the code, for the documentation.
 
-`python -m tests.documentation` writes it into the page.
+`python -m tests.documentation` writes the table into the page.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ PAGE = "operations.md"
 OPERATIONS = [
     name
     for name in vars(LanceNamespace)
-    # The one names the catalog, and the other is an older name of declare_table.
+    # The former returns the catalog's name, and the latter is an older name of declare_table.
     if not name.startswith("_") and name not in ("namespace_id", "create_empty_table")
 ]
-"""Those of the spec, in its order."""
+"""The operations of the spec, in its order."""
 
 NEEDS_COMMITS = (
     "create_table_version",
     "batch_create_table_versions",
     "batch_commit_tables",
 )
-"""What only a catalog serves that commits versions."""
+"""Operations that only a catalog with `commits_versions` supports."""
 
 NO_COMMITS = "versions are committed in the storage, by Lance"
 
@@ -47,20 +47,20 @@ _BLOCK = re.compile(r"(<!-- operations -->\n).*(<!-- /operations -->)", re.DOTAL
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An operation, and why each catalog does not serve it; None where it does."""
+    """An operation, and the reason why each catalog does not support it; None if it does."""
 
     operation: str
     reasons: Mapping[str, str | None]
 
 
 def rows() -> Sequence[Row]:
-    """All operations on all catalogs."""
+    """Returns all operations on all catalogs."""
     backends = {impl: _backend(impl) for impl in registry.BACKENDS}
     return [Row(name, {impl: _reason(name, backend) for impl, backend in backends.items()}) for name in OPERATIONS]
 
 
 def table() -> str:
-    """The operations as the page shows them."""
+    """Returns the operations in the form of the page."""
     found, impls = rows(), list(registry.BACKENDS)
     notes = list(dict.fromkeys(reason for row in found for reason in row.reasons.values() if reason is not None))
     lines = [
@@ -76,7 +76,7 @@ def table() -> str:
 
 
 def written() -> str:
-    """The page with the table in it."""
+    """Returns the page with the table in it."""
     return _BLOCK.sub(lambda found: f"{found[1]}{table()}{found[2]}", Page(PAGE).text)
 
 
@@ -91,7 +91,7 @@ def _reason(operation: str, backend: Backend) -> str | None:
 
 
 async def _renaming(backend: Backend) -> str | None:
-    """Why a catalog renames no table, in the words of its error; it is asked, and nobody is there to answer."""
+    """Returns the reason why a catalog renames no table, from its error; there is no server."""
     try:
         await backend.rename_table(_OLD, _NEW)
     except UnsupportedOperationError as e:

@@ -1,4 +1,4 @@
-"""How the tests of the Polaris backend reach a server."""
+"""Access to a server for tests of the Polaris backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def connected(server: FakePolaris, **properties: str) -> AsyncIterator[Asy
 
 
 def open_server() -> FakePolaris:
-    """A server that wants no token, so that its log holds what was asked and nothing else."""
+    """Returns a server that needs no token, so that only other requests are recorded."""
     return FakePolaris(credential=None)
 
 
@@ -29,7 +29,7 @@ async def described(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> D
 
 
 def asked(server: FakePolaris) -> list[str]:
-    """The requests since the log was cleared, without what all paths begin with, and without those for notes."""
+    """Returns the requests since the last `clear`, without the common prefix of paths, and without those for notes."""
     return [
         str(request).replace(" /api/", " ") for request in server.requests if "lance_ns_replacing_" not in request.path
     ]

@@ -1,4 +1,4 @@
-"""Does with a page of the documentation what its reader would: runs its code, in order, in one folder."""
+"""Runs the code of a documentation page like its reader: in order, in one folder."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import anyio.to_thread
 
 from tests.documentation.pages import Block, Page
 
-# The embedded catalog puts a random part into where a table is.
+# The embedded catalog adds a random part to the location of a table.
 _RANDOM = re.compile(r"/[0-9a-f]{8}_")
 
 
 class Reader:
-    """Runs blocks in the working directory; what a page writes stands for something else here."""
+    """Runs blocks in the working directory, with replacements for some texts of the page."""
 
     def __init__(self, page: Page, stands_for: Mapping[str, str]) -> None:
         self._page = page
@@ -34,11 +34,11 @@ class Reader:
 
     @property
     def named(self) -> Mapping[str, Any]:
-        """What the code has named so far, programs apart."""
+        """The variables of the code so far, except for programs."""
         return self._session
 
     async def printed(self, block: Block) -> str:
-        """What a block prints: a titled one is a program, the others of a page are one session."""
+        """Returns the output of a block: one with a title is a program, the others of a page are one session."""
         source = block.source
         for written, here in self._stands_for.items():
             source = source.replace(written, here)
@@ -60,19 +60,19 @@ class Reader:
             text=True,
         )
         self._exports += [command for command in commands if command.startswith("export ")]
-        # Errors are shown where a test fails, and are not compared: they tell how long things took.
+        # Standard error is shown if a test fails, and is not compared, because it contains durations.
         sys.stderr.write(done.stderr)
         return done.stdout
 
     async def _python(self, block: Block, source: str) -> str:
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        # Blank lines in front make a traceback point into the page.
+        # Blank lines before the code make the line numbers of a traceback those of the page.
         code = compile("\n" * (block.line - 1) + source, self._page.name, "exec", flags=flags, dont_inherit=True)
         if not block.is_run:
             return ""
         with redirect_stdout(io.StringIO()) as out:
             if block.title is not None:
-                # In a thread of its own, because a program may start an event loop.
+                # In a separate thread, because a program may start an event loop.
                 await anyio.to_thread.run_sync(_run_program, Path(block.title), source)
             elif inspect.isawaitable(answer := eval(code, self._session)):
                 await answer
@@ -85,7 +85,7 @@ class Reader:
 
 
 def comparable(printed: str) -> str:
-    """What has to be equal each time."""
+    """Returns the part of an output that is the same each time."""
     return "\n".join(line.rstrip() for line in _RANDOM.sub("/00000000_", printed).splitlines())
 
 

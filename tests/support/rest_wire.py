@@ -1,4 +1,4 @@
-"""Which operations the `rest` backend sends to its server, as the server's log shows, for the documentation.
+"""The operations that the `rest` backend sends to its server, according to the server's log, for the documentation.
 
 `python -m tests.documentation` writes the table into the page.
 """

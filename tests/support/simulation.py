@@ -1,4 +1,4 @@
-"""Calls to a catalog that has limits, simulated: a limiter is tried on thousands of them without waiting."""
+"""Simulated calls to a catalog with limits: tests a limiter with thousands of calls without waiting."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from lance_ns_async.calls.limiter import Limiter
 Outcome = Literal["ok", "refused", "failed"]
 
 _OWN_WORK = 120e-6
-"""Seconds of the client's own work for each call, without which calls come in bursts that no client sends."""
+"""Seconds of the client's own work for each call; without it, calls would come in unrealistic bursts."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A catalog that refuses what goes beyond its cap, and some calls by accident."""
+    """A catalog that refuses calls beyond its maximum, and some calls at random."""
 
     cap: Callable[[float], int] = lambda now: 10**9
-    """Calls it bears at a time."""
+    """Maximum number of concurrent calls."""
     rate: float = 0.0
-    """Calls a second it bears, after a burst of `burst`; 0 for any number."""
+    """Maximum number of calls per second, after a burst of `burst`; 0 for no maximum."""
     burst: int = 100
     latency: tuple[float, float] = (0.02, 0.02)
     throttles: bool = False
-    """Whether a refusal says that there are too many calls, as 429 does."""
+    """Whether refusals are throttling errors, such as 429."""
     refusal: float = 0.0005
-    """Seconds until a refusal is there."""
+    """Seconds until a refusal is sent."""
     faults: float = 0.0
-    """The share refused by accident; half as many again are cut."""
+    """The share of calls that are refused at random; half as many are cut."""
 
 
 @dataclass
 class Run:
-    """What came of simulated calls."""
+    """The result of simulated calls."""
 
     seconds: float = 0.0
     sent: int = 0
@@ -47,12 +47,12 @@ class Run:
     at_end: int = 0
     limit: float = 0.0
     extra_at_end: int = 0
-    """Calls refused while the second half was done."""
+    """Number of refused calls in the second half."""
     paced: bool = False
 
 
 def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempts: int = 8, bound: float = 600) -> Run:
-    """Makes so many calls, each up to `attempts` times, with pauses of jittered doubling back-off."""
+    """Makes a number of calls, each up to `attempts` times, with pauses of jittered exponential back-off."""
     chance, run = random.Random(seed), Run()
     waiting: deque[int] = deque([1] * calls)
     events: list[tuple[float, int, str, int, float]] = []

@@ -1,4 +1,4 @@
-"""A write from Spark whose tasks run here, without a JVM."""
+"""A write from Spark whose tasks run in this process, without a JVM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def writing(mode: str = "create", id: Sequence[str] = ID, **how: Any) -> Writing
 
 
 class Job:
-    """A write whose tasks run here, one after the other."""
+    """A write whose tasks run in this process, one after the other."""
 
     def __init__(self, ns: AsyncNamespace, wanted: Writing, staged: StagedWrite) -> None:
         self.ns = ns
@@ -54,14 +54,14 @@ class Job:
         return await staging(self.ns).commit(self.staged, [*chain(*tasks)])
 
     async def abandon(self, *tasks: list[FragmentMetadata]) -> BaseException:
-        """Gives the error with what it was told of what is left."""
+        """Returns the error with its notes about remaining files."""
         error = KeyError("why")
         await staging(self.ns).abandon(self.staged, [*chain(*tasks)], error)
         return error
 
 
 def files(root: Path) -> list[str]:
-    """The data files that are there, but for those of the catalog itself."""
+    """Returns all data files, except those of the catalog itself."""
     found = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
     return sorted(path.name for path in found)
 

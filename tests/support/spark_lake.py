@@ -1,4 +1,4 @@
-"""An embedded catalog whose tables are prefetched."""
+"""An embedded catalog with prefetched tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = pa.table({"id": [1, 2, 3], "s": ["a", None, "c"]})
 
 
 class Lake:
-    """An embedded catalog to put tables into."""
+    """An embedded catalog for new tables."""
 
     def __init__(self, root: Path, storage: Mapping[str, str] | None = None) -> None:
         self.properties = {"root": str(root), **{f"storage.{key}": value for key, value in (storage or {}).items()}}
@@ -51,7 +51,7 @@ def lake_in(root: Path) -> Iterator[Lake]:
 
 
 def resolver_of(server: FakeIceberg) -> LocationResolver:
-    """A resolver of its own for a catalog, whose calls are repeated at once."""
+    """Returns a separate resolver for a catalog, whose calls are retried at once."""
     policy = Policy(backoff_initial=0.001, backoff_max=0.001)
     return LocationResolver.connect("iceberg", {"endpoint": server.endpoint}, policy=policy)
 

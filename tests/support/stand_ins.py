@@ -34,7 +34,7 @@ _UNITY_KEYS = {"access_key_id": "id", "secret_access_key": "secret", "session_to
 
 @contextmanager
 def stand_ins(page: Page) -> Iterator[Mapping[str, str]]:
-    """Starts what the page's code talks to; gives what stands there for each, and what to put in its place."""
+    """Starts the servers of the page's code; returns for each placeholder the text that replaces it."""
     code = "\n".join(block.source for block in page.blocks() if block.is_code and block.is_run)
     with ExitStack() as stack:
         yield {written: stack.enter_context(start()) for written, start in _SERVERS.items() if written in code}
@@ -42,7 +42,7 @@ def stand_ins(page: Page) -> Iterator[Mapping[str, str]]:
 
 @contextmanager
 def _glue() -> Iterator[str]:
-    """AWS has one address, so it is the environment that leads elsewhere."""
+    """AWS has fixed addresses, so environment variables redirect the client."""
     with FakeGlue(region="eu-central-1") as server, pytest.MonkeyPatch.context() as environment:
         server.add_nested_catalog("analytics/eu")
         for service in ("GLUE", "LAKEFORMATION", "STS"):
@@ -74,7 +74,7 @@ def _lakekeeper() -> Iterator[str]:
 
 @contextmanager
 def _moto() -> Iterator[str]:
-    """All that moto imitates, on one port."""
+    """Provides all services of moto on one port."""
     with TemporaryDirectory() as logs, s3(Path(logs), "bucket") as server:
         yield server.endpoint
 
@@ -118,7 +118,7 @@ _LANCE_KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "exp
 
 _GLUE = '"glue"'
 _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
-    # The address in the example of a backend is that of its fake. Those below need arguments.
+    # The address in the example of a backend is replaced by that of its fake. The fakes below need arguments.
     **{it.example["endpoint"]: _fake(impl) for impl, it in registry.BACKENDS.items() if "endpoint" in it.example},
     _GLUE: _glue,
     "thrift://metastore.example.com:9083": _hive,

@@ -1,4 +1,4 @@
-"""A client of the Thrift wire for tests, and a server that talks too much."""
+"""A client of Thrift connections for tests, and a server that sends unexpected bytes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ NAMES = [f"d{i}" for i in range(20)]
 
 
 class Talkative(Server):
-    """Answers a call and, when told to, says what nobody asked for; or has a greeting and says no more."""
+    """Answers a call and, on request, sends further bytes; or only sends a greeting."""
 
     def __init__(self, greeting: bytes = b"") -> None:
         super().__init__()
         self.more = asyncio.Event()
-        """To be set when it is to say more."""
+        """Set to send further bytes."""
         self.left = asyncio.Event()
-        """Set when a client has ended its connection."""
+        """Set when a client has closed its connection."""
         self._greeting = greeting
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -67,7 +67,7 @@ class Talkative(Server):
 
 
 class Client:
-    """Asks for databases by name, and so tells whose answer it got."""
+    """Requests databases by name, so that each reply can be matched to its request."""
 
     def __init__(self, thrift: ThriftTransport, caller: Caller) -> None:
         self.thrift = thrift

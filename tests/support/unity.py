@@ -1,4 +1,4 @@
-"""How the tests of the Unity backend reach a server."""
+"""Access to a server for tests of the Unity backend."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def declared(ns: AsyncNamespace, *id: str, **given: Any) -> DeclareTableRe
 
 
 def asked(server: FakeUnity) -> list[str]:
-    """The requests so far, without what all paths begin with, and without those for notes of replacements."""
+    """Returns the requests so far, without the common prefix of paths, and without those for notes of replacements."""
     return [
         str(request).replace(f" {API}/", " ")
         for request in server.requests
@@ -43,7 +43,7 @@ def asked(server: FakeUnity) -> list[str]:
 
 @asynccontextmanager
 async def opened(server: FakeUnity) -> AsyncIterator[UnityBackend]:
-    """The backend itself, for what the spec's messages have in another form."""
+    """Provides the backend itself, for values that the spec's messages have in another form."""
     settings = UnitySettings.parse({**server.properties, **QUICK})
     backend = UnityBackend.open(settings, Caller(settings.policy(), UNITY_ERRORS))
     try:

@@ -38,7 +38,7 @@ def in_a_script() -> list[str]:
 
 
 def other_libraries(ns: Namespace) -> LanceNamespace:
-    """Gives the sync namespace to a library that takes any namespace."""
+    """Passes the sync namespace to a library that accepts any namespace."""
     return ns
 
 

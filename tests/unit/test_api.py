@@ -1,4 +1,4 @@
-"""The public names: all there, all explained, and none loaded before it is asked for."""
+"""The public names: complete, documented, and loaded on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def names() -> list[str]:
 
 
 def loaded_after(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter holds after a statement."""
+    """Returns the top-level modules that a fresh interpreter has loaded after a statement."""
     script = f"import sys\n{statement}\nprint(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
     assert not done.stderr
@@ -52,7 +52,7 @@ def test_a_public_name_is_there_and_explained(name: str) -> None:
 
 
 def public_methods() -> list[Any]:
-    """Every public method that the package itself defines on a public class."""
+    """Returns all public methods that the package defines in public classes."""
     found = []
     for name in names():
         cls: Any = getattr(lance_ns_async, name)

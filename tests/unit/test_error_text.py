@@ -1,4 +1,4 @@
-"""Servers' texts in exceptions, logs, observers and terminals: one line, without control characters."""
+"""Texts of servers in exceptions, logs, observers and terminals: one line, without control characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every entry of every error table, and the words an error begins with."""
+"""All entries of all error tables, and the words at the beginning of errors."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_no_entry_is_left_out_here(name: str) -> None:
 def test_every_error_of_a_table_has_words() -> None:
     assert {f"{phrase}: " for phrase in PHRASES.values()} == set(WORDS.values())
     for table, _ in TABLES.values():
-        # Errors of our own begin as those of the spec that they are.
+        # Our own subclasses begin with the words of their class of the spec.
         assert all(set(PHRASES) & set(cls.__mro__) for cls in table.values())
 
 

@@ -1,4 +1,4 @@
-"""Ids, tables and pages: what may be one, how it is written, and that it cannot change."""
+"""Ids, tables and pages: valid values, their text, and immutability."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from lance_ns_async.registry import CLASS_PATHS
 
 
 def printed(script: str) -> str:
-    """What a fresh process prints: registrations are the process's own."""
+    """Returns the output of a fresh process, because registrations belong to the process."""
     done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

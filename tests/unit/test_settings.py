@@ -1,4 +1,4 @@
-"""Properties become settings: every spelling, every mistake at once, and no secret anywhere."""
+"""Conversion of properties to settings: all spellings, all errors at once, and no secret in any text."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
     text = texts.get(name, "1025")
     usual = {"endpoint": URL}
     if name.startswith(("rest_", "assume_role")):
-        # The others need the first one, and a key needs its secret.
+        # The others require the first one, and a key requires its secret.
         usual |= {"rest_sigv4_enabled": "true", "rest_access_key_id": "key", "rest_secret_access_key": "secret"}
     if name in ("audience", "resource", "subject_token_type", "requested_token_type"):
         usual["subject_token"] = "token"

@@ -32,7 +32,7 @@ IMPATIENT = Policy(backoff_initial=0.001)
 
 
 class Watcher:
-    """An application that has set OpenTelemetry up, and can see what came of it."""
+    """An application with OpenTelemetry, and its recorded spans and metrics."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -46,11 +46,11 @@ class Watcher:
         return telemetry.instrument(namespace, tracer_provider=self.tracers, meter_provider=self.meters, **more)
 
     def spans(self) -> list[ReadableSpan]:
-        """The spans of remote calls."""
+        """Returns the spans of remote calls."""
         return [span for span in self._exporter.get_finished_spans() if told(span, "lance_ns.operation")]
 
     def points(self) -> Mapping[str, list[Any]]:
-        """The data points of each instrument that has any."""
+        """Returns the data points of each instrument that has any."""
         found: dict[str, list[Any]] = {}
         data = self._reader.get_metrics_data()
         for resource in data.resource_metrics if data else ():
@@ -61,12 +61,12 @@ class Watcher:
         return found
 
     def value(self, name: str) -> int:
-        """What the only data point of an instrument says."""
+        """Returns the value of the only data point of an instrument."""
         [point] = self.points()[name]
         return int(point.value)
 
     def everything(self) -> str:
-        """All that was told, as text."""
+        """Returns all recorded data as text."""
         return repr([span.to_json() for span in self._exporter.get_finished_spans()]) + repr(self.points())
 
 
@@ -239,7 +239,7 @@ async def test_calls_in_flight_are_seen_while_they_are(server: FakeIceberg, watc
                 await hold.reached(3)
                 assert watcher.value("lance_ns.call.in_flight") == 3
             await asked
-            # They have one traffic between them, which counts once.
+            # They share one `Traffic`, which counts once.
             assert (watcher.value("lance_ns.call.in_flight"), watcher.value("lance_ns.call.limit")) == (0, 7)
             async with connect(server, auth_token="another") as other:
                 with watcher.watch(other):
@@ -261,7 +261,7 @@ async def test_the_state_of_the_circuit_is_seen(server: FakeIceberg, watcher: Wa
 
 
 def printed(script: str) -> str:
-    """What a fresh interpreter prints for a script."""
+    """Returns the output of a script in a fresh interpreter."""
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
     assert not done.stderr
     return done.stdout.strip()

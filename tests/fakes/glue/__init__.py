@@ -1,4 +1,4 @@
-"""AWS Glue, STS and Lake Formation on 127.0.0.1: moto with catalogs, pages and faults, in a process of its own."""
+"""AWS Glue, STS and Lake Formation on 127.0.0.1: moto with catalogs, pages and faults, in a separate process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LANCE = {"table_type": "lance", "managed_by": "storage"}
 
 
 class FakeGlue:
-    """A Glue Data Catalog to talk to over HTTP, and its STS; each has a process, a state and a port of its own.
+    """A Glue Data Catalog over HTTP, with STS; each has its own process, state and port.
 
-    An operation, where a fault asks for one, is a regular expression for all of its name: `GetTable` is not
-    `GetTables`, `.*Catalogs?` are those on catalogs, and an empty one is every operation, those of STS included.
-    A call waits first (`hold`, `delay`), then meets the oldest `cut` or `html_error` for it, then the oldest `fail`
-    or `deny`, then the check of temporary credentials.
+    An `operation` of a fault is a regular expression for the whole name: `GetTable` does not match `GetTables`,
+    `.*Catalogs?` matches those on catalogs, and an empty one matches all, including those of STS. A call first waits
+    (`hold`, `delay`), then gets the oldest matching `cut` or `html_error`, then the oldest `fail` or `deny`, and
+    then its temporary credentials are checked.
     """
 
     account = "123456789012"
-    """The account of every caller that has not assumed a role of another one."""
+    """The account of each caller that has not assumed a role of another account."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class FakeGlue:
         no_catalog_ids: bool = False,
         session_seconds: int | None = None,
     ) -> None:
-        """`latency` is seconds that each call waits, side by side with others; the rest is as `GlueQuirks` has it."""
+        """Creates the server; `latency` delays each call by seconds, the other options are those of `GlueQuirks`."""
         self.region = region
         self._latency = latency
         self._quirks = GlueQuirks(
@@ -55,7 +55,7 @@ class FakeGlue:
         )
         self._control: Control | None = None
         self.endpoint = ""
-        """The URL of both services; it stays the same when the server is stopped and started again."""
+        """The URL of both services; it stays the same after a restart."""
 
     def __enter__(self) -> Self:
         self._control = Control(self._quirks, self.region)
@@ -71,7 +71,7 @@ class FakeGlue:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What a namespace needs to connect."""
+        """Returns the properties for a connection."""
         return {
             "endpoint": self.endpoint,
             "region": self.region,
@@ -82,42 +82,42 @@ class FakeGlue:
 
     @property
     def vending(self) -> dict[str, str]:
-        """The properties with which a namespace gets credentials of tables, besides the others."""
+        """Returns the further properties with which a namespace gets credentials of tables."""
         return {"vend_credentials": "true", "lake_formation_endpoint": self.endpoint}
 
     @property
     def calls(self) -> Log[str]:
-        """The operations that were called so far, in the order in which they came."""
+        """The operations in the order of their calls."""
         return Log(self._ask("operations"), self.clear)
 
     @property
     def requests(self) -> Log[GlueCall]:
-        """The same with parameters, signers and headers."""
+        """The calls with parameters, signers and headers."""
         return Log(self._ask("received"), self.clear)
 
     @property
     def connections(self) -> int:
-        """How many connections were opened."""
+        """The number of connections that were opened."""
         return int(self._ask("told", "connections"))
 
     @property
     def most_in_flight(self) -> int:
-        """How many calls were under way at once at most; answers are quick: `delay` or `hold` lets them gather."""
+        """Maximum number of concurrent calls; calls are fast, so use `delay` or `hold` to make them concurrent."""
         return int(self._ask("told", "most_in_flight"))
 
     @property
     def cpu_seconds(self) -> float:
-        """The processor time its process has taken so far."""
+        """The CPU time of its process so far."""
         return float(self._ask("told", "cpu_seconds"))
 
     @property
     def issued(self) -> Sequence[str]:
-        """The access key ids that AssumeRole gave out, oldest first."""
+        """The access key ids from AssumeRole, oldest first."""
         issued: Sequence[str] = self._ask("issued")
         return issued
 
     def stop(self) -> None:
-        """Refuses connections and resets the open ones; what it holds stays."""
+        """Refuses connections and resets the open ones; the content of the catalog stays."""
         self._ask("stop")
 
     def start(self) -> None:
@@ -125,21 +125,21 @@ class FakeGlue:
         self._ask("start")
 
     def clear(self) -> None:
-        """Forgets the calls and counts from nothing again."""
+        """Clears the recorded calls and all counts."""
         self._ask("clear")
 
     def heal(self) -> None:
-        """Forgets the faults, denials and delays that are still to come; the latency goes, too."""
+        """Removes pending faults, denials and delays, and the latency."""
         self._ask("heal")
 
     def reset(self) -> None:
-        """Makes it as new: empty, healed, no calls, no credentials expired; switches and latency stay."""
+        """Restores the initial state: empty, without faults, calls and expired credentials; quirks and latency stay."""
         self._ask("reset")
         if self._latency:
             self.delay(self._latency)
 
     def switch(self, **changes: bool | int | None) -> None:
-        """Changes from now on what was told at first, `short_pages=True` for one; not for stock moto."""
+        """Changes options of the constructor, for example `short_pages=True`; not for stock moto."""
         self._ask("switch", changes)
 
     def fail(
@@ -153,32 +153,33 @@ class FakeGlue:
         every: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Answers an error of AWS instead of acting, to each call or each n-th of them; no `times`: without end.
+        """Answers each call, or each n-th call, with an error of AWS; without `times`, for an unlimited number of
+        calls.
 
-        The status is 400 where none is given, of STS 403; STS says its codes without the `Exception` at their end.
+        The default status is 400, for STS 403; STS sends its codes without `Exception` at the end.
         """
         occasion = Occasion(operation, times, every or 1)
         self._ask("refuse", Refusal(occasion, code, message, status, dict(headers or {})))
 
     def deny(self, operation: str = "") -> None:
-        """Denies access to an operation from now on."""
+        """Denies access to an operation."""
         self.fail("AccessDeniedException", operation=operation, times=None)
 
     def html_error(self, operation: str = "", times: int | None = 1, *, status: int = 500) -> None:
-        """Answers a page of HTML, as proxies do, and moto where it does not know an operation."""
+        """Answers with an HTML page, as proxies do, and moto for unknown operations."""
         self._ask("answer_html", Occasion(operation, times), status)
 
     def cut(self, operation: str = "", times: int | None = 1, when: When = "before") -> None:
-        """Resets the connection before or after acting, instead of answering."""
+        """Resets the connection before or after the operation, instead of a response."""
         self._ask("break_off", Occasion(operation, times), when)
 
     def delay(self, seconds: float, operation: str = "", *, times: int | None = None) -> None:
-        """Makes calls wait before they are carried out; others go on meanwhile."""
+        """Delays calls before they are performed; other calls are not affected."""
         self._ask("slow_down", Occasion(operation, times), seconds)
 
     @contextmanager
     def hold(self, operation: str = "") -> Iterator[Held]:
-        """Makes calls wait until they are released, or the `with` block ends."""
+        """Makes calls wait until they are released, or the context ends."""
         held = Held(self._running(), self._ask("hold_back", Occasion(operation)))
         try:
             yield held
@@ -186,7 +187,7 @@ class FakeGlue:
             held.release()
 
     def expire(self, access_key_id: str | None = None) -> None:
-        """Makes credentials expire now: these, or all that AssumeRole gave out so far."""
+        """Makes credentials expire now: these, or all from AssumeRole so far."""
         self._ask("expire", access_key_id)
 
     def grant(self, table: str, *permissions: str) -> None:
@@ -202,7 +203,7 @@ class FakeGlue:
         self._ask("lake", "limit", seconds)
 
     def add_nested_catalog(self, path: str, parameters: Mapping[str, str] | None = None, **catalog_input: Any) -> str:
-        """Plants a catalog, `a/b` below `a` for one, and the parents it needs; gives its id."""
+        """Adds a catalog, such as `a/b` below `a`, and its missing parents; returns its id."""
         added = {} if parameters is None else {"Parameters": dict(parameters)}
         return str(self._ask("add_catalog", path, {**catalog_input, **added}))
 
@@ -215,9 +216,10 @@ class FakeGlue:
         location: str | None = None,
         **database_input: Any,
     ) -> None:
-        """Plants a database. An empty path is the root catalog; `account:`, `account:a/b` are another account's.
+        """Adds a database. An empty path is the root catalog; `account:` and `account:a/b` are catalogs of another
+        account.
 
-        Another account's catalogs are open to every caller once something was planted there.
+        Catalogs of another account are accessible to each caller after something was added to them.
         """
         more = {} if parameters is None else {"Parameters": dict(parameters)}
         where = {} if location is None else {"LocationUri": location}
@@ -235,9 +237,9 @@ class FakeGlue:
         columns: Mapping[str, str] | None = None,
         **table_input: Any,
     ) -> None:
-        """Plants a table of Lance in a database; None leaves a part out, an empty location is one of its own.
+        """Adds a Lance table to a database; None omits a part, and an empty location means a separate one.
 
-        Columns are names and types; other parts are spelt as Glue does, `TargetTable` for one.
+        Columns are names and types; other parts have the names of Glue, such as `TargetTable`.
         """
         more = (parameters, table_type, location, columns, table_input)
         self._ask("add_tables", catalog_path, database, [_table_input(catalog_path, database, name, *more)])
@@ -253,13 +255,13 @@ class FakeGlue:
         columns: Mapping[str, str] | None = None,
         **table_input: Any,
     ) -> None:
-        """Plants many tables at once, alike but for their names and locations."""
+        """Adds many tables at once, which differ in their names and locations only."""
         more = (parameters, table_type, "", columns, table_input)
         inputs = [_table_input(catalog_path, database, name, *more) for name in names]
         self._ask("add_tables", catalog_path, database, inputs)
 
     def table(self, catalog_path: str, database: str, name: str) -> dict[str, Any]:
-        """A table as it is stored; ValueError where there is none."""
+        """Returns a table as it is stored; raises ValueError if it does not exist."""
         stored: dict[str, Any] = self._ask("table", catalog_path, database, name)
         return stored
 

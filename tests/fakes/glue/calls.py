@@ -1,4 +1,4 @@
-"""Calls of AWS services as they come over the wire, and the errors that go back."""
+"""Calls of AWS services as they are received, and error responses."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ class GlueCall:
     """A call that the server received."""
 
     operation: str
-    """As AWS spells it: `GetTable`, `AssumeRole`."""
+    """In AWS's spelling: `GetTable`, `AssumeRole`."""
     parameters: Mapping[str, Any]
-    """Those of Glue and Lake Formation as JSON has them; those of STS are all strings."""
+    """JSON values for Glue and Lake Formation; strings for STS."""
     access_key_id: str
-    """Whose credentials signed it; empty where nobody's did."""
+    """The key that signed the call; empty without a signature."""
     region: str
-    """The region it was signed for."""
+    """The region of the signature."""
     headers: Mapping[str, str]
     """Names in lower case."""
 
 
 def is_glue(request: Received) -> bool:
-    """Whether a request is for Glue; the others are for Lake Formation or STS."""
+    """Returns whether a request is for Glue; others are for Lake Formation or STS."""
     return "X-Amz-Target" in request.headers
 
 
 def is_lake_formation(request: Received) -> bool:
-    """Whether a request is for Lake Formation, whose operations are paths."""
+    """Returns whether a request is for Lake Formation, whose operations are paths."""
     return not is_glue(request) and request.path != "/"
 
 
 def operation_of(request: Received) -> str:
-    """The operation a request asks for."""
+    """Returns the operation of a request."""
     if is_glue(request):
         return request.headers["X-Amz-Target"].rpartition(".")[2]
     if is_lake_formation(request):
@@ -52,13 +52,13 @@ def operation_of(request: Received) -> str:
 
 
 def signer_of(request: Received) -> tuple[str, str]:
-    """The access key id and the region in a request's signature; both empty where there is none."""
+    """Returns the access key id and the region of a request's signature; both empty without one."""
     found = _CREDENTIAL.search(request.headers.get("Authorization", ""))
     return (found[1], found[2]) if found else ("", "")
 
 
 def call_of(request: Received) -> GlueCall:
-    """The call that a request is."""
+    """Returns the call in a request."""
     has_json = is_glue(request) or is_lake_formation(request)
     parameters = request.json or {} if has_json else _form(request)
     headers = {name.lower(): value for name, value in request.headers.items()}
@@ -66,10 +66,10 @@ def call_of(request: Received) -> GlueCall:
 
 
 def refusal(request: Received, code: str, message: str, status: int | None = None) -> Answer:
-    """An error in the words of the service that was asked.
+    """Returns an error in the form of the service.
 
-    Glue says it in JSON, usually with 400; STS in XML, with 403, and codes without the `Exception` at their end. Lake
-    Formation says the code in a header, and denies with 403.
+    Glue sends JSON, usually with 400; STS sends XML, with 403, and codes without `Exception` at the end. Lake
+    Formation sends the code in a header, and denies with 403.
     """
     if is_lake_formation(request):
         usual = 403 if code == "AccessDeniedException" else 400

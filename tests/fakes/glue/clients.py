@@ -1,4 +1,4 @@
-"""aiobotocore's clients of the fake Glue server, as tests use them."""
+"""aiobotocore's clients of the fake Glue server, for tests."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from botocore.exceptions import ClientError
 from . import FakeGlue
 
 _SESSION = AioSession()
-# The server is to see what is wrong, and each call once.
+# The server must get invalid parameters, and each call once.
 _CONFIG = AioConfig(retries={"total_max_attempts": 1}, parameter_validation=False)
 
 
 class Clients:
-    """Makes clients, which are closed when the stack is."""
+    """Creates clients, which are closed with the exit stack."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
 
     async def __call__(self, server: FakeGlue, service: str = "glue", **credentials: str) -> Any:
-        """A client of `glue` or `sts`, with the server's own credentials or others."""
+        """Returns a client of `glue` or `sts`, with the server's own credentials or others."""
         own = {
             "aws_access_key_id": server.properties["access_key_id"],
             "aws_secret_access_key": server.properties["secret_access_key"],
@@ -37,7 +37,7 @@ class Clients:
 
 
 async def code(call: Awaitable[Any]) -> str:
-    """The error code of a call that fails; the status where the answer has no code."""
+    """Returns the error code of a failing call; the status if the response has no code."""
     with pytest.raises(ClientError) as failed:
         await call
     return str(failed.value.response["Error"]["Code"])

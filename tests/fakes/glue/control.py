@@ -1,4 +1,4 @@
-"""The tests' end of the fake Glue server's process: starts it, tells it what to do, sees it off."""
+"""The tests' side of the fake Glue server's process: starts, controls and stops it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _POLL_SECONDS = 0.002
 
 
 class Control:
-    """A server's process, and the pipe to it. Calls may come from any thread."""
+    """A server's process, and the pipe to it. Calls from any thread are allowed."""
 
     def __init__(self, quirks: GlueQuirks, region: str) -> None:
-        """Starts the process; `url` is where the server listens."""
+        """Starts the process; `url` is the server's address."""
         self._lock = threading.Lock()
         self._pipe, theirs = multiprocessing.Pipe()
         with theirs:
@@ -36,7 +36,7 @@ class Control:
         self.url: str = self._answer()
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Calls a method of the server; ValueError where it refuses."""
+        """Calls a method of the server; raises ValueError if the server refuses."""
         with self._lock:
             self._pipe.send((name, arguments))
             return self._answer()
@@ -60,7 +60,7 @@ class Control:
 
 @lru_cache(maxsize=1)
 def _orders() -> socket.socket:
-    """The socket to the process that servers are forked from, which lives as long as this one."""
+    """Returns the socket to the process from which servers are forked, which lives as long as this one."""
     ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, "-m", f"{__package__}.process"]
@@ -75,14 +75,14 @@ def _orders() -> socket.socket:
 
 
 class Log(list[T]):
-    """What the server had noted when it was asked."""
+    """The records of the server at the time of the request."""
 
     def __init__(self, noted: Iterable[T], forget: Callable[[], None]) -> None:
         super().__init__(noted)
         self._forget = forget
 
     def clear(self) -> None:
-        """Makes the server forget it, and count from nothing again."""
+        """Clears the records and counts of the server."""
         super().clear()
         self._forget()
 
@@ -96,11 +96,11 @@ class Held:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait now."""
+        """The number of waiting calls."""
         return int(self._control.ask("held_back", self._number))
 
     def wait_for(self, count: int = 1, within: float = 10.0) -> None:
-        """Blocks the calling thread until `count` calls wait; TimeoutError after `within` seconds."""
+        """Blocks the calling thread until `count` calls wait; raises TimeoutError after `within` seconds."""
         until = time.monotonic() + within
         while self.waiting < count:
             if time.monotonic() > until:
@@ -108,9 +108,9 @@ class Held:
             time.sleep(_POLL_SECONDS)
 
     async def reached(self, count: int = 1) -> None:
-        """The same as `wait_for`, from a coroutine."""
+        """Like `wait_for`, in a coroutine."""
         await asyncio.to_thread(self.wait_for, count)
 
     def release(self) -> None:
-        """Lets the waiting calls go on, and later ones pass."""
+        """Lets the waiting calls continue, and later ones pass."""
         self._control.ask("let_go", self._number)

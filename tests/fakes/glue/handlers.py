@@ -34,7 +34,7 @@ _MOST_CATALOGS = 1000
 
 
 class CatalogGlueResponse(GlueResponse):
-    """Glue with catalogs and pages: every inherited operation works on the catalog that `CatalogId` names."""
+    """Glue with catalogs and pages: each inherited operation works on the catalog in `CatalogId`."""
 
     quirks: ClassVar[GlueQuirks] = GlueQuirks()
 
@@ -55,7 +55,7 @@ class CatalogGlueResponse(GlueResponse):
 
     @property
     def scope(self) -> CatalogScope:
-        """The catalog the call is about."""
+        """The catalog of the call."""
         return self.root.resolve(self.parameters.get("CatalogId"))
 
     @property
@@ -63,8 +63,8 @@ class CatalogGlueResponse(GlueResponse):
         return self.scope
 
     def call_action(self) -> tuple[int, dict[str, Any], str | bytes]:
-        # moto's own way looks through the whole class for each call, and by the service's model for each field.
-        # What is stored has the form of the model already.
+        # moto's own implementation searches the whole class for each call, and the service's model for each field. The
+        # stored values already have the form of the model.
         action = getattr(self, camelcase_to_underscores(self._get_action()), None)
         if action is None:
             raise NotImplementedError(self._get_action())
@@ -160,7 +160,7 @@ class CatalogGlueResponse(GlueResponse):
             raise invalid(str(e)) from e
 
     def _attributes(self, known: Mapping[tuple[str, ...], Sequence[str]]) -> Sequence[str] | None:
-        """The fields asked for; None where all of them are."""
+        """Returns the requested fields; None for all."""
         asked = self.parameters.get("AttributesToGet")
         if asked is None:
             return None

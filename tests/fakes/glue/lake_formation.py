@@ -26,7 +26,7 @@ _DENIED = "Insufficient Lake Formation permission(s) on {}"
 
 
 class LakeFormation:
-    """Grants of tables, and the credentials given out for them."""
+    """Grants of tables, and vended credentials."""
 
     def __init__(self, region: str, root: Callable[[str], CatalogScope]) -> None:
         """Creates it without restrictions: every table that exists is granted.

@@ -1,4 +1,4 @@
-"""moto, asked without a socket of its own: as it comes, and with Glue's catalogs."""
+"""moto without a socket of its own: in its original form, and with Glue's catalogs."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from .scopes import CatalogScope
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
 HTML_ERROR = Answer.of(InternalServerError().get_body(), 500)
-"""What moto answers to an operation it does not know."""
+"""moto's response to an unknown operation."""
 
 
 class ServedRequest(Request):
-    """A request that came through a server, which says the date in its answers itself."""
+    """A request that came through a server, which itself adds the date to responses."""
 
     from_wsgi_server = True
 
 
 class StockMoto:
-    """moto as it comes, by its own WSGI application. Its state is the process's."""
+    """moto in its original form, by its own WSGI application. Its state belongs to the process."""
 
     def __init__(self) -> None:
         self._application = DomainDispatcherApplication(create_backend_app)
 
     def answer(self, request: Received) -> Answer:
-        """Carries the request out."""
+        """Performs the request, and returns the response."""
         told: dict[str, Any] = {}
 
         def start(status: str, headers: list[tuple[str, str]], _: object = None) -> None:
@@ -52,12 +52,12 @@ class StockMoto:
         return Answer(told["status"], body, told["headers"])
 
     def reset(self) -> None:
-        """Empties every catalog, and forgets the roles that were assumed."""
+        """Empties all catalogs, and forgets assumed roles."""
         BackendDict.reset()
 
 
 class CatalogMoto(StockMoto):
-    """moto whose Glue has catalogs; calls of Glue are handed to the handlers without Flask, which halves their cost."""
+    """moto whose Glue has catalogs; calls of Glue bypass Flask, which halves their cost."""
 
     def __init__(self, quirks: GlueQuirks) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class CatalogMoto(StockMoto):
 
     @property
     def quirks(self) -> GlueQuirks:
-        """How it differs from AWS."""
+        """The differences from AWS."""
         return CatalogGlueResponse.quirks
 
     @quirks.setter
@@ -84,7 +84,7 @@ class CatalogMoto(StockMoto):
         return Answer(status, body.encode() if isinstance(body, str) else body, headers)
 
     def _shortened(self, request: Received) -> Received:
-        """The same request, for a session as long as the quirks have it."""
+        """Returns the same request, with the session length of the quirks."""
         seconds = self.quirks.session_seconds
         if seconds is None or operation_of(request) != "AssumeRole":
             return request

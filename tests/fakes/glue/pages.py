@@ -17,15 +17,15 @@ LONGEST_EXPRESSION = 2048
 
 
 class BadRequest(ValueError):
-    """A listing that Glue refuses; the message says why."""
+    """An invalid listing request; the message is the reason."""
 
 
 def page(
     items: Sequence[T], subject: str, *, token: str | None, size: int | None, most: int, short: bool = False
 ) -> tuple[Sequence[T], str | None]:
-    """One page of the items, at most `most`, and the token of the next.
+    """Returns one page with at most `most` items, and the token of the next one.
 
-    A token is good for the listing that gave it, which `subject` tells from others.
+    A token is valid only for the listing of the same `subject`.
     """
     if size is not None and not 1 <= size <= most:
         raise BadRequest(f"maxResults failed to satisfy constraint: a value between 1 and {most}")
@@ -34,13 +34,13 @@ def page(
     if short:
         count = 0 if turn % 2 == 0 else max(1, count // 2)
     end = min(offset + count, len(items))
-    # Short pages end with an empty one, too: that all was given shows only in the absent token.
+    # Short pages end with an empty one, so the end is recognized by the missing token only.
     more = end < len(items) or (short and count > 0)
     return items[offset:end], _write(subject, end, turn + 1) if more else None
 
 
 def matching(names: Sequence[str], expression: str) -> Sequence[str]:
-    """The names that are, whole, what the regular expression says."""
+    """Returns the names that the regular expression matches as a whole."""
     if len(expression) > LONGEST_EXPRESSION:
         raise BadRequest(f"expression failed to satisfy constraint: at most {LONGEST_EXPRESSION} characters")
     try:
@@ -51,7 +51,7 @@ def matching(names: Sequence[str], expression: str) -> Sequence[str]:
 
 
 def shell_matching(names: Sequence[str], expression: str) -> Sequence[str]:
-    """The names that a shell's pattern fits."""
+    """Returns the names that match a shell pattern."""
     return [name for name in names if fnmatchcase(name, expression)]
 
 

@@ -1,7 +1,7 @@
 """Processes for fake Glue servers, forked from one that has loaded moto: that takes a second, a fork milliseconds.
 
-moto keeps one state a process, so each server has its own. `python -m tests.fakes.glue.process` is the parent of
-them all; its standard input is a socket, over which the pipes to new servers come.
+moto has one state per process, so each server has a process. `python -m tests.fakes.glue.process` is the parent of
+all; its standard input is a socket, through which it gets the pipes to new servers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for name in [name for name in os.environ if name.startswith(("AWS_", "MOTO_"))]:
         del os.environ[name]
-    # Which regions there are is read from a large file of botocore's: now, and not by each server.
+    # The names of regions are read from a large file of botocore: once here, and not by each server.
     _ = glue_backends[ACCOUNT]["us-east-1"]
     BackendDict.reset()
-    # What the servers share stays shared when they collect their garbage.
+    # Memory that the servers share stays shared during their garbage collections.
     gc.freeze()
     pipe = _forked()
     if pipe is not None:
@@ -40,8 +40,8 @@ def main() -> None:
 def serve(pipe: Connection) -> None:
     """Runs a server until the other end of the pipe is closed.
 
-    First come its quirks and region, and its URL goes back; then come names of methods with arguments, and back
-    go whether that went well, and the result.
+    It receives its quirks and region, and sends its URL. Then it receives names of methods with arguments, and sends
+    whether the call succeeded, and the result.
     """
     with GlueServer(*pipe.recv()) as server:
         pipe.send((True, server.url))
@@ -57,7 +57,7 @@ def serve(pipe: Connection) -> None:
 
 
 def _forked() -> Connection | None:
-    """Returns once in each new process, with its pipe, and at the end in the parent with None."""
+    """Returns once in each new process, with its pipe, and finally in the parent with None."""
     with socket.socket(fileno=os.dup(0)) as orders:
         while True:
             _, descriptors, _, _ = socket.recv_fds(orders, 1, 1)

@@ -1,4 +1,4 @@
-"""Glue's catalogs: each is a whole moto back end of its own, with catalogs below it."""
+"""Glue's catalogs: each is a moto back end, with catalogs below it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _LONGEST_CATALOG_NAME = 64
 
 
 def refused(code: str, message: str) -> JsonRESTError:
-    """An error of Glue, to be raised."""
+    """Returns an error of Glue."""
     return JsonRESTError(code, message)
 
 
 def invalid(message: str) -> JsonRESTError:
-    """The error for input that Glue does not take, to be raised."""
+    """Returns the error for invalid input."""
     return refused("InvalidInputException", message)
 
 
 class CatalogScope(GlueBackend):
-    """The databases of one catalog, and the catalogs below it. Names are kept in lower case.
+    """The databases of one catalog, and the catalogs below it. Names are stored in lower case.
 
-    Without a path it is the root catalog of an account and a region.
+    Without a path, it is the root catalog of an account and a region.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CatalogScope(GlueBackend):
         self.path = path
         self.children: dict[str, CatalogScope] = {}
         self.shared = False
-        """Whether other accounts may use it; said of root catalogs."""
+        """Whether other accounts may use it; only for root catalogs."""
         self._input = dict(catalog_input or {})
         self._created = self._updated = utcnow()
 
@@ -52,7 +52,7 @@ class CatalogScope(GlueBackend):
         return f"{self.account_id}:{'/'.join(self.path)}" if self.path else self.account_id
 
     def as_catalog(self) -> dict[str, Any]:
-        """The catalog as GetCatalog gives it."""
+        """Returns the catalog in the form of GetCatalog."""
         return {
             **self._input,
             "CatalogId": self.catalog_id,
@@ -63,7 +63,7 @@ class CatalogScope(GlueBackend):
         }
 
     def resolve(self, catalog_id: str | None) -> CatalogScope:
-        """The catalog of an id, seen from this root; None is the root itself."""
+        """Returns the catalog of an id, relative to this root; None means the root."""
         if catalog_id is None:
             return self
         if len(catalog_id) > _LONGEST_NAME:
@@ -76,7 +76,7 @@ class CatalogScope(GlueBackend):
         return self.below(path.split("/")) if colon else self
 
     def below(self, names: Sequence[str]) -> CatalogScope:
-        """The catalog at the end of these names."""
+        """Returns the catalog at the end of these names."""
         scope = self
         for name in names:
             child = scope.children.get(name.lower())
@@ -86,13 +86,13 @@ class CatalogScope(GlueBackend):
         return scope
 
     def descendants(self) -> Iterator[CatalogScope]:
-        """The catalogs below, and those below them."""
+        """Yields all catalogs below this one."""
         for child in self.children.values():
             yield child
             yield from child.descendants()
 
     def create_child(self, name: str, catalog_input: Mapping[str, Any]) -> CatalogScope:
-        """Makes a catalog directly below this one."""
+        """Creates a catalog directly below this one."""
         allowed = 0 < len(name) <= _LONGEST_CATALOG_NAME and not any(part in name for part in (".", "/", "\\", "aws:"))
         if not allowed or name == self.account_id:
             raise invalid(f"name failed to satisfy constraint: {name!r} is no name of a catalog")
@@ -103,7 +103,7 @@ class CatalogScope(GlueBackend):
         return child
 
     def replace_input(self, catalog_input: Mapping[str, Any]) -> None:
-        """Gives the catalog other properties."""
+        """Changes the properties of the catalog."""
         self._input = dict(catalog_input)
         self._updated = utcnow()
 
@@ -111,7 +111,7 @@ class CatalogScope(GlueBackend):
         self, database_name: str, database_input: dict[str, Any], tags: dict[str, str] | None = None
     ) -> FakeDatabase:
         name = folded(database_name)
-        # moto would say the id that was asked for, not the one the catalog has.
+        # moto would return the requested id instead of the catalog's own id.
         kept = {key: value for key, value in database_input.items() if key != "CatalogId"}
         database = super().create_database(name, {**kept, "Name": name}, tags)
         database.catalog_id = self.catalog_id
@@ -149,7 +149,7 @@ class CatalogScope(GlueBackend):
     def replace_table(
         self, database_name: str, table_input: Mapping[str, Any], *, version: str | None, archive: bool
     ) -> None:
-        """Gives a table other properties, if its version is still this one; the old ones may stay as a version."""
+        """Changes the properties of a table, if its version is unchanged; the old ones may stay as a version."""
         table = self.get_table(database_name, table_input["Name"])
         current = str(table.as_dict()["VersionId"])
         if version is not None and version != current:
@@ -166,14 +166,14 @@ class CatalogScope(GlueBackend):
 
 
 def root_of(account: str, region: str) -> CatalogScope:
-    """The root catalog of an account in a region."""
+    """Returns the root catalog of an account in a region."""
     root = glue_backends[account][region]
     assert isinstance(root, CatalogScope)
     return root
 
 
 def folded(name: str) -> str:
-    """A name as Glue keeps it."""
+    """Returns a name as Glue stores it."""
     if not 0 < len(name) <= _LONGEST_NAME:
         raise invalid(f"name failed to satisfy constraint: between 1 and {_LONGEST_NAME} characters")
     return name.lower()

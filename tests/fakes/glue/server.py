@@ -1,4 +1,4 @@
-"""The fake Glue server itself, as it runs in a process of its own."""
+"""The fake Glue server itself, which runs in a separate process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from .sessions import Sessions
 from .throttle import Occasion, OperationDelay, OperationFault, OperationHold, Refusal, said
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
-"""The permanent key of the account's own user; Lake Formation accepts no other."""
+"""The permanent key of the account's user; Lake Formation accepts no other."""
 
 
 class GlueServer(FakeServer):
-    """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it. There can be one in a process."""
+    """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it.
+
+    One process can have one server.
+    """
 
     def __init__(self, quirks: GlueQuirks, region: str) -> None:
         super().__init__()
@@ -46,15 +49,15 @@ class GlueServer(FakeServer):
         return answer
 
     def operations(self) -> list[str]:
-        """The operations that were called, in the order in which they came."""
+        """Returns the operations in the order of their calls."""
         return [operation_of(request) for request in self.requests]
 
     def received(self) -> list[GlueCall]:
-        """What was called, in the order in which it came."""
+        """Returns the calls in their order."""
         return [call_of(request) for request in self.requests]
 
     def told(self, what: str) -> float:
-        """A figure: `connections`, `most_in_flight` or `cpu_seconds`."""
+        """Returns a figure: `connections`, `most_in_flight` or `cpu_seconds`."""
         return time.process_time() if what == "cpu_seconds" else getattr(self, what)
 
     def heal(self) -> None:
@@ -63,7 +66,7 @@ class GlueServer(FakeServer):
             self._refusals.clear()
 
     def reset(self) -> None:
-        """Empties the server and forgets calls, faults and credentials; quirks stay."""
+        """Clears content, calls, faults and credentials; quirks stay."""
         self.heal()
         with self._lock:
             self._moto.reset()
@@ -80,31 +83,31 @@ class GlueServer(FakeServer):
         return LakeFormation(self._region, lambda account: root_of(account, self._region))
 
     def switch(self, changes: Mapping[str, Any]) -> None:
-        """Changes quirks from now on."""
+        """Changes quirks."""
         with self._lock:
             moto = self._extended()
             moto.quirks = replace(moto.quirks, **changes)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answers an error of AWS instead of acting."""
+        """Answers with an error of AWS instead of performing the operation."""
         with self._lock:
             self._refusals.append(refusal)
 
     def break_off(self, occasion: Occasion, when: When) -> None:
-        """Resets the connection before or after acting."""
+        """Resets the connection before or after the operation."""
         self._add(OperationFault(occasion, when, None))
 
     def answer_html(self, occasion: Occasion, status: int) -> None:
-        """Answers a page of HTML instead of acting."""
+        """Answers with an HTML page instead of performing the operation."""
         self._add(OperationFault(occasion, "before", replace(HTML_ERROR, status=status)))
 
     def slow_down(self, occasion: Occasion, seconds: float) -> None:
-        """Makes calls wait before they are carried out."""
+        """Delays calls before they are performed."""
         with self._lock:
             self._delays.append(OperationDelay(occasion, seconds))
 
     def hold_back(self, occasion: Occasion) -> int:
-        """Makes calls wait until `let_go`; gives the number of the hold."""
+        """Makes calls wait until `let_go`; returns the number of the hold."""
         hold = OperationHold(occasion)
         with self._lock:
             self._holds.append(hold)
@@ -112,7 +115,7 @@ class GlueServer(FakeServer):
             return len(self._held) - 1
 
     def held_back(self, number: int) -> int:
-        """How many calls wait at a hold."""
+        """Returns the number of calls that wait at a hold."""
         return self._held[number].waiting
 
     def let_go(self, number: int) -> None:
@@ -124,17 +127,17 @@ class GlueServer(FakeServer):
         hold.release()
 
     def issued(self) -> Sequence[str]:
-        """The access key ids that AssumeRole gave out, oldest first."""
+        """Returns the access key ids from AssumeRole, oldest first."""
         with self._lock:
             return self._sessions.issued
 
     def expire(self, access_key_id: str | None) -> None:
-        """Makes temporary credentials useless: these, or all that were given out so far."""
+        """Makes temporary credentials invalid: these, or all so far."""
         with self._lock:
             self._sessions.expire(access_key_id)
 
     def add_catalog(self, path: str, catalog_input: Mapping[str, Any]) -> str:
-        """Plants a catalog, with the parents it needs; gives its id."""
+        """Adds a catalog, with its missing parents; returns its id."""
         with self._lock:
             scope, names = self._root(path)
             for name in names[:-1]:
@@ -142,19 +145,19 @@ class GlueServer(FakeServer):
             return scope.create_child(names[-1], catalog_input).catalog_id
 
     def add_database(self, path: str, name: str, database_input: Mapping[str, Any]) -> None:
-        """Plants a database in a catalog."""
+        """Adds a database to a catalog."""
         with self._lock:
             self._scope(path).create_database(name, {**database_input, "Name": name})
 
     def add_tables(self, path: str, database: str, inputs: Sequence[Mapping[str, Any]]) -> None:
-        """Plants tables in a database."""
+        """Adds tables to a database."""
         with self._lock:
             scope = self._scope(path)
             for table_input in inputs:
                 scope.create_table(database, table_input["Name"], dict(table_input))
 
     def table(self, path: str, database: str, name: str) -> Mapping[str, Any]:
-        """A table as it is stored."""
+        """Returns a table as it is stored."""
         with self._lock:
             return self._scope(path).get_table(database, name).as_dict()
 
@@ -163,7 +166,7 @@ class GlueServer(FakeServer):
         return scope.below(names)
 
     def _root(self, path: str) -> tuple[CatalogScope, Sequence[str]]:
-        """The root catalog that a path starts from, and the names below it; `account:a/b` is of another account."""
+        """Returns the root catalog of a path, and the names below it; `account:a/b` belongs to another account."""
         self._extended()
         account, colon, names = path.rpartition(":")
         root = root_of(account or ACCOUNT, self._region)

@@ -1,4 +1,4 @@
-"""The temporary credentials that the fake's AssumeRole gave out, and which of them are refused."""
+"""The temporary credentials from the fake's AssumeRole, and which of them are refused."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from .calls import signer_of
 
 
 class Sessions:
-    """What is known of credentials. Permanent ones are not: any are taken, unless they were made to expire."""
+    """The known temporary credentials. Permanent ones are not recorded: all are accepted, until they are expired."""
 
     def __init__(self, *, lenient: bool) -> None:
-        """Lenient as moto is: only what was made to expire is refused."""
+        """Creates it as lenient as moto: only expired credentials are refused."""
         self._lenient = lenient
         self._roles: dict[str, AssumedRole] = {}
         self._expired: set[str] = set()
 
     @property
     def issued(self) -> Sequence[str]:
-        """The access key ids that were given out, oldest first."""
+        """The access key ids of all credentials, oldest first."""
         return list(self._roles)
 
     @property
     def keys(self) -> Mapping[str, tuple[str, str | None]]:
-        """The secret and the session token of each key that was given out."""
+        """The secret and the session token of each key."""
         return {key: (role.secret_access_key, role.session_token) for key, role in self._roles.items()}
 
     def note(self) -> None:
-        """Takes notice of the credentials that moto has given out since the last time."""
+        """Records the credentials that moto has issued since the last call."""
         for account in sts_backends.values():
             for backend in account.values():
                 for role in backend.assumed_roles:
                     self._roles.setdefault(role.access_key_id, role)
 
     def expire(self, access_key_id: str | None) -> None:
-        """Makes these credentials useless, or all that were given out so far."""
+        """Makes these credentials invalid, or all so far."""
         self._expired.update(self._roles if access_key_id is None else [access_key_id])
 
     def clear(self) -> None:
@@ -47,7 +47,7 @@ class Sessions:
         self._expired.clear()
 
     def fault(self, request: Received) -> str | None:
-        """The error code that the credentials of a request deserve; None where they are good."""
+        """Returns the error code for the credentials of a request; None if they are valid."""
         key, _ = signer_of(request)
         if key in self._expired:
             return "ExpiredTokenException"

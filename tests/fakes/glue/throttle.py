@@ -1,4 +1,4 @@
-"""Which calls a fault of the fake Glue server is for: by operation, every one or each n-th."""
+"""The calls to which a fault of the fake Glue server applies: by operation, all or each n-th."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _MESSAGES: Mapping[str, str] = {
 
 
 def said(code: str, action: str) -> str:
-    """What AWS says with an error code; the code itself where that is not known."""
+    """Returns AWS's message for an error code; the code itself if that is unknown."""
     return _MESSAGES.get(code.removesuffix("Exception"), code).format(action=action)
 
 
 @dataclass(slots=True)
 class Occasion:
-    """Some of the calls whose operation is all of what the regular expression says; an empty one is for all."""
+    """Selects calls whose operation matches the regular expression as a whole; an empty one selects all."""
 
     operation: str
     times: int | None = None
-    """How many calls it is still for; None: for no end of them."""
+    """Remaining number of calls; None for no limit."""
     every: int = 1
-    """It is for each n-th of them."""
+    """Selects each n-th of them."""
     _seen: int = field(default=0, init=False)
 
     def takes(self, request: Received) -> bool:
-        """Whether it is for this call, which then counts."""
+        """Returns whether it applies to this call, which is then counted."""
         if self.times == 0 or not self.means(request):
             return False
         self._seen += 1
@@ -48,19 +48,19 @@ class Occasion:
         return True
 
     def means(self, request: Received) -> bool:
-        """Whether the call is of the operation; counts nothing."""
+        """Returns whether the call has the operation, without counting it."""
         return not self.operation or re.fullmatch(self.operation, operation_of(request)) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error that some calls are answered with."""
+    """An error response to some calls."""
 
     occasion: Occasion
     code: str
     message: str
     status: int | None
-    """None: what the service that was asked usually answers."""
+    """None for the usual status of the service."""
     headers: Mapping[str, str]
 
 

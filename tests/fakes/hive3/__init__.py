@@ -1,4 +1,4 @@
-"""A Hive Metastore in memory: 3.1.3 as its own schema scripts set it up, or others by switches."""
+"""A Hive Metastore in memory: 3.1.3 with the state of its own schema scripts, or other versions by options."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .places import Places, address, folded
 from .tables import Filters, HiveTables
 
 LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}
-"""The parameters that make an external Lance table."""
+"""The parameters of an external Lance table."""
 _ALIVE = 2
 
 
 class FakeHive(ThriftServer):
-    """A metastore; what it holds and its log of calls outlive a stop and start.
+    """A metastore; its content and its recorded calls survive a restart.
 
-    It makes and deletes real directories as the real ones do, those of its warehouse in `directory`; None
-    is a temporary one, which goes when the `with` block ends.
+    It creates and deletes real directories like real servers, those of its warehouse in `directory`; None means a
+    temporary one, which is removed at the end of the context.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class FakeHive(ThriftServer):
         require_plain_sasl: tuple[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`schemes` are the file systems it has jars for, besides local files: `{"s3a"}`."""
+        """Creates a server; `schemes` are the file systems that it supports besides local files, such as `{"s3a"}`."""
         super().__init__(framed=framed, plain_sasl=require_plain_sasl, tls=tls)
         self._stack = ExitStack()
         base = directory or Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-hive-")))
@@ -54,7 +54,7 @@ class FakeHive(ThriftServer):
         self._tables = HiveTables(self._catalog, filters)
         self._heard: set[int] = set()
         self.lacks: set[str] = set()
-        """Methods that it does not know."""
+        """Methods that are unknown to it."""
 
     def __enter__(self) -> Self:
         self._stack.__enter__()
@@ -65,12 +65,12 @@ class FakeHive(ThriftServer):
         self._stack.close()
 
     def add_catalog(self, name: str, *, location: str | None = None) -> None:
-        """Puts a catalog there, with its database `default`."""
+        """Adds a catalog with its database `default`."""
         with self._lock:
             self._catalog.plant_catalog(name, location or f"file:{self.warehouse}/{name.lower()}")
 
     def add_database(self, catalog: str, name: str, *, parameters: Mapping[str, str] | None = None) -> None:
-        """Puts a database into a catalog."""
+        """Adds a database to a catalog."""
         with self._lock:
             self._catalog.plant_database(catalog, name, parameters or {})
 
@@ -84,17 +84,17 @@ class FakeHive(ThriftServer):
         location: str | None = None,
         table_type: str = EXTERNAL,
     ) -> None:
-        """Puts a table into a database; what is given is what is read back. Makes no directory."""
+        """Adds a table to a database; values are returned unchanged. Creates no directory."""
         with self._lock:
             self._tables.plant(catalog, database, name, parameters, location, table_type)
 
     def add_function(self, catalog: str, database: str, name: str) -> None:
-        """Puts a function into a database."""
+        """Adds a function to a database."""
         with self._lock:
             self._catalog.database(catalog, database).functions.add(name)
 
     def before_commit(self, hook: Callable[[], None]) -> None:
-        """Sets what happens between the moment when a new table's folder is made and that when the table is kept."""
+        """Sets a callback between the creation of a new table's folder and the commit of the table."""
         self._tables.before_commit = hook
 
     def handle(self, call: Call) -> Message:
@@ -120,7 +120,7 @@ class FakeHive(ThriftServer):
         return replace(reply, body=Struct({} if result is None else {0: result}))
 
     def thrown(self, reply: Message, exception: str, message: str) -> Message:
-        """Fails with a ValueError where the method does not declare the exception."""
+        """Returns a reply with an exception; raises ValueError if the method does not declare it."""
         if exception == "TApplicationException":
             return application_exception(reply, APPLICATION_TYPES["internal"], message)
         field = METHODS[reply.name].index(exception) + 1
@@ -130,7 +130,7 @@ class FakeHive(ThriftServer):
         user, groups = call.arguments.get(1), call.arguments.get(2) or []
         if self._sasl:
             return Typed(STRING, [*groups, user])
-        # The server looks for this call in the first message of a connection and nowhere else.
+        # The server expects this call only as the first message of a connection.
         if not first or user is None:
             raise HangUp
         return Typed(STRING, groups)

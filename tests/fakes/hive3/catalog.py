@@ -1,4 +1,4 @@
-"""Catalogs and databases in memory, with the manners of a Hive Metastore."""
+"""Catalogs and databases in memory, with the behaviour of a Hive Metastore."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .places import DEFAULT, HIVE, NoClassError, Places, RelativePathError, addr
 
 _NULL_NAME = "Database name cannot be null."
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
-# Since 4.0 all of printable ASCII but the backslash.
+# Since 4.0, all printable ASCII characters except the backslash.
 _MODERN_NAME = re.compile(r"[ -\[\]-~]+")
 
 
 class HiveCatalog:
-    """What a metastore holds above tables. The strings it takes are those that go over the wire."""
+    """The objects of a metastore above tables. Its strings are those on the wire."""
 
     def __init__(self, warehouse: str, places: Places, *, modern: bool = False) -> None:
         self.places = places
@@ -41,7 +41,7 @@ class HiveCatalog:
         hive.databases[DEFAULT].owner, hive.databases[DEFAULT].owner_type = "public", 2
 
     def plant_catalog(self, name: str, location: str, description: str | None = None) -> Catalog:
-        """Makes a catalog with its database `default`, and no directory."""
+        """Adds a catalog with its database `default`, without a directory."""
         new = Catalog(folded(name), location, now(), description)
         where = self.places.planted(location)
         new.databases[DEFAULT] = Database(DEFAULT, where, now(), f"Default database for catalog {name}")
@@ -49,7 +49,7 @@ class HiveCatalog:
         return new
 
     def plant_database(self, catalog: str, name: str, parameters: Mapping[str, str]) -> Database:
-        """Makes a database in the usual place, and no directory."""
+        """Adds a database at the default location, without a directory."""
         parent = self.catalogs[folded(catalog)]
         where = f"{self.places.planted(parent.location)}/{folded(name)}.db"
         new = Database(folded(name), where, now(), parameters=dict(parameters), owner=self._server_user)
@@ -98,13 +98,13 @@ class HiveCatalog:
             told = f"There are still objects in the default database for catalog {name}"
             raise Thrown(INVALID_OPERATION, told)
         del self.catalogs[found.name]
-        # With all that lies there, tables of the past included; so it was seen of 3.1.3 and 4.0.1.
+        # With all content, including former tables, as observed with 3.1.3 and 4.0.1.
         for database in found.databases.values():
             self.places.delete(database.location)
         self.places.delete(self.places.normalised(found.location))
 
     def database(self, catalog: str, name: str | None) -> Database:
-        """The database, by the parts of its address."""
+        """Returns a database by the parts of its address."""
         if name is None:
             raise Thrown(META, _NULL_NAME)
         found = self.find_database(catalog, name)
@@ -117,7 +117,7 @@ class HiveCatalog:
         return None if parent is None else parent.databases.get(folded(name))
 
     def databases(self, text: str | None) -> list[str]:
-        """The names of a catalog's databases that match a pattern; none where there is no such catalog."""
+        """Returns the names of a catalog's databases that match a pattern; none if the catalog does not exist."""
         catalog, pattern = address(text)
         if text is None:
             raise Thrown(META, 'java.lang.NullPointerException: Cannot invoke "String.trim()" because it is null')
@@ -130,7 +130,7 @@ class HiveCatalog:
         return [name for name in names if any(re.fullmatch(part, name, re.IGNORECASE) for part in parts)]
 
     def functions(self, text: str | None) -> list[str]:
-        """The names of the functions in a database; none where there is no such database."""
+        """Returns the names of a database's functions; none if the database does not exist."""
         catalog, name = address(text)
         found = self.find_database(catalog, name or "")
         return sorted(found.functions) if found else []
@@ -178,7 +178,7 @@ class HiveCatalog:
         try:
             self._check_parameters(parameters)
         except Thrown:
-            # The server's second attempt succeeds, and stores nothing.
+            # The server's second attempt succeeds, but stores nothing.
             return
         found.description, found.location = asked.get(2) or found.description, location
         found.parameters, found.owner = dict(parameters), asked.get(6)
@@ -204,14 +204,14 @@ class HiveCatalog:
                 self.places.normalised(table.location)
         del self.catalogs[folded(catalog)].databases[found.name]
         if delete_data:
-            # Not only what it manages: with the database's own directory go the external tables inside.
+            # Not only managed tables: external tables in the database's own directory are deleted with it.
             for table in found.tables.values():
                 if table.location is not None and table.type == MANAGED:
                     self.places.delete(table.location)
             self.places.delete(found.location)
 
     def is_name(self, name: str) -> bool:
-        """Whether a database may have this name."""
+        """Returns whether a database may have this name."""
         return (_MODERN_NAME if self.modern else _PLAIN_NAME).fullmatch(name) is not None
 
     @property
@@ -250,5 +250,5 @@ class HiveCatalog:
 
 
 def now() -> int:
-    """The seconds since 1970."""
+    """Returns the seconds since 1970."""
     return int(time.time())

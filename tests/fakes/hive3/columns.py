@@ -1,4 +1,4 @@
-"""Which columns a metastore takes: it looks at the first word of a type, and in that no further."""
+"""The columns that a metastore accepts: it only examines the first word of a type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST_WORD = re.compile(r"\w*", re.ASCII)
 
 
 def bad_column(columns: Sequence[Struct]) -> str | None:
-    """What is wrong with the first column of a type that is none; throws for two columns of one name."""
+    """Returns the error for the first column with an invalid type; raises for two columns with one name."""
     for column in columns:
         type = column.get(2) or ""
         first = _FIRST_WORD.match(type)

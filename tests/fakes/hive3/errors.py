@@ -33,14 +33,14 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "alter_table": (INVALID_OPERATION, META),
     "drop_table": (NO_SUCH_OBJECT, META),
 }
-"""The methods that are known, with what they declare to throw: that of field 1 first."""
+"""The known methods, with their declared exceptions, that of field 1 first."""
 
 APPLICATION_TYPES: Mapping[str, int] = {"unknown method": 1, "internal": 6, "protocol": 7}
 """The types of `TApplicationException`, for calls that cannot be made at all."""
 
 
 class Thrown(Exception):
-    """An exception of the metastore: its name and its message."""
+    """An exception of the metastore, with its name and message."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -48,11 +48,11 @@ class Thrown(Exception):
 
 
 class Unforeseen(Exception):
-    """An error that the metastore does not handle: 3.1 drops the connection, 4.0 tells of an internal error."""
+    """An error that the metastore does not handle: 3.1 closes the connection, 4.0 returns an internal error."""
 
 
 class Abandoned(Exception):
-    """A request for which every release drops the connection."""
+    """A request for which each version closes the connection."""
 
 
 class Malformed(Exception):
@@ -60,13 +60,13 @@ class Malformed(Exception):
 
 
 class Words:
-    """Messages that differ between the releases."""
+    """Messages that differ between versions."""
 
     def __init__(self, *, modern: bool) -> None:
         self._modern = modern
 
     def no_database(self, catalog: str, database: str) -> str:
-        """Of a database that does not exist; 3.1 does not tell from which catalog it is missing."""
+        """Returns the message for a database that does not exist; 3.1 does not name the catalog."""
         return f"database {catalog}.{database}" if self._modern else database
 
     def bulk_without_database(self, catalog: str, database: str) -> str:
@@ -82,13 +82,13 @@ class Words:
         )
 
     def not_put(self, table: str, key: str, value: str, limit: int) -> str:
-        """Of a parameter that is longer than its column, for the table that holds such parameters."""
+        """Returns the message for a parameter that is longer than its column, with the name of the database's table."""
         told = f"Put request failed : INSERT INTO {table} (PARAM_VALUE,{key},PARAM_KEY) VALUES (?,?,?) "
         cause = f"ERROR 22001: A truncation error was encountered trying to shrink VARCHAR '{value[:60]}&' "
         return self._caused("JDODataStoreException", told, f"{cause}to length {limit}.")
 
     def not_compared(self, operator: str, key: str) -> str:
-        """Of a filter that compares where the database only matches."""
+        """Returns the message for a comparison in a filter where the database only supports matching."""
         told = (
             "Exception thrown when executing query : SELECT A0.TBL_NAME FROM TBLS A0 LEFT OUTER JOIN DBS B0 "
             "ON A0.DB_ID = B0.DB_ID INNER JOIN TABLE_PARAMS C0 ON A0.TBL_ID = C0.TBL_ID "

@@ -1,4 +1,4 @@
-"""The metastore's filter language over tables: parameters and the owner, compared or matched with Java's regexes."""
+"""The metastore's filter language: parameters and owner, compared or matched with Java's regular expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .errors import META, Thrown
 
 Compared = Callable[[str, str], None]
-"""Told of each comparison of a parameter: its operator and the parameter's key. May throw."""
+"""Receives the operator and the parameter's key of each comparison. May raise an error."""
 
 _PARAMETER = "hive_filter_field_params__"
 _OWNER = "hive_filter_field_owner__"
@@ -21,7 +21,7 @@ _OPERATORS = {"=", "<>", "!=", "like"}
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What a filter sees of a table."""
+    """The values of a table that a filter uses."""
 
     parameters: Mapping[str, str]
     owner: str | None
@@ -31,7 +31,7 @@ Condition = Callable[[Filtered], bool]
 
 
 def condition(text: str, compared: Compared) -> Condition:
-    """The condition that a filter states; an empty one holds for every table."""
+    """Returns the condition of a filter; an empty one is true for each table."""
     if not text:
         return lambda table: True
     keys: set[str] = set()
@@ -41,7 +41,7 @@ def condition(text: str, compared: Compared) -> Condition:
         keys.add(key)
 
     holds = _Parser(text, noted).parsed()
-    # Parameters are joined to tables: one without any of those in the filter passes no `or` either.
+    # Parameters are joined to tables: a table without any parameter of the filter does not match an `or` either.
     return lambda table: keys <= table.parameters.keys() and holds(table)
 
 

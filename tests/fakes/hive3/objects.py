@@ -1,4 +1,4 @@
-"""Objects of the fake metastore, and their encoding, field by field as in real ones."""
+"""Objects of the fake metastore, with the same encoding as in real ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXTERNAL, MANAGED, VIEW = "EXTERNAL_TABLE", "MANAGED_TABLE", "VIRTUAL_VIEW"
 
 @dataclass(slots=True)
 class Table:
-    """A table; its database and catalog are known to who keeps it."""
+    """A table; its database and catalog are recorded elsewhere."""
 
     name: str
     owner: str | None
@@ -20,16 +20,16 @@ class Table:
     location: str | None
     parameters: dict[str, str]
     storage: Struct
-    """Its storage descriptor as it was given, for all that the metastore does not look at."""
+    """Its storage descriptor as it was sent, including fields that the metastore ignores."""
     number: int = 0
 
     @property
     def columns(self) -> list[Struct]:
-        """Its columns, their names in lower case."""
+        """Returns its columns, with names in lower case."""
         return [Struct({**column, 1: column[1].lower()}) for column in self.storage[1]]
 
     def struct(self, catalog: str, database: str, *, modern: bool) -> Struct:
-        """The table as it goes over the wire."""
+        """Returns the table as it is sent."""
         given = self.storage
         serde = given.get(7) or {}
         storage = Struct(
@@ -83,7 +83,7 @@ class Database:
     functions: set[str] = field(default_factory=set)
 
     def struct(self, catalog: str, *, modern: bool) -> Struct:
-        """The database as it goes over the wire."""
+        """Returns the database as it is sent."""
         return Struct(
             {
                 1: self.name,
@@ -109,12 +109,12 @@ class Catalog:
     databases: dict[str, Database] = field(default_factory=dict)
 
     def struct(self, *, modern: bool) -> Struct:
-        """The catalog as it goes over the wire."""
+        """Returns the catalog as it is sent."""
         return Struct({1: self.name, 2: self.description, 3: self.location, **({4: self.created} if modern else {})})
 
 
 def table_type(asked: str | None, parameters: dict[str, str]) -> str:
-    """What a table is when it is read back: a parameter decides, whatever was asked for."""
+    """Returns the type of a table when it is read: a parameter decides, whatever was requested."""
     if asked == VIEW:
         return VIEW
     return EXTERNAL if parameters.get("EXTERNAL", "").upper() == "TRUE" else MANAGED

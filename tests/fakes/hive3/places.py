@@ -1,4 +1,4 @@
-"""Where a metastore's objects are: how they are addressed, and their directories."""
+"""Addresses and directories of a metastore's objects."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from .errors import META, Thrown
 
 HIVE = "hive"
-"""The catalog of those who name none."""
+"""The catalog of addresses without one."""
 DEFAULT = "default"
-"""The database that every catalog begins with."""
+"""The database that each new catalog contains."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _CLASSES = {
     "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
@@ -21,7 +21,7 @@ _CLASSES = {
 
 
 class RelativePathError(Thrown):
-    """A location without a beginning."""
+    """A relative location."""
 
     def __init__(self, location: str) -> None:
         told = f"java.net.URISyntaxException: Relative path in absolute URI: file:./{location}"
@@ -29,7 +29,7 @@ class RelativePathError(Thrown):
 
 
 class NoClassError(Thrown):
-    """A location in a file system that the server knows and has no jar for."""
+    """A location in a known file system that the server does not support."""
 
     def __init__(self, scheme: str) -> None:
         told = f"java.lang.ClassNotFoundException: Class {_CLASSES[scheme]} not found"
@@ -37,14 +37,14 @@ class NoClassError(Thrown):
 
 
 def folded(name: str) -> str:
-    """The name under which an object is kept."""
+    """Returns the name under which an object is stored."""
     return name.strip().lower()
 
 
 def address(text: str | None) -> tuple[str, str | None]:
-    """Catalog and database out of `@catalog#database`, or of a database of the catalog `hive`.
+    """Returns catalog and database of `@catalog#database`, or of a database of the catalog `hive`.
 
-    The database is None where none is named, and empty where it is `!`.
+    The database is None if it is missing, and empty if it is `!`.
     """
     if text is None or not text.startswith("@"):
         return HIVE, text
@@ -60,14 +60,14 @@ def address(text: str | None) -> tuple[str, str | None]:
 
 
 class Places:
-    """The directories of the file systems that a server has; all but local files are left alone."""
+    """The directories of the server's file systems; only local files are changed."""
 
     def __init__(self, schemes: Collection[str] = ()) -> None:
-        """`schemes` are those that the server has jars for, besides `file`."""
+        """Creates it; `schemes` are supported besides `file`."""
         self._schemes = frozenset(schemes)
 
     def normalised(self, location: str) -> str:
-        """The location as the server keeps it: `file:/x` for a local one, and nowhere a slash at the end."""
+        """Returns the location as the server stores it: `file:/x` for a local one, without a slash at the end."""
         found = _SCHEME.match(location)
         scheme = found[1] if found else "file"
         rest = location[found.end() :] if found else location
@@ -84,18 +84,18 @@ class Places:
         return f"{scheme}://{host}{_tidy(slash + path)}".rstrip("/")
 
     def planted(self, location: str) -> str:
-        """The location as the server would keep it, were it able to reach it."""
+        """Returns the location as the server would store it if it supported its file system."""
         try:
             return self.normalised(location)
         except Thrown:
             return location.rstrip("/")
 
     def below(self, location: str, name: str) -> str:
-        """A place inside another one."""
+        """Returns a location inside another one."""
         return f"{self.normalised(location).rstrip('/')}/{name}"
 
     def make(self, location: str) -> bool:
-        """Makes the directory of a location; whether it is new."""
+        """Creates the directory of a location; returns whether it is new."""
         path = _local(location)
         if path is None or path.is_dir():
             return False
@@ -112,19 +112,19 @@ class Places:
         return True
 
     def delete(self, location: str) -> None:
-        """Deletes a directory with all that is in it."""
+        """Deletes a directory with its content."""
         path = _local(location)
         if path is not None:
             shutil.rmtree(path, ignore_errors=True)
 
     def move(self, location: str, new: str) -> None:
-        """Gives a directory another name."""
+        """Renames a directory."""
         path, target = _local(location), _local(new)
         if path is not None and target is not None and path.exists():
             path.rename(target)
 
     def statistics(self, location: str) -> dict[str, str]:
-        """What the server notes down of the files that are in a directory; this reads all of it."""
+        """Returns the server's statistics of the files in a directory; this reads all of it."""
         path = _local(location)
         files = [file for file in path.rglob("*") if file.is_file()] if path is not None and path.is_dir() else []
         return {"numFiles": str(len(files)), "totalSize": str(sum(file.stat().st_size for file in files))}

@@ -1,4 +1,4 @@
-"""Calls to a metastore, real or fake, that nothing rewrites on the way."""
+"""Calls to a metastore, real or fake, without conversions by a client."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a call: `ok`, the name of an exception, or `cut`."""
+    """The outcome of a call: `ok`, the name of an exception, or `cut`."""
 
     kind: str
     value: Any = None
-    """The result, or the exception's message."""
+    """The result, or the message of the exception."""
 
 
 class RawHive:
@@ -57,7 +57,7 @@ class RawHive:
             self._wire = None
 
     def ask(self, method: str, *arguments: Any) -> Outcome:
-        """Calls a method; arguments are numbered from 1, and None leaves one out."""
+        """Calls a method; arguments are numbered from 1, and None omits one."""
         try:
             reply = self.exchange(method, *arguments)
         except (EOFError, ConnectionError):
@@ -73,32 +73,32 @@ class RawHive:
         return Outcome("ok")
 
     def do(self, method: str, *arguments: Any) -> Any:
-        """Calls a method and gives its result; fails where there is none."""
+        """Calls a method and returns its result; fails if there is none."""
         outcome = self.ask(method, *arguments)
         assert outcome.kind == "ok", outcome
         return outcome.value
 
     def exchange(self, method: str, *arguments: Any) -> Message:
-        """The reply as it comes."""
+        """Returns the reply without interpretation."""
         self.send(method, *arguments)
         return self.receive()
 
     def send(self, method: str, *arguments: Any) -> None:
-        """Sends a call and does not wait for the reply."""
+        """Sends a call without waiting for the reply."""
         self._sequence += 1
         numbered = Struct(dict(enumerate(arguments, 1)))
         data = Message(CALL, method, self._sequence, numbered).encoded()
         self.connected.sendall(frame(data) if self._framed else data)
 
     def receive(self) -> Message:
-        """The next reply."""
+        """Returns the next reply."""
         if not self._framed:
             return receive_message(self.connected)
         (size,) = struct.unpack(">I", self.read(4))
         return decoded(self.read(size))
 
     def read(self, size: int) -> bytes:
-        """So many bytes as they come; EOFError where the connection ends before."""
+        """Reads a number of bytes; raises EOFError if the connection ends before."""
         data = b""
         while len(data) < size:
             more = self.connected.recv(size - len(data))
@@ -109,7 +109,7 @@ class RawHive:
 
     @property
     def connected(self) -> socket.socket:
-        """The connection, which is opened when it is needed."""
+        """Returns the connection, which is opened when it is needed."""
         if self._wire is None:
             wire = socket.create_connection(self._address, timeout=_SECONDS)
             self._wire = self._tls.wrap_socket(wire, server_hostname=self._address[0]) if self._tls else wire
@@ -127,7 +127,7 @@ class RawHive:
 
 
 def catalog(name: str | None, location: str | None = None, description: str | None = None) -> Struct:
-    """The request that creates a catalog."""
+    """Returns the request that creates a catalog."""
     return Struct({1: Struct({1: name, 2: description, 3: location})})
 
 
@@ -140,7 +140,7 @@ def database(
     parameters: Mapping[str, str] | None = None,
     owner: tuple[str | None, int | None] = (None, None),
 ) -> Struct:
-    """A database as it is sent."""
+    """Returns a database as it is sent."""
     fields = {2: description, 3: location, 4: dict(parameters) if parameters is not None else None}
     return Struct({1: name, **fields, 6: owner[0], 7: owner[1], 8: catalog})
 
@@ -157,7 +157,7 @@ def table(
     serde: Struct | None = None,
     storage: Struct | None = None,
 ) -> Struct:
-    """A table as it is sent; `storage` in place of what the other arguments say of it."""
+    """Returns a table as it is sent; `storage` replaces the other arguments about its storage."""
     described = None
     if columns is not None:
         described = Typed(STRUCT, [Struct({1: column, 2: kind}) for column, kind in columns])
@@ -176,5 +176,5 @@ def table(
 
 
 def named(catalog: str | None, database: str | None, name: str | Sequence[str] | None) -> Struct:
-    """The request for a table, or for tables."""
+    """Returns the request for a table, or for tables."""
     return Struct({1: database, 2: name, 4: catalog})

@@ -1,4 +1,4 @@
-"""One series of calls for every metastore, and its answers in a form in which two servers' can be compared."""
+"""One series of calls for all metastores, with its replies in a form that can be compared between servers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MANAGED = {"table_type": "lance"}
 _TIMES = re.compile(r"\b1[0-9]{9}\b")
 _LISTED_IN_NO_ORDER = {"get_table_names_by_filter", "get_table_objects_by_name_req"}
 Answer = tuple[str, str, Any]
-"""The call, what became of it, and its result or message."""
+"""The call, its outcome, and its result or message."""
 
 
 class Series:
-    """Runs the calls against one server, with all locations below a folder of its own."""
+    """Sends the calls to one server, with all locations below a separate folder."""
 
     def __init__(self, client: RawHive, folder: Path, warehouse: Path) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class Series:
         self.answers: list[Answer] = []
 
     def run(self) -> list[Answer]:
-        """All answers, in the order of the calls."""
+        """Returns all replies, in the order of the calls."""
         for part in (self.catalogs, self.databases, self.tables, self.filters, self.bulk, self.changes, self.drops):
             part()
         return self.answers
@@ -192,7 +192,7 @@ class Series:
             self._ask("get_table_objects_by_name_req", request)
 
     def changes(self) -> None:
-        """What alter_table does, to the metastore and to files."""
+        """Tests the effects of alter_table on the metastore and on files."""
         self._write("t/t1")
         self._write("cat/d.db/managed")
         self._write("cat/d.db/plain")
@@ -265,7 +265,7 @@ class Series:
             yield "@cat#d", "renamed", Struct({**good, field: wrong})
 
     def _ask(self, method: str, *arguments: Any, loosely: bool = False, without: str | None = None) -> None:
-        """`loosely`: the texts of errors differ, so much as the servers' own databases do."""
+        """Makes a call; with `loosely`, messages are not compared, because they depend on the server's database."""
         outcome = self._client.ask(method, *arguments)
         shown = f"{method} {[dict(given) if isinstance(given, dict) else given for given in arguments]}"
         self.answers.append(

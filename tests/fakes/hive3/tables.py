@@ -1,4 +1,4 @@
-"""Tables in memory, with the manners of a Hive Metastore."""
+"""Tables in memory, with the behaviour of a Hive Metastore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .objects import MANAGED, VIEW, Database, Table, table_type
 from .places import HIVE, NoClassError, RelativePathError, address, folded
 
 Filters = Literal["clob", "text", "refused"]
-"""What filters over parameters can do: match only, as where values are CLOBs; compare, too; or nothing."""
+"""The capabilities of filters over parameters: only matching, if values are CLOBs; also comparison; or neither."""
 
 _NO_STATISTICS = "DO_NOT_UPDATE_STATS"
 _TABLE_NAME = re.compile(r"[\w/]+", re.ASCII)
@@ -36,7 +36,7 @@ _API = "org.apache.hadoop.hive.metastore.api"
 
 
 class HiveTables:
-    """The tables of the databases of a catalog. The strings it takes are those that go over the wire."""
+    """The tables of the databases of a catalog. Its strings are those on the wire."""
 
     def __init__(self, catalog: HiveCatalog, filters: Filters) -> None:
         self._catalog = catalog
@@ -49,14 +49,14 @@ class HiveTables:
     def plant(
         self, catalog: str, database: str, name: str, parameters: Mapping[str, str], location: str | None, type: str
     ) -> None:
-        """Puts a table there as it is read back, and makes no directory."""
+        """Adds a table whose values are returned unchanged, without a directory."""
         parent = self._catalog.catalogs[folded(catalog)].databases[folded(database)]
         where = location or f"{parent.location}/{folded(name)}"
         storage = Struct({1: [], 7: Struct()})
         self._keep(parent, Table(folded(name), None, now(), type, where, dict(parameters), storage))
 
     def names(self, text: str | None) -> list[str]:
-        """The names in a database in their order; none where there is no such database."""
+        """Returns the names in a database in order; none if the database does not exist."""
         if text is None:
             raise Thrown(META, f'{_NPE} "String.trim()" because "identifier" is null')
         catalog, name = address(text)
@@ -64,7 +64,7 @@ class HiveTables:
         return sorted(found.tables) if found else []
 
     def filtered(self, text: str | None, filter: str | None, most: int) -> list[str]:
-        """The names of the tables that a filter lets pass, in no order."""
+        """Returns the names of the tables that match a filter, in no order."""
         catalog, name = address(text)
         if not name:
             raise Thrown(UNKNOWN_DB, "DB name is null or empty")
@@ -77,7 +77,7 @@ class HiveTables:
         return _shuffled(names)[: most if most >= 0 else None]
 
     def get(self, asked: Struct | None) -> Struct:
-        """The table that a request names."""
+        """Returns the requested table."""
         if asked is None:
             raise Unforeseen
         database, name, catalog = asked.get(1), asked.get(2), asked.get(4) or HIVE
@@ -93,7 +93,7 @@ class HiveTables:
         return table.struct(folded(catalog), found.name, modern=self._catalog.modern)
 
     def get_many(self, asked: Struct | None) -> list[Struct]:
-        """Those of the tables that exist, each once and in no order."""
+        """Returns the existing tables of a request, each once and in no order."""
         if asked is None:
             raise Unforeseen
         database, names, catalog = asked.get(1) or "", asked.get(2), asked.get(4) or HIVE
@@ -271,5 +271,5 @@ def _null(field: str) -> Thrown:
 
 
 def _shuffled(names: Sequence[str] | set[str]) -> list[str]:
-    """The names in an order that is nobody's, and always the same."""
+    """Returns the names in an arbitrary order, which is always the same."""
     return sorted(names, key=lambda name: (zlib.crc32(name.encode()), name))

@@ -1,4 +1,4 @@
-"""An Iceberg REST catalog in memory: the Iceberg project's own test server, or others by switches."""
+"""An Iceberg REST catalog in memory: the Iceberg project's own test server, or others by options."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .errors import Refusal
 from .metadata import Json, Loaded, creation
 
 LANCE = {"table_type": "lance", "managed_by": "storage"}
-"""The properties that make an Iceberg table a Lance table whose versions the storage manages."""
+"""The properties of a Lance table whose versions the storage commits."""
 
 MANAGED = {"table_type": "lance", "managed_by": "impl"}
-"""Those of one whose versions the catalog commits."""
+"""The properties of a Lance table whose versions the catalog commits."""
 
 
 VENDING = "X-Iceberg-Access-Delegation"
-"""The header by which a client asks for credentials."""
+"""The header by which a client requests credentials."""
 
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 
 class FakeIceberg(FakeServer):
-    """An Iceberg REST catalog; what it holds and its request log outlive a stop and start."""
+    """An Iceberg REST catalog; its content and its recorded requests survive a restart."""
 
     def __init__(
         self,
@@ -59,15 +59,16 @@ class FakeIceberg(FakeServer):
         subjects: Collection[str] = (),
         refreshes: bool = False,
     ) -> None:
-        """`base` is a path in front of `/v1`, `prefix` stands in paths as it is, `page_size` is advertised.
+        """Creates a server.
 
-        Where a `warehouse` is given, any other is answered 500; `load_config` comes with every loaded table.
-        `vends` are `storage-credentials`, and `vends_config` more of `config`, for those who ask by the header;
-        `renews` are what the endpoint for credentials has, which is listed only with them. Who asks by the header is
-        answered the status `refuses_delegation`, if there is one. With `signatures`, requests must be signed.
-        With a `key_lifetime`, changes are recognized by their `Idempotency-Key`, and not made twice.
-        With a `token`, or a `client` of id and secret, requests must bear a token that is fixed or issued. `subjects`
-        are tokens that are exchanged; with `refreshes`, issued tokens come with refresh tokens.
+        `base` is a path before `/v1`, `prefix` is used in paths unchanged, `page_size` is announced. Other
+        warehouses than `warehouse` get 500. `load_config` is in the response for each loaded table. `vends` are the
+        `storage-credentials`, and `vends_config` further `config`, for requests with the header; `renews` are those
+        of the credentials endpoint, which is announced only with them. Requests with the header get the status
+        `refuses_delegation`, if it is set. With `signatures`, requests must be signed. With a `key_lifetime`,
+        changes are recognized by their `Idempotency-Key` and not repeated. With a `token`, or a `client` of id and
+        secret, requests need a fixed or issued token. `subjects` are tokens for an exchange; with `refreshes`,
+        issued tokens come with refresh tokens.
         """
         super().__init__()
         self.quirks = quirks or Quirks()
@@ -80,7 +81,7 @@ class FakeIceberg(FakeServer):
             refreshes=refreshes,
         )
         self.warehouses: list[str | None] = []
-        """The warehouse of each request for the configuration; None where it named none."""
+        """The warehouse in each request for the configuration; None for requests without one."""
         self._catalog = IcebergCatalog(self.quirks)
         self._base = base
         self._prefix = prefix
@@ -100,7 +101,7 @@ class FakeIceberg(FakeServer):
 
     @classmethod
     def nessie(cls) -> FakeIceberg:
-        """Nessie with one warehouse, which is called `warehouse`."""
+        """Returns Nessie with one warehouse, which is called `warehouse`."""
         return cls(
             NESSIE,
             base="/iceberg",
@@ -112,7 +113,7 @@ class FakeIceberg(FakeServer):
 
     @property
     def endpoint(self) -> str:
-        """The URL in front of `/v1`."""
+        """The URL before `/v1`."""
         return self.url + self._base
 
     @property
@@ -121,12 +122,12 @@ class FakeIceberg(FakeServer):
         return self._catalog.dropped
 
     def expire_tokens(self) -> None:
-        """Makes every token known so far one that is refused."""
+        """Makes all tokens known so far invalid."""
         with self._lock:
             self.tokens.expire()
 
     def add_namespace(self, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
-        """Plants a namespace, with the parents it needs."""
+        """Adds a namespace, with its missing parents."""
         with self._lock:
             self._catalog.plant_namespace(levels, properties or {})
 
@@ -140,7 +141,7 @@ class FakeIceberg(FakeServer):
         snapshots: int = 0,
         format_version: int = 2,
     ) -> str:
-        """Plants a table and its namespace; gives its location. Snapshots count from 1 to the current one."""
+        """Adds a table and its namespace; returns its location. Snapshots are numbered from 1 to the current one."""
         location = location or "/".join(("s3://bucket", *levels, f"{name}.lance"))
         with self._lock:
             updates = creation(location, properties, snapshots, format_version)
@@ -148,7 +149,7 @@ class FakeIceberg(FakeServer):
         return location
 
     def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
-        """Plants many Lance tables and gives their names: `t0000`, `t0001` ..."""
+        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
         names = [f"{stem}{i:04}" for i in range(count)]
         for name in names:
             self.add_table(levels, name)
@@ -160,7 +161,7 @@ class FakeIceberg(FakeServer):
             self._catalog.commit(self._catalog.key(levels), name, requirements, updates)
 
     def metadata(self, levels: Sequence[str], name: str) -> Json | None:
-        """The metadata of a table; None where there is no such table."""
+        """Returns the metadata of a table; None if it does not exist."""
         with self._lock:
             table = self._catalog.find(self._catalog.key(levels), name)
         return None if table is None else table["metadata"]
@@ -200,7 +201,7 @@ class FakeIceberg(FakeServer):
         return self._once(key, request, path.removeprefix(start).split("/"), params)
 
     def _once(self, key: str, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Answer:
-        """Carries a change out, or repeats its final answer if it was carried out before; 5xx is not final."""
+        """Performs a change, or repeats its final response if it was performed before; 5xx is not final."""
         if UUID(key).version != 7:
             raise Refusal(400, "BadRequestException", f"Invalid idempotency key: {key}")
         change = (key, str(request))
@@ -282,7 +283,7 @@ class FakeIceberg(FakeServer):
         return Answer.of({**config, **keys, "endpoints": endpoints})
 
     def _page(self, field: str, items: Sequence[Any], params: Mapping[str, str]) -> Answer:
-        """All items where the client names no page size, or else as many, from the token on."""
+        """Returns all items if the client requests no page size, otherwise one page from the token on."""
         token: str | None = None
         size = params.get("pageSize")
         match self.quirks.paging:
@@ -317,7 +318,7 @@ class FakeIceberg(FakeServer):
         return Answer.of({**table, **self._access(request)}).with_headers(tag)
 
     def _access(self, request: Received) -> Json:
-        """What tells a client how to reach a table's storage."""
+        """Returns the access to a table's storage for a client."""
         asked = "vended-credentials" in request.headers.get(VENDING, "")
         if asked and self._refuses_delegation is not None:
             raise Refusal(self._refuses_delegation, None, "Credential vending is not enabled for this catalog")
@@ -337,7 +338,7 @@ class FakeIceberg(FakeServer):
         return self._catalog.key(self._levels(raw))
 
     def _levels(self, raw: str) -> list[str]:
-        # `.` and `%2e` do not separate where `%2E` does: they give one level with a dot in it.
+        # `.` and `%2e` are not separators where `%2E` is one: they are part of a level.
         if self.quirks.jetty:
             return [self._decoded(level) for level in raw.split(self._separator)]
         return self._decoded(raw).split(self._catalog.joint)
@@ -348,7 +349,7 @@ class FakeIceberg(FakeServer):
     def _etag(self, request: Received, table: Loaded) -> dict[str, str]:
         if not self.quirks.etags:
             return {}
-        # Another tag for another method or query, though the table is the same; and without quotes.
+        # The tag depends on method and query, and has no quotes.
         seen = f"{request} {table['metadata-location']}"
         return {"ETag": f"{zlib.crc32(seen.encode()):08x}"}
 

@@ -1,7 +1,7 @@
-"""The namespaces and tables of an Iceberg REST catalog in memory, and the ways in which such catalogs differ.
+"""The namespaces and tables of an Iceberg REST catalog in memory, and the differences between such catalogs.
 
-A namespace is known by its key: its levels joined by the decoded separator. So with `.` for a separator
-the level `a.b` cannot be told from the levels `a`, `b`, as on the Iceberg project's test server.
+A namespace is identified by its key: its levels joined by the decoded separator. So with the separator `.`, the
+level `a.b` cannot be distinguished from the levels `a`, `b`, as on the Iceberg project's test server.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from .metadata import Json, Loaded, check_kinds, commit, lax
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """Where Iceberg REST servers differ; the defaults are the ways of the Iceberg project's test server."""
+    """Differences between Iceberg REST servers; the defaults are those of the Iceberg project's test server."""
 
     separator: str | None = "%2E"
-    """The namespace separator the configuration advertises; None: it advertises none, and `%1F` is meant."""
+    """The namespace separator in the configuration; None for no separator there, which means `%1F`."""
     jetty: bool = True
-    """Whether names with `/`, `%` or control characters are refused, on Jetty's pages."""
+    """Whether names with `/`, `%` or control characters are refused by Jetty's error pages."""
     orphans: bool = True
     """Whether a namespace can be created below a missing one."""
     lists_missing: bool = False
     """Whether the listings of a missing namespace are empty instead of 404."""
     paging: Literal["offset", "opaque", "ignored", "stuck"] = "offset"
-    """What a page token is: an offset, hex, nothing (all comes at once), or the same one for ever."""
+    """The kind of page tokens: an offset, hex, none (one page with all items), or always the same one."""
     typed_conflicts: bool = True
-    """Whether a 409 names its type instead of the empty string."""
+    """Whether a 409 has a type instead of the empty string."""
     stacks: bool = True
-    """Whether errors carry a Java stack."""
+    """Whether errors contain a Java stack."""
     etags: bool = True
     gzip: bool = True
-    """Whether answers are compressed for clients who take it; an ETag then ends in `--gzip`."""
+    """Whether responses are compressed for clients that accept it; an ETag then ends in `--gzip`."""
     filters_snapshots: bool = True
-    """Whether `snapshots=refs` is obeyed."""
+    """Whether `snapshots=refs` has an effect."""
     needs_uuid: bool = False
     """Whether a table cannot be created without `assign-uuid`."""
     moves_tables: bool = False
-    """Whether a new table gets another location than the one asked for."""
+    """Whether a new table gets another location than the requested one."""
     lax_snapshots: bool = False
     """Whether the assertion that there is no snapshot is not enforced, nor that ids and sequence numbers are new;
-    only the current snapshot is kept then, and none can be removed."""
+    only the current snapshot is then stored, and none can be removed."""
     transactions: bool = True
     """Whether several tables can be committed at once."""
     names_hold_references: bool = False
-    """Whether a table's name is read as far as an `@` or `#`, and without backticks around it."""
+    """Whether a table's name ends before `@` or `#`, and loses backticks around it."""
 
 
 NESSIE = Quirks(
@@ -67,7 +67,7 @@ NESSIE = Quirks(
     needs_uuid=True,
     lax_snapshots=True,
 )
-"""The ways of Project Nessie."""
+"""The behaviour of Project Nessie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class Dropped:
     namespace: tuple[str, ...]
     name: str
     purge: str | None
-    """The value of `purgeRequested`; None where it was not sent."""
+    """The value of `purgeRequested`; None if it was not sent."""
 
 
 class IcebergCatalog:
-    """Namespaces and tables; what is asked of them in vain raises `Refusal`."""
+    """Namespaces and tables; invalid requests raise `Refusal`."""
 
     def __init__(self, quirks: Quirks) -> None:
         self.quirks = quirks
@@ -94,18 +94,18 @@ class IcebergCatalog:
         return self.joint.join(levels)
 
     def plant_namespace(self, levels: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Makes sure of a namespace and its parents."""
+        """Creates a namespace and its parents if they are missing."""
         for depth in range(1, len(levels) + 1):
             self._namespaces.setdefault(self.key(levels[:depth]), {})
         self._namespaces[self.key(levels)].update(properties)
 
     def plant_table(self, levels: Sequence[str], name: str, updates: Sequence[Json]) -> None:
-        """Creates or replaces a table, in a namespace that it makes sure of."""
+        """Creates or replaces a table, and creates its namespace if it is missing."""
         self.plant_namespace(levels, {})
         self._tables.setdefault(self.key(levels), {})[name] = commit(None, [], updates)
 
     def children(self, parent: str | None) -> list[list[str]]:
-        """The namespaces just below one, or below the root, oldest first."""
+        """Returns the namespaces directly below one, or below the root, oldest first."""
         if parent is None:
             start, depth = "", 1
         else:
@@ -126,7 +126,7 @@ class IcebergCatalog:
         return self.namespace(levels)
 
     def namespace(self, levels: Sequence[str]) -> Json:
-        """The levels as they were asked for, and the properties."""
+        """Returns the requested levels, and the properties."""
         key = self.key(levels)
         self._check(key)
         location = "/".join(("file:///warehouse", *levels))
@@ -156,7 +156,7 @@ class IcebergCatalog:
         return {"removed": removed, "updated": list(updates), "missing": missing}
 
     def tables(self, key: str) -> list[Json]:
-        """The identifiers of a namespace's tables, oldest first."""
+        """Returns the identifiers of a namespace's tables, oldest first."""
         if not self._is_listable(key):
             return []
         namespace = key.split(self.joint)
@@ -172,7 +172,7 @@ class IcebergCatalog:
         return table
 
     def commit(self, key: str, name: str, requirements: Sequence[Json], updates: Sequence[Json]) -> Loaded:
-        """Creates a table if `assert-create` is among the requirements, and changes one otherwise."""
+        """Creates a table if `assert-create` is among the requirements, and otherwise changes one."""
         after = self._committed(key, name, requirements, updates)
         self._tables.setdefault(key, {})[name] = after
         return after
@@ -209,7 +209,7 @@ class IcebergCatalog:
         self.dropped.append(Dropped(tuple(key.split(self.joint)), name, purge))
 
     def rename(self, source: tuple[str, str], destination: tuple[str, str]) -> None:
-        """Moves a table between pairs of namespace key and name; onto itself is no move, table or no table."""
+        """Moves a table between pairs of namespace key and name; a move to itself never has an effect."""
         if source == destination:
             return
         table = self.load(*source)
@@ -220,7 +220,7 @@ class IcebergCatalog:
         self._tables.setdefault(destination[0], {})[destination[1]] = table
 
     def _exists(self, key: str) -> bool:
-        # A parent that was never created is there all the same as long as it has children.
+        # A parent that was never created exists as long as it has children.
         return key in self._namespaces or any(k.startswith(key + self.joint) for k in self._namespaces)
 
     def _is_listable(self, key: str) -> bool:

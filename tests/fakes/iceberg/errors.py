@@ -1,4 +1,4 @@
-"""Errors in the form Iceberg REST catalogs give them."""
+"""Errors in the form of Iceberg REST catalogs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JAVA_LANG = {"IllegalArgumentException", "NullPointerException", "NumberFormatE
 
 
 class Refusal(Exception):
-    """An error in the catalog's own form; without a type, the usual one of its status."""
+    """An error in the catalog's own form; the default type depends on the status."""
 
     def __init__(self, status: int, type: str | None, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class Refusal(Exception):
         self.type = type or ERROR_TYPES.get(status, "InternalServerError")
 
     def answer(self, *, typed: bool = True, stack: bool = False) -> Answer:
-        """The error on the wire; one without a type has the empty string for it."""
+        """Returns the response; an error without a type has the empty string for it."""
         error: dict[str, Any] = {
             "message": str(self),
             "type": self.type if typed else "",
@@ -42,7 +42,7 @@ class Refusal(Exception):
 
 
 def error_in(reply: Reply) -> tuple[int, str, str]:
-    """Status, type and message of such an error as a client sees it."""
+    """Returns status, type and message of such an error in a response."""
     error = reply.json["error"]
     assert error["code"] == reply.status
     return reply.status, error["type"], error["message"]

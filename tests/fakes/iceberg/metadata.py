@@ -1,6 +1,6 @@
-"""Iceberg table metadata and the commits that change it, as the Iceberg project's own test server does both.
+"""Iceberg table metadata, and commits that change it, as in the Iceberg project's own test server.
 
-A kind of requirement or update is one function and one line in `REQUIREMENTS` or `UPDATES`.
+A kind of requirement or update is one function and one entry in `REQUIREMENTS` or `UPDATES`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ..jetty import JettyError
 from .errors import Refusal
 
 _LEEWAY_MILLIS = 60_000
-"""How far a snapshot's time may be before that of the table's last change."""
+"""Maximum number of milliseconds by which a snapshot may be older than the table's last change."""
 
 Json = dict[str, Any]
 Loaded = dict[str, Any]
-"""What loading a table answers: `metadata-location` and `metadata`."""
+"""The response to the load of a table: `metadata-location` and `metadata`."""
 
 
 def commit(table: Loaded | None, requirements: Sequence[Json], updates: Sequence[Json]) -> Loaded:
-    """The table after a commit of known kinds; None is a table that does not exist."""
+    """Returns the table after a commit of known kinds; None means that the table does not exist."""
     for requirement in requirements:
         REQUIREMENTS[requirement["type"]](table, requirement)
     draft = Draft(table)
@@ -39,25 +39,25 @@ def commit(table: Loaded | None, requirements: Sequence[Json], updates: Sequence
 def lax(
     table: Loaded, requirements: Sequence[Json], updates: Sequence[Json]
 ) -> tuple[Loaded, Sequence[Json], Sequence[Json]]:
-    """A commit to an existing table in such a form that only what Nessie enforces is enforced."""
+    """Returns a commit to an existing table, without the parts that Nessie does not enforce."""
     if any(update["action"] == "remove-snapshots" for update in updates):
         raise Refusal(500, "UnsupportedOperationException", "remove-snapshots")
     last = table["metadata"]["last-sequence-number"]
     kept = [it for it in requirements if it["type"] != "assert-ref-snapshot-id" or it["snapshot-id"] is not None]
     if any(update["action"] == "add-snapshot" for update in updates):
-        # The newest takes the place of those before it.
+        # The newest one replaces earlier ones.
         table = {**table, "metadata": {**table["metadata"], "snapshots": []}}
     given = [
         {**it, "snapshot": {**it["snapshot"], "sequence-number": last + 1}} if "snapshot" in it else it
         for it in updates
-        # What it does not know how to change it ignores.
+        # Unknown changes are ignored.
         if it["action"] not in ("set-location", "remove-snapshot-ref")
     ]
     return table, kept, given
 
 
 def check_kinds(requirements: Sequence[Json], updates: Sequence[Json]) -> None:
-    """Raises for a requirement or update of unknown kind, which the server cannot even read."""
+    """Raises an error for a requirement or update of unknown kind, which the server cannot parse."""
     unsupported = "java.lang.UnsupportedOperationException"
     for requirement in requirements:
         if (kind := requirement["type"]) not in REQUIREMENTS:
@@ -69,7 +69,7 @@ def check_kinds(requirements: Sequence[Json], updates: Sequence[Json]) -> None:
 
 
 def creation(location: str, properties: Mapping[str, str], snapshots: int = 0, format_version: int = 2) -> list[Json]:
-    """The updates which create a table with an empty schema and some snapshots, the last of them current."""
+    """Returns the updates that create a table with an empty schema and some snapshots, the last of them current."""
     now = int(time.time() * 1000)
     updates: list[Json] = [
         {"action": "assign-uuid", "uuid": str(uuid4())},
@@ -99,7 +99,7 @@ def creation(location: str, properties: Mapping[str, str], snapshots: int = 0, f
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a table that is added under an id and then chosen."""
+    """A part of a table that is added with an id and then set as current."""
 
     name: str
     listed: str
@@ -113,7 +113,7 @@ ORDER = Part("sort order", "sort-orders", "order-id", "default-sort-order-id")
 
 
 class Draft:
-    """A table's metadata while a commit changes it."""
+    """The metadata of a table during a commit."""
 
     def __init__(self, table: Loaded | None) -> None:
         self._before = table
@@ -121,11 +121,11 @@ class Draft:
         self._added: dict[Part, list[int]] = {SCHEMA: [], SPEC: [], ORDER: []}
 
     def add(self, part: Part, value: Json) -> None:
-        """Adds a part under the next free id; where an equal one is there, that one counts as added."""
+        """Adds a part with the next free id; if an equal one exists, that one counts as added."""
         present = self.metadata[part.listed]
         for old in present:
             if {**old, part.id_key: 0} == {**value, part.id_key: 0}:
-                # One that an earlier commit added does not become the one added last.
+                # One that an earlier commit added is not the one that was added last.
                 if old[part.id_key] in self._added[part]:
                     self._added[part].append(old[part.id_key])
                 return
@@ -134,7 +134,7 @@ class Draft:
         self._added[part].append(id)
 
     def choose(self, part: Part, id: int) -> None:
-        """Makes a part the one that counts; -1 is the one added last."""
+        """Sets a part as current; -1 is the one that was added last."""
         if id == -1:
             if not self._added[part]:
                 message = f"Cannot set last added {part.name}: no {part.name} has been added"
@@ -146,7 +146,7 @@ class Draft:
         self.metadata[part.choice] = id
 
     def finished(self) -> Loaded:
-        """The table with the traces each commit leaves: time, logs and a new metadata file."""
+        """Returns the table with the changes of each commit: time, logs and a new metadata file."""
         metadata, now = self.metadata, int(time.time() * 1000)
         current, current_before = metadata["current-snapshot-id"], -1
         if self._before is not None:
@@ -300,7 +300,7 @@ def _check_complete(metadata: Json, has_updates: bool) -> None:
         if not there:
             raise Refusal(500, "NullPointerException", f"Cannot {what} is null")
     if metadata["location"] is None:
-        # The real server says so after ninety seconds of trying.
+        # The real server sends this after ninety seconds of attempts.
         raise Refusal(400, "IllegalArgumentException", "Cannot parse to a string value: location: null")
 
 
@@ -326,7 +326,7 @@ def _blank() -> Json:
 
 
 def _spelled(type: Any) -> Any:
-    """A schema with `decimal(20, 0)` where it had `decimal(20,0)`, at any depth."""
+    """Returns a schema with `decimal(20, 0)` instead of `decimal(20,0)`, at any depth."""
     match type:
         case dict():
             return {key: value if key == "name" else _spelled(value) for key, value in type.items()}

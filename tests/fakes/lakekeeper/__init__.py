@@ -15,14 +15,14 @@ from ..tokens import Tokens
 from .catalog import Json, LakekeeperWarehouse, Levels
 
 LANCE = {"table_type": "lance"}
-"""The property that tells a Lance table to other tools."""
+"""The property by which other tools recognize a Lance table."""
 
 _VENDING = "X-Iceberg-Access-Delegation"
 _LARGEST_PAGE = 1000
 
 
 class FakeLakekeeper(FakeServer):
-    """A Lakekeeper server; what it holds outlives a stop and start."""
+    """A Lakekeeper server; its content survives a restart."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class FakeLakekeeper(FakeServer):
 
         Args:
             base: The location of the warehouse.
-            also: More locations below which tables may be.
+            also: Further locations below which tables may be.
             soft: Whether deleted tables can be restored, and keep their locations.
-            vends: The `storage-credentials` for requests that ask for them by the header.
+            vends: The `storage-credentials` for requests with the header.
             load_config: The `config` of each loaded table.
             token: A bearer token that requests must have.
-            client: The id and secret of a client of the token endpoint `/idp/token`, which stands for another server.
+            client: The id and secret of a client of the token endpoint `/idp/token`, which represents another server.
             page_size: The number of names in a page if none is requested.
         """
         super().__init__()
@@ -69,7 +69,7 @@ class FakeLakekeeper(FakeServer):
         return {"endpoint": self.endpoint, "warehouse": self._name}
 
     def add_namespace(self, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
-        """Plants a namespace, with the parents it needs."""
+        """Adds a namespace, with its missing parents."""
         with self._lock:
             self.warehouse.plant_namespace(levels, properties or {})
 
@@ -83,7 +83,7 @@ class FakeLakekeeper(FakeServer):
         properties: Mapping[str, str] = LANCE,
         protected: bool = False,
     ) -> str:
-        """Plants a generic table and its namespace; gives its location."""
+        """Adds a generic table and its namespace; returns its location."""
         with self._lock:
             self.warehouse.plant_namespace(levels, {})
             body = {"name": name, "format": format, "base-location": location, "properties": dict(properties)}
@@ -93,12 +93,12 @@ class FakeLakekeeper(FakeServer):
         return place
 
     def add_iceberg_table(self, levels: Sequence[str], name: str) -> None:
-        """Plants an Iceberg table, which takes the name and is not listed among generic tables."""
+        """Adds an Iceberg table, which uses the name and is not listed among generic tables."""
         with self._lock:
             self.warehouse.plant_namespace(levels, {}).iceberg.add(name.lower())
 
     def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
-        """Plants many Lance tables and gives their names: `t0000`, `t0001` ..."""
+        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
         names = [f"{stem}{i:04}" for i in range(count)]
         for name in names:
             self.add_table(levels, name)
@@ -198,7 +198,7 @@ class FakeLakekeeper(FakeServer):
         return Answer(404)
 
     def _page(self, key: str, items: Sequence[Any], params: Mapping[str, str]) -> Answer:
-        """A page, with a token as long as it holds anything: the last page is an empty one."""
+        """Returns a page, with a token unless the page is empty: so the last page is an empty one."""
         size = min(int(params.get("pageSize") or self._page_size), _LARGEST_PAGE)
         start = int(params.get("pageToken") or 0)
         page = items[start : start + size]
@@ -207,7 +207,7 @@ class FakeLakekeeper(FakeServer):
 
 
 def _levels(ns: str) -> Levels:
-    """The levels in a path or a query; a plus is read as a blank, after the percent signs."""
+    """Returns the levels in a path or a query; a plus becomes a blank after percent-decoding."""
     return tuple(level.replace("+", " ") for level in ns.split("\x1f"))
 
 
@@ -221,5 +221,5 @@ def _check_new(body: Json) -> None:
 
 
 def _render(table: Json, name: str) -> Json:
-    """A table under the name that it was asked for."""
+    """Returns a table with its name as requested."""
     return {**{key: value for key, value in table.items() if key != "id"}, "name": name}

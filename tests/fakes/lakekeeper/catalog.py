@@ -1,7 +1,7 @@
 """A warehouse of a Lakekeeper server in memory: namespaces, generic tables, and locations that are used only once.
 
-Made after the source of Lakekeeper after 0.13.1: names are compared without case and stored unchanged, and the
-location of a table may not be equal to, above or below that of another, even of a deleted one that can be restored.
+It follows the source of Lakekeeper after 0.13.1: names are compared without case and stored unchanged, and the
+location of a table must not be equal to, above or below that of another, even of a deleted one that can be restored.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Space:
     properties: dict[str, str]
     tables: dict[str, Json] = field(default_factory=dict)
     iceberg: set[str] = field(default_factory=set)
-    """Folded names of Iceberg tables, which share the names with generic tables."""
+    """Folded names of Iceberg tables, which must differ from those of generic tables."""
 
 
 def fold(levels: Sequence[str]) -> Levels:
-    """The levels as they are compared."""
+    """Returns the levels in the form in which they are compared."""
     return tuple(level.lower() for level in levels)
 
 
 class LakekeeperWarehouse:
-    """What a warehouse holds; what is asked of it in vain raises `Refusal`."""
+    """The content of a warehouse; invalid requests raise `Refusal`."""
 
     def __init__(self, base: str, *, also: Sequence[str], soft: bool) -> None:
-        """With `soft`, deleted tables keep their locations; `also` are more places for tables."""
+        """Creates a warehouse; with `soft`, deleted tables keep their locations; `also` are further locations."""
         self.base = base
         self._places = (base, *also)
         self.soft = soft
@@ -49,7 +49,7 @@ class LakekeeperWarehouse:
         """The tables that could be restored."""
 
     def plant_namespace(self, levels: Sequence[str], properties: Mapping[str, str]) -> Space:
-        """Makes sure of a namespace and its parents."""
+        """Creates a namespace and its parents if they are missing."""
         for depth in range(1, len(levels) + 1):
             some = tuple(levels[:depth])
             self.spaces.setdefault(fold(some), Space(some, {"location": f"{self.base}/"}))
@@ -57,13 +57,13 @@ class LakekeeperWarehouse:
         return self.spaces[fold(levels)]
 
     def space(self, levels: Levels) -> Space:
-        """A namespace that must be there."""
+        """Returns a namespace, which must exist."""
         if (space := self.spaces.get(fold(levels))) is None:
             raise no_namespace(levels)
         return space
 
     def children(self, parent: Levels) -> list[Levels]:
-        """The namespaces just below one, oldest first; the parent is spelled as it was asked for."""
+        """Returns the namespaces directly below one, oldest first; the parent is spelled as in the request."""
         if parent:
             self.space(parent)
         lower_name = fold(parent)
@@ -95,7 +95,7 @@ class LakekeeperWarehouse:
         del self.spaces[fold(levels)]
 
     def table(self, levels: Levels, name: str) -> Json:
-        """A table that must be there."""
+        """Returns a table, which must exist."""
         space = self.spaces.get(fold(levels))
         if space is None or name.lower() not in space.tables:
             raise no_table()
@@ -124,7 +124,7 @@ class LakekeeperWarehouse:
         del self.space(levels).tables[name.lower()]
 
     def rename(self, source: tuple[Levels, str], destination: tuple[Levels, str]) -> None:
-        """Moves a table; another spelling of its own name is a move, too."""
+        """Renames a table; another spelling of its own name counts as a change, too."""
         self.space(source[0])
         table = self.table(*source)
         target = self.space(destination[0])
@@ -150,13 +150,13 @@ class LakekeeperWarehouse:
 
 
 def no_namespace(levels: Levels) -> Refusal:
-    """The error for a missing namespace."""
+    """Returns the error for a missing namespace."""
     message = f"Namespace with name '{'.'.join(levels)}' does not exist in warehouse"
     return Refusal(404, "NoSuchNamespaceException", message)
 
 
 def no_table() -> Refusal:
-    """The error for a missing table, or one that the principal may not see."""
+    """Returns the error for a missing table, or one that the principal may not see."""
     return Refusal(404, "NoSuchGenericTableException", "Error getting tabular from catalog")
 
 

@@ -1,6 +1,7 @@
 """An Apache Polaris server in memory: generic tables, namespaces, management of catalogs, and its own OAuth2.
 
-Made after an Apache Polaris 1.4.1 server; options give what other versions and gateways in front of them do.
+It follows an Apache Polaris 1.4.1 server; options give the behaviour of other versions and of gateways in front of
+them.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from .routes import VENDING, Call, Done, PolarisRoutes
 from .tokens import OAuthError, PolarisTokens
 
 LANCE = {"table_type": "lance"}
-"""The property that tells a Lance table to other tools."""
+"""The property by which other tools recognize a Lance table."""
 
 DEFAULT_REALM = "POLARIS"
-"""The realm of a server that needs none to be named."""
+"""The default realm of a server."""
 
 IN_NAMESPACE = "in the namespace"
-"""Stands for the location of the namespace followed by the table's name."""
+"""Represents the location of the namespace followed by the table's name."""
 
 
 class FakePolaris(FakeServer):
-    """An Apache Polaris server; what it holds outlives a stop and start, its tokens do not."""
+    """An Apache Polaris server; its content survives a restart, its tokens do not."""
 
     def __init__(
         self,
@@ -52,12 +53,13 @@ class FakePolaris(FakeServer):
         signatures: Signatures | None = None,
         base: str = "file:///data",
     ) -> None:
-        """Without a `credential` nobody needs a token; `powerless` are ids and secrets of principals without grants.
+        """Creates a server.
 
-        `paging` pages the lists of namespaces, `table_page` those of tables, which no Polaris does.
-        A `realm` must be named by every request. `vends` are `storage-access-configs` for those who ask for
-        them by header; `refuses_delegation` answers these an error. Planted catalogs lie below `base`.
-        With `signatures`, a gateway of AWS in front of it checks all requests but those for tokens.
+        Without a `credential`, no token is needed; `powerless` are ids and secrets of principals without grants.
+        `paging` pages the listings of namespaces, `table_page` those of tables, which no Polaris does. A `realm` is
+        required in each request. `vends` are `storage-access-configs` for requests with the header;
+        `refuses_delegation` answers these with an error. Catalogs are below `base`. With `signatures`, a gateway of
+        AWS in front of it checks all requests except those for tokens.
         """
         super().__init__()
         clients = {**dict([credential] if credential else []), **(powerless or {})}
@@ -73,12 +75,12 @@ class FakePolaris(FakeServer):
 
     @property
     def endpoint(self) -> str:
-        """The server's root, in front of `/api`."""
+        """The server's root, before `/api`."""
         return self.url
 
     @property
     def properties(self) -> dict[str, str]:
-        """What a client is to be told to get in."""
+        """Returns the properties of a connection."""
         told = {"endpoint": self.endpoint}
         if self._credential is not None:
             told["credential"] = ":".join(self._credential)
@@ -88,21 +90,21 @@ class FakePolaris(FakeServer):
 
     @property
     def token_requests(self) -> int:
-        """How many times a token was asked for."""
+        """The number of requests for tokens."""
         return self.tokens.requests
 
     def token(self, principal: str | None = None) -> str:
-        """A token that needs no request, for the principal who may do everything or another."""
+        """Returns a token without a request, for the principal with all rights or another."""
         with self._lock:
             return self.tokens.grant(principal or (self._credential or ("anyone", ""))[0])
 
     def expire_tokens(self) -> None:
-        """Makes every token known so far one that is refused."""
+        """Makes all tokens known so far invalid."""
         with self._lock:
             self.tokens.forget()
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass for the tokens at once."""
+        """Moves the clock for the tokens."""
         with self._lock:
             self.tokens.advance(seconds)
 
@@ -111,7 +113,7 @@ class FakePolaris(FakeServer):
         self.expire_tokens()
 
     def add_catalog(self, name: str, *, location: str | None = None) -> None:
-        """Plants a catalog, unless it is there."""
+        """Adds a catalog if it is missing."""
         base = location or f"{self._base}/{name}"
         storage = {"storageType": "FILE", "allowedLocations": [base]}
         given = {"name": name, "properties": {"default-base-location": base}, "storageConfigInfo": storage}
@@ -120,7 +122,7 @@ class FakePolaris(FakeServer):
                 self._catalogs.create(given)
 
     def add_namespace(self, catalog: str, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
-        """Plants a namespace of any name, with the catalog and the parents it needs."""
+        """Adds a namespace of any name, with its missing catalog and parents."""
         with self._lock:
             self._planted(catalog, levels).properties.update(properties or {})
 
@@ -135,7 +137,7 @@ class FakePolaris(FakeServer):
         properties: Mapping[str, str | None] = LANCE,
         doc: str | None = None,
     ) -> str | None:
-        """Plants a generic table of any kind and its namespace; gives its location."""
+        """Adds a generic table of any kind and its namespace; returns its location."""
         with self._lock:
             space = self._planted(catalog, levels)
             location = f"{space.location}{name}" if base_location == IN_NAMESPACE else base_location
@@ -144,19 +146,19 @@ class FakePolaris(FakeServer):
         return location
 
     def add_lance_tables(self, catalog: str, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
-        """Plants many Lance tables and gives their names: `t0000`, `t0001` ..."""
+        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
         names = [f"{stem}{i:04}" for i in range(count)]
         for name in names:
             self.add_table(catalog, levels, name)
         return names
 
     def add_iceberg_table(self, catalog: str, levels: Sequence[str], name: str) -> None:
-        """Plants an Iceberg table, which takes the name and is not seen among generic tables."""
+        """Adds an Iceberg table, which uses the name and is not listed among generic tables."""
         with self._lock:
             self._planted(catalog, levels).iceberg.add(name)
 
     def error(self, status: int) -> Answer:
-        """Polaris' own errors; those of a gateway in front of it have the gateway's form."""
+        """Returns an error in Polaris' form; errors of a gateway in front of it have the gateway's form."""
         headers = {"X-Request-ID": str(uuid4())}
         if status in (401, 429):
             return Bare(status).answer().with_headers(headers)
@@ -180,7 +182,7 @@ class FakePolaris(FakeServer):
     def _done(self, request: Received) -> Done:
         path, _, query = request.path.partition("?")
         steps = segments(path)
-        # An unset realm is the default one; a named one, even if it is empty, must exist.
+        # A missing realm means the default one; a given one must exist, even if it is empty.
         default = DEFAULT_REALM if self._realm is None else None
         if request.headers.get("Polaris-Realm", default) != (self._realm or DEFAULT_REALM):
             raise Refusal(404, "MissingOrInvalidRealm", "Missing or invalid realm")
@@ -223,7 +225,7 @@ class FakePolaris(FakeServer):
 
 
 def _with_original_authorization(request: Received) -> Received:
-    """The request as a gateway passes it on, with the client's own authorization instead of the signature."""
+    """Returns the request as a gateway forwards it, with the client's own authorization instead of the signature."""
     own = request.headers.get("Original-Authorization")
     headers = CIMultiDict(request.headers)
     del headers["Authorization"]
@@ -233,7 +235,7 @@ def _with_original_authorization(request: Received) -> Received:
 
 
 def _written(request: Received, done: Done) -> Answer:
-    """The answer on the wire, compressed for all who take it."""
+    """Returns the response, compressed for clients that accept it."""
     if not done.body:
         return Answer(done.status)
     if request.method == "HEAD":

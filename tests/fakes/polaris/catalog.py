@@ -1,4 +1,4 @@
-"""The catalogs of a Polaris server in memory: namespaces, generic tables, and names that Iceberg tables take."""
+"""The catalogs of a Polaris server in memory: namespaces, generic tables, and names of Iceberg tables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Json = dict[str, Any]
 
 
 def compact(value: Any) -> bytes:
-    """JSON without blanks."""
+    """Returns JSON without blanks."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 @dataclass(slots=True)
 class Space:
-    """A namespace, or a catalog itself, which is the namespace without levels."""
+    """A namespace, or a catalog, which is the namespace without levels."""
 
     number: int
     """Namespaces are numbered in the order of their creation."""
@@ -33,13 +33,13 @@ class Space:
     properties: dict[str, str | None]
     children: dict[str, Space] = field(default_factory=dict)
     tables: dict[str, bytes] = field(default_factory=dict)
-    """The generic tables as the JSON text that answers carry."""
+    """The generic tables as the JSON text of responses."""
     iceberg: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """One catalog as the management API has it, and its namespaces."""
+    """A catalog as in the management API, and its namespaces."""
 
     entity: Json
     root: Space
@@ -51,7 +51,7 @@ class Catalog:
 
 
 class PolarisCatalogs:
-    """Catalogs by name; what is asked of them in vain raises `Refusal`."""
+    """Catalogs by name; invalid requests raise `Refusal`."""
 
     def __init__(self, strictness: Strictness | None) -> None:
         self.catalogs: dict[str, Catalog] = {}
@@ -59,7 +59,7 @@ class PolarisCatalogs:
         self._numbers = count(1)
 
     def create(self, given: Json) -> Json:
-        """The catalog as it was created from the body's `catalog`."""
+        """Returns the catalog that was created from the body's `catalog`."""
         name = given["name"]
         check_name(name, self._strictness)
         if name in self.catalogs:
@@ -78,7 +78,7 @@ class PolarisCatalogs:
         return entity
 
     def find(self, catalog: str, levels: Levels) -> Space | None:
-        """The namespace, if it and its catalog are there."""
+        """Returns the namespace, if it and its catalog exist."""
         owner = self.catalogs.get(catalog)
         space = owner.root if owner else None
         for level in levels:
@@ -88,14 +88,14 @@ class PolarisCatalogs:
         return space
 
     def space(self, catalog: str, levels: Levels) -> Space:
-        """The namespace, which must be there."""
+        """Returns the namespace, which must exist."""
         space = self.find(catalog, levels)
         if space is None:
             raise no_namespace(levels)
         return space
 
     def create_namespace(self, parent: Space, level: str, given: Mapping[str, Any]) -> Space:
-        """A new namespace below another, checked in every way the server does."""
+        """Returns a new namespace below another, after all checks of the server."""
         levels = (*parent.levels, level)
         shown = ".".join(levels)
         check_name(level, self._strictness)
@@ -118,14 +118,14 @@ class PolarisCatalogs:
         return self.plant_namespace(parent, level, properties)
 
     def check_contents(self, space: Space) -> None:
-        """Raises where a table has a local location that is no URI: then nothing new can have a place beside it."""
+        """Raises an error if a table has a local location without a URI: then no new location beside it is possible."""
         for table in space.tables.values():
             place = json.loads(table)["base-location"]
             if place is not None and place.startswith(("file:", "/")):
                 check_uri(place)
 
     def plant_namespace(self, parent: Space, level: str, properties: Mapping[str, str | None]) -> Space:
-        """Makes sure of a namespace, whatever its name, with these properties too."""
+        """Creates a namespace if it is missing, whatever its name, and adds these properties."""
         space = parent.children.get(level)
         if space is None:
             location = f"{parent.location}{level}/"
@@ -141,7 +141,7 @@ class PolarisCatalogs:
         del self.space(catalog, space.levels[:-1]).children[space.levels[-1]]
 
     def create_table(self, space: Space, given: Json) -> bytes:
-        """The new generic table's JSON; its location is kept as it is, whatever it is."""
+        """Returns the new generic table's JSON; its location is stored unchanged."""
         name = given["name"]
         if not name:
             raise refused("Invalid table name: null or empty")
@@ -167,7 +167,7 @@ class PolarisCatalogs:
         return space.tables[name]
 
     def table(self, catalog: str, levels: Levels, name: str) -> bytes:
-        """A generic table's JSON; whatever is missing, it is the table."""
+        """Returns a generic table's JSON; the error is that of a missing table, whatever is missing."""
         space = self.find(catalog, levels)
         if space is None or name not in space.tables:
             raise no_table(levels, name)
@@ -181,7 +181,7 @@ class PolarisCatalogs:
 
 
 def kept(given: Mapping[str, Any]) -> dict[str, str | None]:
-    """Properties as they are stored: scalars become strings, null stays null."""
+    """Returns properties as they are stored: scalars become strings, null stays null."""
     for key in given:
         if key.startswith("polaris."):
             raise refused(f"Property '{key}' matches reserved prefix 'polaris.'")
@@ -189,7 +189,7 @@ def kept(given: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def check_apart(location: str, taken: str) -> None:
-    """Raises where one location lies in the other; repeated slashes count as one."""
+    """Raises an error if one location is inside the other; repeated slashes count as one."""
     one, other = (_single_slashes(path) for path in (location, taken))
     if not location or one.startswith(other) or other.startswith(one):
         raise Refusal(

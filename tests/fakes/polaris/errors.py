@@ -1,4 +1,4 @@
-"""What a Polaris server answers when it does not do what was asked: JSON errors, and bare statuses."""
+"""Error responses of a Polaris server: JSON errors, and statuses without a body."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ _CHALLENGES = {401: {"WWW-Authenticate": "Bearer"}}
 
 
 class Bare(Exception):
-    """An error that Polaris answers with a status and no body."""
+    """An error that Polaris sends as a status without a body."""
 
     def __init__(self, status: int) -> None:
         super().__init__(str(status))
         self.status = status
 
     def answer(self) -> Answer:
-        """The empty answer, which has no content type."""
+        """Returns the empty response, which has no content type."""
         return Answer(self.status, b"", {"Content-Encoding": "identity", **_CHALLENGES.get(self.status, {})})
 
 
 def no_namespace(levels: tuple[str, ...]) -> Refusal:
-    """A namespace, or the catalog it would be in, is missing; levels look alike whether dots join or part them."""
+    """Returns the error for a missing namespace or catalog; dots within and between levels are not distinguished."""
     shown = ".".join(levels) or "''"
     return Refusal(404, "NoSuchNamespaceException", f"Namespace does not exist: {shown}")
 
 
 def no_table(levels: tuple[str, ...], name: str) -> Refusal:
-    """A table is missing, or anything above it."""
+    """Returns the error for a missing table, or a missing object above it."""
     message = f"Generic table does not exist: {'.'.join((*levels, name))}"
     return Refusal(404, "NoSuchTableException", message)
 
 
 def refused(message: str) -> Refusal:
-    """The request asks for what cannot be."""
+    """Returns the error for an impossible request."""
     return Refusal(400, "IllegalArgumentException", message)
 
 
 def exists(message: str) -> Refusal:
-    """The name is taken."""
+    """Returns the error for a name that is in use."""
     return Refusal(409, "AlreadyExistsException", message)
 
 
 def no_route(message: str = "Unable to find matching target resource method") -> Refusal:
-    """Path or method lead nowhere."""
+    """Returns the error for an unknown path or method."""
     return Refusal(404, "NotFoundException", message)
 
 
 def violated(constraint: str) -> Refusal:
-    """A parameter or body breaks a declared constraint."""
+    """Returns the error for a parameter or body that violates a declared constraint."""
     return Refusal(400, "ResteasyReactiveViolationException", constraint)

@@ -1,4 +1,4 @@
-"""The names a Polaris server takes for new levels and tables."""
+"""The names that a Polaris server accepts for new levels and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from .errors import refused
 
 Strictness = Literal["1.5", "1.6"]
-"""The release from which on a server is as strict."""
+"""The first version with these checks."""
 
 _OUT_OF_URIS = re.compile(r'[\x00-\x20\x7f-\xa0"<>\[\\\]^`{|}]|%(?![0-9a-fA-F]{2})')
 _BLANKS = ("Zs", "Zl", "Zp")
@@ -17,7 +17,7 @@ _OUT_OF_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#+`]')
 
 
 def check_name(name: str, strictness: Strictness | None) -> None:
-    """Raises for a name that newer servers refuse at creation; the server of 1.4.1 takes any."""
+    """Raises an error for a name that newer servers refuse at creation; the server of 1.4.1 accepts all."""
     if strictness is None:
         return
     strange = "/" in name or name != name.strip() or not name
@@ -28,7 +28,7 @@ def check_name(name: str, strictness: Strictness | None) -> None:
 
 
 def check_uri(location: str, start: int = 0) -> None:
-    """Raises where a location is no URI, as far as it is read from `start` on."""
+    """Raises an error if a location is not a URI, as far as it is parsed from `start` on."""
     blanks = (i for i, c in enumerate(location) if i >= start and unicodedata.category(c) in _BLANKS)
     blank = next(blanks, len(location))
     bad = _OUT_OF_URIS.search(location, start, blank)

@@ -1,4 +1,4 @@
-"""How a Polaris server reads raw paths and queries."""
+"""Parsing of raw paths and queries as in a Polaris server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAGIC = b"page"
 
 
 def segments(path: str) -> list[str]:
-    """The raw segments without dot segments and a trailing slash."""
+    """Returns the raw segments, without dot segments and a trailing slash."""
     found = path[1:].split("/")
     kept = _without_dots(found) if _DOTS.search(path) else found
     if kept and not kept[-1]:
@@ -26,22 +26,22 @@ def segments(path: str) -> list[str]:
 
 
 def levels(text: str) -> tuple[str, ...]:
-    """The levels of a decoded namespace segment; a separator too many makes an empty level."""
+    """Returns the levels of a decoded namespace segment; an additional separator makes an empty level."""
     return tuple(text.split(SEPARATOR))
 
 
 def decoded(segment: str) -> str:
-    """A path segment, decoded once: a plus stays a plus."""
+    """Returns a path segment, decoded once: a plus stays a plus."""
     return unquote(segment)
 
 
 def parameters(query: str) -> dict[str, str]:
-    """The form-decoded query: a plus is a blank."""
+    """Returns the form-decoded query: a plus is a blank."""
     return dict(parse_qsl(query, keep_blank_values=True))
 
 
 def page_size(params: dict[str, str]) -> int | None:
-    """The page size asked for; None where none is."""
+    """Returns the requested page size; None if there is none."""
     text = params.get("pageSize")
     if not text:
         return None
@@ -52,12 +52,12 @@ def page_size(params: dict[str, str]) -> int | None:
 
 
 def page_token(last: int, size: int) -> str:
-    """An opaque token for what comes after the item of this number, so many at once."""
+    """Returns an opaque token for the page after the item of this number, with a page size."""
     return base64.urlsafe_b64encode(_scrambled(_TOKEN.pack(_MAGIC, last, size))).decode()
 
 
 def page_start(token: str) -> tuple[int, int]:
-    """Number and size in a page token."""
+    """Returns number and size in a page token."""
     try:
         magic, last, size = _TOKEN.unpack(_scrambled(base64.urlsafe_b64decode(token)))
     except (ValueError, struct.error):
@@ -81,5 +81,5 @@ def _without_dots(found: list[str]) -> list[str]:
 
 
 def _scrambled(raw: bytes) -> bytes:
-    # So that a token looks like nothing in particular, and holds characters that must be quoted.
+    # So that a token is opaque, and contains characters that must be quoted.
     return bytes(byte ^ (0x8B + 29 * i) % 256 for i, byte in enumerate(raw))

@@ -1,4 +1,4 @@
-"""The paths and errors of a Polaris server, for tests that speak to one literally."""
+"""The paths and errors of a Polaris server, for tests that send raw requests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ OUTSIDE = (404, "NotFoundException", "HTTP 404 Not Found")
 
 
 def bearing(token: str) -> dict[str, str]:
-    """The header that carries a token."""
+    """Returns the header with a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 def names(reply: Reply) -> list[str]:
-    """The tables of a listing."""
+    """Returns the tables of a listing."""
     return [identifier["name"] for identifier in reply.json["identifiers"]]
 
 
@@ -37,17 +37,17 @@ def no_space(name: str) -> tuple[int, str, str]:
 
 
 def exists(message: str) -> tuple[int, str, str]:
-    """The error for a name that is taken."""
+    """The error for a name that is in use."""
     return (409, "AlreadyExistsException", message)
 
 
 def wrong(message: str) -> tuple[int, str, str]:
-    """The error for what cannot be."""
+    """The error for an impossible request."""
     return (400, "IllegalArgumentException", message)
 
 
 def check_bare(reply: Reply, status: int) -> None:
-    """Sees that nothing came but a status."""
+    """Checks that the response is only a status."""
     headers = {key.lower(): value for key, value in reply.headers.items()}
     assert (reply.status, reply.body) == (status, b"")
     assert (headers["content-length"], headers["content-encoding"]) == ("0", "identity")

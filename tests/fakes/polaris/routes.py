@@ -1,4 +1,4 @@
-"""The routes of a Polaris server: what each does once it is known who asks."""
+"""The routes of a Polaris server, for requests whose principal is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import ERROR_TYPES, Bare, exists, no_namespace, no_route, refused, 
 from .paths import decoded, levels, page_size, page_start, page_token
 
 VENDING = "Polaris-Generic-Table-Access-Delegation"
-"""The header by which a client asks for credentials."""
+"""The header by which a client requests credentials."""
 
 _ENDPOINTS = [
     *(f"{method} /v1/{{prefix}}/namespaces" for method in ("GET", "POST")),
@@ -28,15 +28,15 @@ _ENDPOINTS = [
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request whose path is split into raw segments, by someone who was let in."""
+    """An authorized request, whose path is split into raw segments."""
 
     request: Received
     params: dict[str, str]
     stranger: str | None
-    """The principal, if it is one without grants."""
+    """The principal, if it has no grants."""
 
     def body(self) -> Json:
-        """The request's JSON object."""
+        """Returns the request's JSON object."""
         kind = self.request.headers.get("Content-Type", "application/json")
         if not kind.startswith("application/json"):
             raise Refusal(415, ERROR_TYPES[415], "HTTP 415 Unsupported Media Type")
@@ -51,7 +51,7 @@ class Call:
         return body
 
     def need_grants(self, operation: str) -> None:
-        """Raises for a principal without grants."""
+        """Raises an error for a principal without grants."""
         if self.stranger is not None:
             raise Refusal(
                 403,
@@ -63,7 +63,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was done; without a body there is no content type either."""
+    """A successful response; without a body, it has no content type either."""
 
     status: int
     body: bytes = b""
@@ -74,7 +74,7 @@ def _done(value: Any, status: int = 200) -> Done:
 
 
 class PolarisRoutes:
-    """The three APIs over some catalogs; each takes the raw path segments below its root."""
+    """The three APIs of some catalogs; each gets the raw path segments below its root."""
 
     def __init__(
         self, catalogs: PolarisCatalogs, *, paging: bool, table_page: int | None, vends: Sequence[Json] | None
@@ -215,7 +215,7 @@ def _described(space: Space) -> Json:
 
 
 def _page(found: list[Space], size: int | None, token: str | None) -> tuple[list[Space], str | None]:
-    """The next so many namespaces, and a token where more follow; a token remembers the size it came from."""
+    """Returns a page of namespaces, with a token if more follow; a token contains the page size of its request."""
     last = 0
     if token:
         last, before = page_start(token)

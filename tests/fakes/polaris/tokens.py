@@ -1,4 +1,4 @@
-"""The OAuth2 endpoint of a Polaris server, and whom its tokens speak for."""
+"""The OAuth2 endpoint of a Polaris server, and the principals of its tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REFUSALS = {
 
 
 class OAuthError(Exception):
-    """A refusal in the form of OAuth2, known by its code."""
+    """An error in the form of OAuth2, identified by its code."""
 
     @property
     def status(self) -> int:
@@ -37,41 +37,41 @@ class OAuthError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Whom a token speaks for, and until when on the clock of the endpoint."""
+    """The principal of a token, and its expiry by the endpoint's clock."""
 
     principal: str
     until: float
 
 
 class PolarisTokens:
-    """Issues tokens to clients whose secrets it knows."""
+    """Issues tokens to clients with known secrets."""
 
     def __init__(self, clients: Mapping[str, str], lifetime: int) -> None:
         self.requests = 0
-        """How many times a token was asked for, refused ones included."""
+        """The number of requests for tokens, including refused ones."""
         self.scopes: list[str | None] = []
-        """The scope of each request for a token; None where it named none."""
+        """The scope of each request for a token; None for requests without one."""
         self._clients = dict(clients)
         self._lifetime = lifetime
         self._skipped = 0.0
         self._good: dict[str, Grant] = {}
 
     def forget(self) -> None:
-        """Makes every token known so far a bad one."""
+        """Makes all tokens known so far invalid."""
         self._good.clear()
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass for the tokens at once."""
+        """Moves the clock for the tokens."""
         self._skipped += seconds
 
     def principal(self, request: Received) -> str | None:
-        """Whom the bearer token of a request speaks for; None for none, a bad one and an expired one alike."""
+        """Returns the principal of a request's bearer token; None for a missing, invalid or expired token."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         grant = self._good.get(token) if scheme.lower() == "bearer" else None
         return grant.principal if grant and self._now() < grant.until else None
 
     def issue(self, request: Received) -> dict[str, object]:
-        """The body that answers a request for a token."""
+        """Returns the response body for a request for a token."""
         form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
         self.requests += 1
         self.scopes.append(form.get("scope"))
@@ -86,7 +86,7 @@ class PolarisTokens:
         }
 
     def grant(self, principal: str) -> str:
-        """A new token in the form of a JWT."""
+        """Returns a new token in the form of a JWT."""
         claims = {"sub": principal, "iss": "polaris", "jti": secrets.token_hex(8)}
         parts = [{"alg": "RS256", "typ": "JWT"}, claims]
         encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]

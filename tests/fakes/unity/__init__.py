@@ -1,4 +1,4 @@
-"""A Unity Catalog server in memory: Unity Catalog OSS 0.6.0, its older dialects, and other services by options."""
+"""A Unity Catalog server in memory: Unity Catalog OSS 0.6.0, its older versions, and other services by options."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TOKENS = "/api/1.0/unity-control/auth/tokens"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 
 LANCE = {"table_type": "lance"}
-"""The property that makes an external table a Lance table."""
+"""The property of an external table that makes it a Lance table."""
 
 
 class FakeUnity(FakeServer):
-    """A Unity Catalog server; what it holds and its request log outlive a stop and start."""
+    """A Unity Catalog server; its content and its recorded requests survive a restart."""
 
     def __init__(
         self,
@@ -44,15 +44,16 @@ class FakeUnity(FakeServer):
         credentials: Mapping[str, Any] | None = None,
         storage_root: str | None = None,
     ) -> None:
-        """`authorization` are the tokens of users who may do everything; None lets everybody in.
+        """Creates a server.
 
-        `catalog` is planted. `delta_only` takes nothing but external Delta tables. `extra_fields` adds fields of
-        other services to answers. `credentials` are parts of what is answered to requests for temporary ones, which
-        without them are refused for any but local tables. `storage_root` is where schemas get places of their own.
+        `authorization` are the tokens of users with all rights; None disables authorization. `catalog` is created.
+        `delta_only` accepts only external Delta tables. `extra_fields` adds fields of other services to responses.
+        `credentials` are parts of the responses to requests for temporary credentials, which are otherwise refused
+        for all but local tables. `storage_root` is the folder of the locations of schemas.
         """
         super().__init__()
         self.subjects: set[str] = set()
-        """Tokens of identity providers that the server trusts."""
+        """Tokens of trusted identity providers."""
         self.token_forms: list[dict[str, str]] = []
         """The form of each request for a token."""
         self._dialect = dialect
@@ -73,37 +74,37 @@ class FakeUnity(FakeServer):
 
     @property
     def endpoint(self) -> str:
-        """The server's root, in front of the API's path."""
+        """The server's root, before the API's path."""
         return self.url
 
     @property
     def properties(self) -> dict[str, str]:
-        """What a client is to be told to get in."""
+        """Returns the properties of a connection."""
         told = {"endpoint": self.endpoint, "catalog": self._catalog or "main"}
         return told if self._token is None else {**told, "auth_token": self._token}
 
     def allow(self, token: str, *full_names: str) -> None:
-        """Lets in a user who may read these tables and no more."""
+        """Adds a user who may read only these tables."""
         with self._lock:
             self._access.set(token, User(frozenset(full_names)))
 
     def disown(self, token: str) -> None:
-        """Makes a token good, and its user unknown."""
+        """Makes a token valid whose user is unknown."""
         with self._lock:
             self._access.set(token, None)
 
     def expire_tokens(self) -> None:
-        """Makes every token known so far one that is refused."""
+        """Makes all tokens known so far invalid."""
         with self._lock:
             self._access.expire()
 
     def add_catalog(self, name: str) -> None:
-        """Plants a catalog, unless it is there."""
+        """Adds a catalog if it is missing."""
         with self._lock:
             self._planted_catalog(name)
 
     def add_schema(self, catalog: str, name: str, properties: Mapping[str, str] | None = None) -> None:
-        """Plants a schema, with the catalog it needs, or adds to its properties."""
+        """Adds a schema, with its missing catalog, or adds to its properties."""
         with self._lock:
             self._planted(catalog, name).info["properties"].update(properties or {})
 
@@ -119,7 +120,7 @@ class FakeUnity(FakeServer):
         table_type: str = "EXTERNAL",
         data_source_format: str | None = "TEXT",
     ) -> str:
-        """Plants a table of any kind and its schema; gives its location. Columns are kept as they are."""
+        """Adds a table of any kind and its schema; returns its location. Columns are stored unchanged."""
         location = location or f"s3://bucket/{catalog}/{schema}/{name}.lance"
         given = {
             "name": name,
@@ -135,22 +136,22 @@ class FakeUnity(FakeServer):
         return location
 
     def add_lance_tables(self, catalog: str, schema: str, count: int, stem: str = "t") -> list[str]:
-        """Plants many Lance tables and gives their names: `t0000`, `t0001` ..."""
+        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
         names = [f"{stem}{i:04}" for i in range(count)]
         for name in names:
             self.add_table(catalog, schema, name)
         return names
 
     def add_volume(self, catalog: str, schema: str, name: str, *, managed: bool, location: str = "s3://b/v") -> None:
-        """Plants a volume and its schema."""
+        """Adds a volume and its schema."""
         self._plant("volumes", volume(catalog, schema, name, "MANAGED" if managed else "EXTERNAL", location))
 
     def add_function(self, catalog: str, schema: str, name: str) -> None:
-        """Plants a function and its schema."""
+        """Adds a function and its schema."""
         self._plant("functions", function(catalog, schema, name))
 
     def add_model(self, catalog: str, schema: str, name: str, *, location: str = "s3://b/m") -> None:
-        """Plants a registered model and its schema."""
+        """Adds a registered model and its schema."""
         self._plant("models", model(catalog, schema, name, location))
 
     def _plant(self, kind: str, row: AssetRow) -> None:
@@ -159,7 +160,7 @@ class FakeUnity(FakeServer):
             schema.assets[kind].put(row.info["name"], row)
 
     def duplicate(self, full_name: str) -> None:
-        """Makes a table or schema be there twice, as two creations at once leave it; only lists still work."""
+        """Duplicates a table or schema, as after two concurrent creations; afterwards only listings work."""
         catalog, schema, *table = full_name.split(".")
         with self._lock:
             if table:
@@ -171,12 +172,12 @@ class FakeUnity(FakeServer):
                 self._routes.plant_schema(self._routes.catalog(catalog), schema, {})
 
     def race(self, full_name: str) -> None:
-        """Lets a table or schema be created once more, though it is there: both creations were told that they won."""
+        """Lets a table or schema be created once more although it exists, as if both creations had succeeded."""
         with self._lock:
             self._ways.races.add(full_name)
 
     def error(self, status: int) -> Answer:
-        """The catalog's own errors; those of a gateway in front of it have the gateway's form."""
+        """Returns an error in the catalog's form; errors of a gateway in front of it have the gateway's form."""
         if status not in CODES:
             return super().error(status)
         return UnityError(status, CODES[status], "on demand").answer(self._dialect)
@@ -192,7 +193,7 @@ class FakeUnity(FakeServer):
                 raise Unserved(400, "Invalid request path")
             steps = [unquote(step) for step in path[len(API) + 1 :].split("/")]
             self._ways.now = self._carried_out
-            # Of parameters that are repeated, the first counts.
+            # Of repeated parameters, the first one counts.
             params = dict(reversed(parse_qsl(query, keep_blank_values=True))) if query else {}
             return self._routes.answer(Call(request, params, self._access.user(request)), steps)
         except UnityError as error:
@@ -201,7 +202,7 @@ class FakeUnity(FakeServer):
             return error.answer()
 
     def _exchange(self, request: Received) -> Answer:
-        """Exchanges a token of an identity provider, with the checks of Unity Catalog 0.3 and their order."""
+        """Exchanges a token of an identity provider, with the checks of Unity Catalog 0.3 in their order."""
         form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
         self.token_forms.append(form)
         if form.get("grant_type") != EXCHANGE:

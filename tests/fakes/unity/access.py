@@ -1,4 +1,4 @@
-"""Who may see what of a Unity Catalog server whose authorization is on."""
+"""Rights of users on a Unity Catalog server with authorization."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from .errors import forbidden, unauthenticated
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Someone who was let in."""
+    """An authenticated user."""
 
     grants: frozenset[str] | None = None
-    """Full names of the tables the user may read and no more; None: the user may do everything."""
+    """Full names of the only tables that the user may read; None for all rights."""
 
     def sees(self, full_name: str) -> bool:
-        """Whether lists show a table, or a schema or catalog of such tables."""
+        """Returns whether listings contain a table, or a schema or catalog of such tables."""
         if self.grants is None:
             return True
         return any(grant == full_name or grant.startswith(f"{full_name}.") for grant in self.grants)
 
     def check(self, full_name: str) -> None:
-        """Raises where the user may not read what is there."""
+        """Raises an error if the user may not read an existing object."""
         if not self.sees(full_name):
             raise forbidden()
 
     @property
     def is_authorized(self) -> bool:
-        """Whether the server checks rights at all."""
+        """Returns whether the server checks rights."""
         return self is not EVERYBODY
 
     def check_owner(self) -> None:
-        """Raises for a user who may not change anything."""
+        """Raises an error for a user without the right to change objects."""
         if self.grants is not None:
             raise forbidden()
 
@@ -42,24 +42,24 @@ EVERYBODY = User()
 
 
 class Access:
-    """The tokens a server knows; with None it asks for none."""
+    """The valid tokens of a server; None disables authorization."""
 
     def __init__(self, tokens: Collection[str] | None) -> None:
         self._users: dict[str, User | None] | None = None if tokens is None else {t: User() for t in tokens}
 
     def set(self, token: str, user: User | None) -> None:
-        """Makes a token good for a user; None is one the catalog does not know."""
+        """Makes a token valid for a user; None is a user that the catalog does not know."""
         if self._users is None:
             raise ValueError("authorization: off; give a set of tokens, which may be empty")
         self._users[token] = user
 
     def expire(self) -> None:
-        """Makes every token known so far a bad one."""
+        """Makes all tokens known so far invalid."""
         if self._users is not None:
             self._users.clear()
 
     def user(self, request: Received) -> User:
-        """Who asks; raises for one who cannot be let in."""
+        """Returns the user of a request; raises an error for an invalid token."""
         if self._users is None:
             return EVERYBODY
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")

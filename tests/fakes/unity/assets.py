@@ -1,4 +1,4 @@
-"""What a schema of a Unity Catalog server holds beside tables: volumes, functions and registered models."""
+"""Further objects in a schema of a Unity Catalog server: volumes, functions and registered models."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from uuid import uuid4
 from .catalog import Json, compact, made
 
 KINDS = {"volumes": "Volume", "functions": "Function", "models": "Registered_model"}
-"""The last step of a list's path, and the kind of what is listed."""
+"""The last segment of a listing's path, and the kind of the listed objects."""
 
 
 @dataclass(slots=True)
 class AssetRow:
-    """A volume, a function or a model as answers have it."""
+    """A volume, a function or a model in the form of responses."""
 
     info: Json
 
@@ -24,24 +24,24 @@ class AssetRow:
 
 
 def volume(catalog: str, schema: str, name: str, kind: str, location: str) -> AssetRow:
-    """A new volume, MANAGED or EXTERNAL."""
+    """Returns a new volume, MANAGED or EXTERNAL."""
     own: Json = {"volume_id": str(uuid4()), "volume_type": kind, "storage_location": location}
     return AssetRow({**_named(catalog, schema, name), **own})
 
 
 def function(catalog: str, schema: str, name: str) -> AssetRow:
-    """A new function."""
+    """Returns a new function."""
     own: Json = {"function_id": str(uuid4()), "data_type": "INT", "routine_body": "EXTERNAL"}
     return AssetRow({**_named(catalog, schema, name), **own})
 
 
 def model(catalog: str, schema: str, name: str, location: str) -> AssetRow:
-    """A new registered model, whose versions have their files under its location."""
+    """Returns a new registered model, whose versions have their files under its location."""
     return AssetRow({**_named(catalog, schema, name), "id": str(uuid4()), "storage_location": location})
 
 
 def delete_directory(location: str) -> None:
-    """Deletes a local directory, as the server does with the data it manages; one that is missing is no error."""
+    """Deletes a local directory, as the server does with managed data; a missing one is not an error."""
     if location.startswith("file:"):
         shutil.rmtree(unquote(urlsplit(location).path), ignore_errors=True)
 

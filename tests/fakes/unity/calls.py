@@ -1,4 +1,4 @@
-"""Requests to a Unity Catalog server as its routes read them, and answers as they write them."""
+"""Requests to a Unity Catalog server as its routes read them, and responses as they write them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request by a user who was let in."""
+    """A request of an authenticated user."""
 
     request: Received
     params: Mapping[str, str]
     user: User
 
     def body(self) -> Json:
-        """The request's JSON object."""
+        """Returns the request's JSON object."""
         if not self.request.headers.get("Content-Type", "").startswith("application/json"):
             raise invalid("No suitable request converter found: the body must be application/json")
         try:
@@ -43,7 +43,7 @@ def json_answer(value: Any) -> Answer:
 
 
 def split_name(full_name: str) -> list[str]:
-    """The parts of a full name; empty ones at its end are dropped."""
+    """Returns the parts of a full name; empty ones at its end are dropped."""
     return full_name.rstrip(".").split(".")
 
 

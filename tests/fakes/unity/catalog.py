@@ -18,15 +18,15 @@ Key = tuple[int, bytes]
 
 
 def compact(value: Any) -> bytes:
-    """JSON without blanks."""
+    """Returns JSON without blanks."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class Shelf(Generic[T]):
-    """Things by name, listed in the byte order of their names or in none that can be told.
+    """Objects by name, listed in the byte order of their names or in an arbitrary order.
 
-    A name may be taken twice, by two requests at once. A table can then be listed and nothing else; of schemas the
-    server takes the first it finds.
+    Two concurrent requests may create objects with the same name. Such tables can only be listed; of such schemas,
+    the server uses the first one it finds.
     """
 
     def __init__(self, kind: str, *, shuffled: bool = False) -> None:
@@ -39,17 +39,17 @@ class Shelf(Generic[T]):
         return len(self._entries)
 
     def like(self, kind: str) -> Shelf[Any]:
-        """An empty shelf for another kind, listed in the same way."""
+        """Returns an empty shelf for another kind, listed in the same order."""
         return Shelf(kind, shuffled=self._shuffled)
 
     def names(self) -> list[str]:
-        """Every name once; raises where one is taken twice."""
+        """Returns each name once; raises an error for duplicates."""
         for name in self._entries:
             self.find(name)
         return list(self._entries)
 
     def find(self, name: str) -> T | None:
-        """What is under a name; raises where two tables are."""
+        """Returns the object with a name; raises an error if there are two tables."""
         entries = self._entries.get(name)
         if entries is None:
             return None
@@ -61,18 +61,18 @@ class Shelf(Generic[T]):
         return entries[0]
 
     def one(self, name: str) -> T:
-        """What is under a name, which must be there."""
+        """Returns the object with a name, which must exist."""
         found = self.find(name)
         assert found is not None
         return found
 
     def put(self, name: str, entry: T) -> None:
-        """Adds an entry, beside one that is there already."""
+        """Adds an entry, also if one with this name exists."""
         self._entries.setdefault(name, []).append(entry)
         insort(self._keys, self._key(name))
 
     def remove(self, name: str) -> None:
-        """Removes what `find` gives."""
+        """Removes the object that `find` returns."""
         self._keys.remove(self._key(name))
         entries = self._entries[name]
         del entries[0]
@@ -80,7 +80,7 @@ class Shelf(Generic[T]):
             del self._entries[name]
 
     def after(self, name: str | None, count: int) -> list[tuple[str, T]]:
-        """The next entries after a name, which need not be there."""
+        """Returns the entries after a name, which need not exist."""
         start = 0 if name is None else bisect_right(self._keys, self._key(name))
         found: list[tuple[str, T]] = []
         for key in dict.fromkeys(self._keys[start : start + count]):
@@ -95,13 +95,13 @@ class Shelf(Generic[T]):
 
 @dataclass(slots=True)
 class TableRow:
-    """A table as answers have it, written once for each form of answer."""
+    """A table in the form of responses, encoded once for each form."""
 
     info: Json
     _written: dict[tuple[bool, bool], bytes] = field(default_factory=dict)
 
     def text(self, *, columns: bool = True, properties: bool = True) -> bytes:
-        """The table's JSON, columns or properties left empty if so wanted."""
+        """Returns the table's JSON, optionally with empty columns or properties."""
         form = (columns, properties)
         written = self._written.get(form)
         if written is None:
@@ -112,12 +112,12 @@ class TableRow:
 
 @dataclass(slots=True)
 class SchemaRow:
-    """A schema as answers have it, and its tables."""
+    """A schema in the form of responses, and its tables."""
 
     info: Json
     tables: Shelf[TableRow]
     assets: dict[str, Shelf[Any]]
-    """Volumes, functions and models by the paths of their lists."""
+    """Volumes, functions and models by the paths of their listings."""
 
     def text(self) -> bytes:
         return compact(self.info)
@@ -125,7 +125,7 @@ class SchemaRow:
 
 @dataclass(slots=True)
 class CatalogRow:
-    """A catalog as answers have it, and its schemas."""
+    """A catalog in the form of responses, and its schemas."""
 
     info: Json
     schemas: Shelf[SchemaRow]
@@ -135,7 +135,7 @@ class CatalogRow:
 
 
 def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
-    """A new catalog."""
+    """Returns a new catalog."""
     return {
         "name": name,
         "comment": comment,
@@ -148,7 +148,7 @@ def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
 
 
 def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) -> Json:
-    """A new schema."""
+    """Returns a new schema."""
     return {
         "name": name,
         "catalog_name": catalog,
@@ -163,7 +163,7 @@ def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) 
 
 
 def table_info(given: Json, location: str, properties: Json | None, columns: list[Json] | None) -> Json:
-    """A new table; its full name is told nowhere."""
+    """Returns a new table; responses do not contain its full name."""
     return {
         "name": given["name"],
         "catalog_name": given["catalog_name"],
@@ -182,6 +182,6 @@ def table_info(given: Json, location: str, properties: Json | None, columns: lis
 
 
 def made() -> Json:
-    """Who made something and when."""
+    """Returns the creator and the time of creation."""
     now = int(time.time() * 1000)
     return {"owner": None, "created_at": now, "created_by": None, "updated_at": now, "updated_by": None}

@@ -1,4 +1,4 @@
-"""What a Unity Catalog server demands of names, properties and parameters."""
+"""Checks of a Unity Catalog server for names, properties and parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE = 100
 
 
 def checked_name(name: Any) -> str:
-    """The name of a new catalog, schema or table."""
+    """Returns the name of a new catalog, schema or table, after checks."""
     if not name:
         raise invalid("Name cannot be empty")
     if len(name) > 255:
@@ -24,7 +24,7 @@ def checked_name(name: Any) -> str:
 
 
 def properties_read(given: Any) -> dict[str, str | None]:
-    """Properties as the server reads them: absent is empty, scalars become strings."""
+    """Returns properties as the server reads them: missing ones are empty, scalars become strings."""
     if given is None:
         return {}
     if not isinstance(given, Mapping) or any(isinstance(value, dict | list) for value in given.values()):
@@ -33,7 +33,7 @@ def properties_read(given: Any) -> dict[str, str | None]:
 
 
 def check_properties(properties: Mapping[str, str | None]) -> None:
-    """Raises for properties that the server's database refuses."""
+    """Raises an error for properties that the server's database refuses."""
     for key, value in properties.items():
         if value is None:
             raise internal("not-null property references a null or transient value: PropertyDAO.value")
@@ -43,14 +43,14 @@ def check_properties(properties: Mapping[str, str | None]) -> None:
 
 
 def needed(params: Mapping[str, str], name: str) -> str:
-    """A parameter that must be there."""
+    """Returns a parameter that is required."""
     if name not in params:
         raise invalid(f"Mandatory parameter/header is missing: {name}")
     return params[name]
 
 
 def page_size(params: Mapping[str, str]) -> int:
-    """How many entries a page is to hold at most."""
+    """Returns the maximum number of entries of a page."""
     text = params.get("max_results") or "0"
     try:
         size = int(text)
@@ -64,7 +64,7 @@ def page_size(params: Mapping[str, str]) -> int:
 
 
 def flag(params: Mapping[str, str], name: str) -> bool:
-    """A parameter that is true or false, and false when absent."""
+    """Returns a parameter that is true or false; the default is false."""
     match params.get(name, "false").lower():
         case "true" | "1":
             return True

@@ -1,4 +1,4 @@
-"""The columns of a Unity Catalog table: what servers of 0.5.0 and later check, and what they answer with."""
+"""The columns of a Unity Catalog table: the checks of servers of 0.5.0 and later, and their responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NESTED = {
 
 
 def read(given: Any) -> list[Json]:
-    """The columns of a request as far as they can be read at all."""
+    """Returns the columns of a request as far as they can be parsed."""
     columns = [] if given is None else given
     if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
         raise invalid("Cannot deserialize value of type `ColumnInfo`")
@@ -33,7 +33,7 @@ def read(given: Any) -> list[Json]:
 
 
 def check_types(columns: list[Json]) -> None:
-    """Raises where a column's `type_json` is no field of Spark, or not the field of this column."""
+    """Raises an error if a column's `type_json` is not a field of Spark, or not the field of this column."""
     for column in columns:
         name, text = column.get("name"), column.get("type_json")
         if not text:
@@ -50,7 +50,7 @@ def check_types(columns: list[Json]) -> None:
 
 
 def check_storable(columns: list[Json]) -> None:
-    """Raises for columns that the server's database refuses."""
+    """Raises an error for columns that the server's database refuses."""
     for column in columns:
         for key in ("type_text", "type_name", "position"):
             if column.get(key) is None:
@@ -60,7 +60,7 @@ def check_storable(columns: list[Json]) -> None:
 
 
 def kept(column: Json) -> Json:
-    """A column as answers have it."""
+    """Returns a column in the form of responses."""
     nullable = column.get("nullable")
     return {
         "name": column.get("name"),
@@ -89,7 +89,7 @@ def _parsed(name: Any, text: str) -> Json:
 
 
 def _is_field(field: Any) -> bool:
-    # Keys that are missing are found later, and only in the outermost field.
+    # Missing keys are found later, and only in the outermost field.
     return (
         isinstance(field, dict)
         and field.keys() <= set(_FIELD)

@@ -1,4 +1,4 @@
-"""Errors as Unity Catalog servers give them, in the dialect of each generation."""
+"""Errors of Unity Catalog servers, in the form of each version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ..faults import Answer
 
 Dialect = Literal["0.6", "0.4.1", "0.4.0"]
-"""The release whose error codes are spoken: of 0.5.0 and later, of 0.4.1 alone, of 0.4.0 and earlier."""
+"""The version of the error codes: 0.5.0 and later, 0.4.1 only, or 0.4.0 and earlier."""
 
 CODES = {
     400: "INVALID_ARGUMENT",
@@ -28,7 +28,7 @@ _STACK = (
 
 
 class UnityError(Exception):
-    """An error as the newest dialect has it: a status, a code and a message."""
+    """An error of the newest version: a status, a code and a message."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class UnityError(Exception):
         self.code = code
 
     def answer(self, dialect: Dialect) -> Answer:
-        """The error on the wire."""
+        """Returns the response."""
         status, code = self.status, self.code
         if dialect != "0.6" and code.endswith("_NOT_FOUND"):
             code = "NOT_FOUND"
@@ -54,7 +54,7 @@ class UnityError(Exception):
 
 
 class Unserved(Exception):
-    """The server's own refusal of a path or method, which never reaches the catalog's error handling."""
+    """The server's own refusal of a path or method, which does not reach the catalog's error handling."""
 
     def __init__(self, status: int, description: str | None = None) -> None:
         super().__init__(str(status))
@@ -62,40 +62,40 @@ class Unserved(Exception):
         self._description = description or HTTPStatus(status).phrase
 
     def answer(self) -> Answer:
-        """Plain text."""
+        """Returns the response as plain text."""
         return plain(f"Status: {self.status}\nDescription: {self._description}", self.status)
 
 
 def plain(text: str, status: int = 200) -> Answer:
-    """An answer of plain text."""
+    """Returns a response of plain text."""
     return Answer(status, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
 
 
 def invalid(message: str) -> UnityError:
-    """The request is at fault, and the server says so."""
+    """Returns the error for an invalid request."""
     return UnityError(400, "INVALID_ARGUMENT", message)
 
 
 def internal(message: str) -> UnityError:
-    """The server stumbled, often over a faulty request."""
+    """Returns an internal error, which invalid requests often cause."""
     return UnityError(500, "INTERNAL", message)
 
 
 def missing(kind: str, name: str) -> UnityError:
-    """There is no such catalog, schema or table."""
+    """Returns the error for a missing catalog, schema or table."""
     return UnityError(404, f"{kind.upper()}_NOT_FOUND", f"{kind} not found: {name}")
 
 
 def exists(kind: str, name: str) -> UnityError:
-    """The name is taken; servers since 0.4.1 call that a bad request."""
+    """Returns the error for a name that is in use; since 0.4.1, it is a bad request."""
     return UnityError(400, f"{kind.upper()}_ALREADY_EXISTS", f"{kind} already exists: {name}")
 
 
 def forbidden(message: str = "Access denied.") -> UnityError:
-    """Someone who may not."""
+    """Returns the error for a user without the right."""
     return UnityError(403, "PERMISSION_DENIED", message)
 
 
 def unauthenticated(message: str) -> UnityError:
-    """Someone who cannot be told."""
+    """Returns the error for an unknown user."""
     return UnityError(401, "UNAUTHENTICATED", message)

@@ -1,4 +1,4 @@
-"""The storage locations a Unity Catalog server takes, and how it keeps them."""
+"""The storage locations that a Unity Catalog server accepts, and their stored form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLOUDS = {"s3", "gs", "abfs", "abfss"}
 
 
 def normalised(location: Any) -> str:
-    """The location as it is stored."""
+    """Returns the location as it is stored."""
     if location is None:
         raise internal("Cannot invoke String.length() because storage_location is null")
     if not location:
@@ -44,7 +44,7 @@ def _local_path(rest: str) -> str:
     if rest.startswith("//"):
         # The host becomes the first folder, even if it is localhost.
         return rest[1:]
-    # A relative path lies below the directory the server was started in.
+    # A relative path is below the working directory of the server.
     return os.path.join(os.getcwd(), rest)
 
 

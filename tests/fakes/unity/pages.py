@@ -1,4 +1,4 @@
-"""The pages of a Unity Catalog server's lists, and the stranger ways other services have with them."""
+"""The pages of a Unity Catalog server's listings, and the variants of other services."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _AGAIN = "again"
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """How lists are cut. The token of a page is its last name, and a full page has one even if it is the last."""
+    """The pages of listings. The token of a page is its last name, and a full page has one even if it is the last."""
 
     short: bool = False
-    """Whether pages hold fewer than asked for, now more and now less."""
+    """Whether pages have fewer entries than requested, in varying numbers."""
     empty: bool = False
-    """Whether an empty page with a token comes before each other one."""
+    """Whether an empty page with a token comes before each other page."""
     repeat: bool = False
-    """Whether every page is the first, with the same token."""
+    """Whether each page is the first one, with the same token."""
 
     def answer(
         self,
@@ -33,7 +33,7 @@ class Pages:
         sees: Callable[[str], bool],
         text: Callable[[T], bytes],
     ) -> Answer:
-        """The page that was asked for; what the user does not see is left out after the page was cut."""
+        """Returns the requested page; entries that the user may not see are removed afterwards."""
         size, token = page_size(params), params.get("page_token") or None
         if self.repeat:
             token = None

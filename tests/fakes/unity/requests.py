@@ -1,4 +1,4 @@
-"""Requests to a Unity Catalog server, for tests that speak to one literally."""
+"""Requests to a Unity Catalog server, for tests that send raw requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = {
 def call(
     server: FakeUnity, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> Reply:
-    """Sends a request; the path is that below the API's root."""
+    """Sends a request; the path is relative to the API's root."""
     return ask(server, method, API + path, body, {**(JSON if body is not None else {}), **(headers or {})})
 
 
@@ -37,7 +37,7 @@ def create(server: FakeUnity, **changes: Any) -> Reply:
 
 
 def error(reply: Reply) -> tuple[int, str, str]:
-    """Status, code and message of an error."""
+    """Returns status, code and message of an error."""
     body = reply.json
     assert reply.headers["Content-Type"] == "application/json"
     assert body["details"][0]["reason"] == body["error_code"]
@@ -45,7 +45,7 @@ def error(reply: Reply) -> tuple[int, str, str]:
 
 
 def page(server: FakeUnity, path: str, headers: Mapping[str, str] | None = None) -> tuple[list[str], str | None]:
-    """The names of a page of a list, and its token."""
+    """Returns the names of a listing's page, and its token."""
     body = call(server, "GET", path, headers=headers).json
     token = body.pop("next_page_token")
     (entries,) = body.values()
@@ -53,7 +53,7 @@ def page(server: FakeUnity, path: str, headers: Mapping[str, str] | None = None)
 
 
 def column(name: str = "id", **changes: Any) -> dict[str, Any]:
-    """A column; what is `...` is left out."""
+    """Returns a column; parts that are `...` are omitted."""
     field = {"name": name, "type": "long", "nullable": True, "metadata": {}}
     usual = {
         "name": name,

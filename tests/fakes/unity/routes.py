@@ -1,4 +1,4 @@
-"""The routes of a Unity Catalog server: what each does for a user who was let in."""
+"""The routes of a Unity Catalog server, for requests of authenticated users."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _UUID = re.compile("[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")
 
 @dataclass(slots=True)
 class Ways:
-    """How one server differs from another."""
+    """Differences between servers."""
 
     checks_columns: bool = True
     delta_only: bool = False
     extra_fields: bool = False
     credentials: Mapping[str, Any] | None = None
-    """What is given out for any table that is not local; None: nothing is configured."""
+    """The vended credentials for tables that are not local; None if no storage is configured."""
     storage_root: str | None = None
-    """Where schemas have places of their own; None: they have none."""
+    """The folder of the locations of schemas; None if schemas have none."""
     races: set[str] = field(default_factory=set)
-    """Full names of which one more may be created, as by two requests at once."""
+    """Full names that can be created once more, as by two concurrent requests."""
     now: int = 0
-    """How many requests were carried out before the one that is being carried out."""
+    """The number of requests that were performed before the current one."""
 
 
 Handler = Callable[[Call], Answer]
 
 
 class UnityRoutes:
-    """The REST API over the catalogs of one server."""
+    """The REST API of the catalogs of one server."""
 
     def __init__(self, ways: Ways, pages: Pages, *, shuffled: bool) -> None:
         self.catalogs = Shelf[CatalogRow]("Catalog", shuffled=shuffled)
@@ -62,10 +62,10 @@ class UnityRoutes:
         self._pages = pages
         self._by_id: dict[str, TableRow] = {}
         self._created: dict[str, int] = {}
-        """When tables and schemas were created by requests, by their full names."""
+        """The times at which requests created tables and schemas, by full name."""
 
     def answer(self, call: Call, steps: Sequence[str]) -> Answer:
-        """Carries out a request whose path, below the API's root, has these decoded segments."""
+        """Performs a request whose path, relative to the API's root, has these decoded segments."""
         handlers = self._handlers(steps)
         handler = handlers.get(call.request.method)
         if handler is None:
@@ -104,21 +104,21 @@ class UnityRoutes:
         raise Unserved(404)
 
     def catalog(self, name: str) -> CatalogRow:
-        """The catalog, which must be there."""
+        """Returns the catalog, which must exist."""
         found = self.catalogs.find(name)
         if found is None:
             raise missing("Catalog", name)
         return found
 
     def schema(self, catalog: str, name: str) -> SchemaRow:
-        """The schema, which must be there."""
+        """Returns the schema, which must exist."""
         found = self.catalog(catalog).schemas.find(name)
         if found is None:
             raise missing("Schema", f"{catalog}.{name}")
         return found
 
     def table(self, schema: SchemaRow, name: str) -> TableRow:
-        """The table, which must be there."""
+        """Returns the table, which must exist."""
         found = schema.tables.find(name)
         if found is None:
             raise missing("Table", f"{schema.info['full_name']}.{name}")
@@ -137,7 +137,7 @@ class UnityRoutes:
         return json_answer(self.plant_catalog(name, properties, body.get("comment")).info)
 
     def plant_catalog(self, name: str, properties: Json, comment: str | None = None) -> CatalogRow:
-        """Adds a catalog, whatever is there."""
+        """Adds a catalog without checks."""
         row = CatalogRow(catalog_info(name, properties, comment), self.catalogs.like("Schema"))
         self.catalogs.put(name, row)
         return row
@@ -176,7 +176,7 @@ class UnityRoutes:
         return json_answer(info | _echoed(body))
 
     def plant_schema(self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None) -> SchemaRow:
-        """Adds a schema, whatever is there."""
+        """Adds a schema without checks."""
         info = schema_info(owner.info["name"], name, properties, comment)
         if (root := self._ways.storage_root) is not None:
             info = {**info, "storage_root": root, "storage_location": f"{root}/{name}"}
@@ -255,7 +255,7 @@ class UnityRoutes:
         call.user.check_owner()
         full_name = f"{schema.info['full_name']}.{name}"
         if call.user.is_authorized and self._is_taken(body.get("storage_location")):
-            # The server looks at the location before the name, and denies it to the owner of the table there, too.
+            # The server checks the location before the name, and refuses it even to the owner of the table there.
             raise forbidden()
         if schema.tables.find(name) is not None and not self._races(call, full_name):
             raise exists("Table", full_name)
@@ -275,7 +275,7 @@ class UnityRoutes:
         return Answer(200, row.text(), JSON)
 
     def _is_taken(self, location: Any) -> bool:
-        """Whether another table is at the location, above it or below it."""
+        """Returns whether another table is at the location, above it or below it."""
         place = f"{normalised(location)}/"
         tables = (
             catalog.schemas.one(schema).tables.one(table)
@@ -289,7 +289,7 @@ class UnityRoutes:
     def plant_table(
         self, schema: SchemaRow, given: Json, location: str, properties: Json | None, columns: list[Json] | None
     ) -> TableRow:
-        """Adds a table, whatever is there."""
+        """Adds a table without checks."""
         info = table_info(given, location, properties, columns)
         if self._ways.extra_fields:
             mask = {"function_name": f"{schema.info['full_name']}.mask", "using_column_names": []}
@@ -349,7 +349,7 @@ class UnityRoutes:
         return row
 
     def _races(self, call: Call, full_name: str) -> bool:
-        """Whether one that is there is created once more: it was not there yet when the request came."""
+        """Returns whether an existing object is created once more, because it was missing when the request arrived."""
         if self._created.get(full_name, -1) >= call.request.arrived:
             return True
         if full_name not in self._ways.races:
@@ -359,6 +359,6 @@ class UnityRoutes:
 
 
 def _echoed(body: Json) -> Json:
-    """The parts of the answer to a creation that are those of the request, though others are kept."""
+    """Returns the parts of the response to a creation that repeat the request, although other values are stored."""
     echoed: Json = {"properties": None} if "properties" in body and body["properties"] is None else {}
     return echoed | ({"view_definition": body["view_definition"]} if body.get("view_definition") else {})

@@ -1,4 +1,4 @@
-"""Changes whose answer was lost: what is looked up, and which error stands."""
+"""Changes whose response was lost: the lookups, and the resulting errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_if_the_lookup_fails_the_first_error_is_raised() -> None:
 
 
 async def test_a_call_that_may_have_acted_is_known_whatever_its_error_was_raised_from() -> None:
-    """Where another look failed, too, the error has that look's as its cause."""
+    """If a lookup failed, too, the error has that of the lookup as its cause."""
 
     async def create() -> str:
         return await create_or_find(ID, lost(), failing(PermissionDeniedError("not yours")))

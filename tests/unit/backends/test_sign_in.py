@@ -43,7 +43,7 @@ class Site:
     minted: list[str] = field(default_factory=list)
 
     def token(self) -> str:
-        """A new token."""
+        """Returns a new token."""
         self.minted.append(self.mint())
         return self.minted[-1]
 
@@ -271,7 +271,7 @@ async def test_a_catalog_without_a_token_endpoint_says_what_to_set() -> None:
 
 
 def token_of_a_module() -> str:
-    """A token of a callable that has a pickle."""
+    """Returns a token; a callable that can be pickled."""
     return "sesame-token"
 
 

@@ -1,4 +1,4 @@
-"""Credentials that a catalog gives out: in the names that Lance takes, and in the place of those configured."""
+"""Vended credentials of a catalog: with the names that Lance accepts, replacing configured ones."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_vended_options_replace_what_would_contend_with_them(
 
 
 class Storage(FakeServer):
-    """An object storage that holds nothing, and remembers who asked."""
+    """An object storage without content, which records the requests."""
 
     def handle(self, request: Received) -> Answer:
         azure = "restype=container" in request.path

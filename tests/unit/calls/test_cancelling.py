@@ -1,6 +1,7 @@
-"""Whatever is given up, at whatever moment, leaves nothing behind, and the namespace as good as new.
+"""Cancellations of all operations at any moment leave nothing behind, and the namespace usable.
 
-All runs in asyncio's debug mode. Calls are given up by their task, a timeout, a scope, or by leaving an iterator.
+All tests run in asyncio's debug mode. Calls are cancelled by their task, a time-out or a scope, or by leaving an
+iterator.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.fakes.unity import FakeUnity
 
 SLOTS = 4
 TURN = 5e-5
-"""Seconds that a turn of the loop is about."""
+"""Approximate duration of a turn of the loop, in seconds."""
 LATENCY = 0.001
 POLICY = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002)
 HEDGING = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002, hedge_after=LATENCY)
@@ -53,7 +54,7 @@ class Place:
     properties: Mapping[str, str]
     locations: Mapping[TableId, str]
     trouble: Callable[[int], None]
-    """Has it fail so many calls for a passing reason."""
+    """Makes it fail a number of calls for a temporary reason."""
     heal: Callable[[], None]
 
     @property
@@ -70,12 +71,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Something that is begun and given up."""
+    """An operation that is started and cancelled."""
 
     work: Work
     way: Way
     after: int
-    """Turns of the loop, or items of an iterator; by then it may be done."""
+    """Turns of the loop, or items of an iterator, before the cancellation; the operation may have ended by then."""
 
 
 attempts = st.lists(
@@ -137,7 +138,7 @@ def hive(tmp: Path) -> Iterator[Place]:
 
 @contextmanager
 def glue(home: Path) -> Iterator[Place]:
-    # Here, because it needs an extra that the others do without.
+    # Imported here because it needs an extra.
     from tests.support.aws import forget_aws
 
     with pytest.MonkeyPatch.context() as patch, FakeGlue() as server:
@@ -171,7 +172,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 await _answers(ns, place)
 
         watched(main)
-        # What the modules made by then need not be looked through for every example.
+        # Objects that exist by then are excluded from the garbage collections of each example.
         gc.collect()
         gc.freeze()
         yield place
@@ -248,30 +249,30 @@ def test_a_call_cancelled_before_its_retry_does_not_count_as_done() -> None:
 
 
 class Watched(asyncio.SelectorEventLoop):
-    """An event loop in debug mode, of which can be told what is open, and that takes every complaint to heart."""
+    """An event loop in debug mode that reports open connections, and records each complaint."""
 
     def __init__(self) -> None:
         self.selected = selectors.DefaultSelector()
         super().__init__(self.selected)
         self.set_debug(True)
-        # How long a step takes tells of the machine, not of the code.
+        # The duration of a step depends on the machine, not on the code.
         self.slow_callback_duration = inf
         self.complaints: list[Mapping[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.complaints.append(context))
 
     @property
     def connections(self) -> int:
-        """Sockets that the loop watches, less the one by which threads wake it."""
+        """Returns the number of sockets that the loop watches, without the one by which threads wake it."""
         return len(self.selected.get_map()) - 1
 
     async def settled(self, *namespaces: AsyncNamespace) -> None:
-        """Checks that nothing is under way, and no more is open than what these namespaces keep."""
+        """Checks that nothing is in progress, and that only connections of these namespaces are open."""
         gc.collect()
-        # An iterator that was only left, and a connection that was aborted, end in the turns that follow.
+        # An iterator that was left, and a connection that was aborted, end in the following turns.
         for _ in range(20):
             await asyncio.sleep(0)
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        # AWS's client is made in a thread, which goes on with that when nobody wants it any more.
+        # AWS's client is created in a thread, which continues even if the result is not needed any more.
         until = time.monotonic() + 10
         while left := [one for one in gc.get_objects() if type(one) is AsyncGeneratorType and one.ag_frame is not None]:
             assert time.monotonic() < until, left
@@ -283,7 +284,7 @@ class Watched(asyncio.SelectorEventLoop):
 
 
 def watched(main: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
-    """Runs it on such a loop; afterwards no thread of it is left either."""
+    """Runs a coroutine in such a loop; checks that no thread of it is left."""
     before = set(threading.enumerate())
     loop = Watched()
     with asyncio.Runner(debug=True, loop_factory=lambda: loop) as runner:
@@ -291,7 +292,7 @@ def watched(main: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
         assert not thread.is_alive(), thread
-    # What was never closed complains now.
+    # Objects that were never closed issue their warnings now.
     gc.collect()
     assert loop.complaints == []
 
@@ -349,12 +350,12 @@ def _items(ns: AsyncNamespace, place: Place, work: Work) -> AsyncGenerator[Any, 
 
 
 def _shared(parents: Sequence[NamespaceId]) -> NamespaceId:
-    """The namespace that all are in."""
+    """The namespace of all tables."""
     return parents[0].parent
 
 
 async def _read(items: AsyncGenerator[Any, None], place: Place, enough: int | None) -> set[TableId]:
-    """Reads some of the items, or all; each is a table that is there, alone or with its description."""
+    """Reads some of the items, or all; checks that each is an existing table, with or without its description."""
     found: set[TableId] = set()
     if enough == 0:
         return found
@@ -368,13 +369,13 @@ async def _read(items: AsyncGenerator[Any, None], place: Place, enough: int | No
 
 
 async def _answers(ns: AsyncNamespace, place: Place) -> None:
-    """Everything is answered, and rightly."""
+    """Checks that all calls get the correct responses."""
     for work in ("describe", "bulk", "list", "walk", "stream"):
         await _done(ns, place, work)
 
 
 async def _free(ns: AsyncNamespace) -> bool:
-    """Whether all slots can be had at once, and no more."""
+    """Returns whether all slots can be acquired at once, and no more."""
     hold, caller = Turnstile(), ns._caller
     most = caller.traffic.limit
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""A catalog that is down is left alone but for a probe now and then, and one that fails is not asked more for it."""
+"""A catalog that is down gets only occasional probes, and one with failures gets no additional calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_one_call_at_a_time_is_let_through_to_an_open_one() -> None:
     assert obstacle(circuit, at + 0.1) is not None
     circuit.record_failure(at + 1, "describe_table", NEW, "refused")
     assert obstacle(circuit, at + 1.1) is not None
-    # That one was cancelled, say, and tells nothing.
+    # The probe was cancelled, for example, and has no result.
     assert obstacle(circuit, at + PROBE_INTERVAL) is None
     assert obstacle(circuit, at + 2 * PROBE_INTERVAL) is None
 

@@ -17,7 +17,7 @@ from tests.fakes.clock import run
 
 
 class Work:
-    """Takes as many turns of the event loop as the item says; counts what is under way."""
+    """Takes as many turns of the event loop as the item says; counts the work in progress."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -165,7 +165,7 @@ async def test_a_scope_around_it_can_give_it_up() -> None:
 
 
 class Flight:
-    """Work with a number as its outcome, done when it is let; fails first as often as it is told."""
+    """Work with a number as its result, which ends on demand; first fails a number of times."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)

@@ -1,4 +1,4 @@
-"""The limiter finds what a catalog bears: thousands of simulated calls, with seeds it was not tuned on."""
+"""The limiter finds the capacity of a catalog: thousands of simulated calls, with seeds not used for tuning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def runs_with_losses(calls: int, server: Server) -> list[Run]:
 
 
 def bounds(found: list[Run], calls: int, ideal: float) -> tuple[float, float]:
-    """Time over the ideal, the median; and the greatest share of calls sent beside those that were needed."""
+    """Returns the median time relative to the ideal, and the maximum share of additional calls."""
     return median(run.seconds / ideal for run in found), max(run.sent / calls - 1 for run in found)
 
 
@@ -68,7 +68,7 @@ def test_a_rate_limit_without_retry_after_loses_no_call(calls: int, rate: int, m
     learning = 3.5 * max(rate, 32)
     wall, extra = bounds(results, calls, (calls - rate) / rate)
     assert wall <= 1.1 and extra * calls <= learning + 0.03 * calls
-    # Once the rate is learned, few calls are refused.
+    # After the rate is learned, few calls are refused.
     assert calls < 1000 or median(run.extra_at_end for run in results) <= 0.02 * calls / 2
     assert all(run.paced for run in results)
 
@@ -115,7 +115,7 @@ def test_a_cap_is_found_among_accidents() -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[float], int], float, float]] = {
-    # A fall from 100 to 25 after 0.3 s, a rise from 25 to 100 after 1 s, and half a second without any answer.
+    # A decrease from 100 to 25 after 0.3 s, an increase from 25 to 100 after 1 s, and half a second without responses.
     "fall": (lambda now: 100 if now < 0.3 else 25, 0.3 + (3000 - 0.3 * 100 / LATENCY) / 25 * LATENCY, 1.3),
     "rise": (lambda now: 25 if now < 1 else 100, 1 + (3000 - 25 / LATENCY) / 100 * LATENCY, 1.5),
     "outage": (lambda now: 0 if 0.3 < now < 0.8 else 64, 0.5 + 3000 / 64 * LATENCY, 1.8),
@@ -184,7 +184,7 @@ def test_an_accident_is_made_good_at_the_pace_of_answers() -> None:
     assert limiter.pace(0.0) == inf
     limiter.record_response(2.0, 1.98, 5)
     assert limiter.pace(1.99) == pytest.approx(0.02)
-    # Nobody was answered since.
+    # There was no response since then.
     assert limiter.pace(2.01) == inf
     for _ in range(2):
         limiter.record_refusal(2.1, 1.99, 5)

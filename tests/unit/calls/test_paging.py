@@ -37,7 +37,7 @@ LIMITS = st.lists(st.none() | st.integers(1, 7), min_size=1)
 
 
 def listing(names: Sequence[str], size: Size = as_asked) -> SizedFetch[str]:
-    """Pages of the names as a catalog gives them."""
+    """Returns pages of the names, like a catalog."""
     backend = MemoryBackend.able(Capabilities(0, None, paginates=True), size)
     backend.plant(DB.table(name) for name in names)
     backend.plant_namespace(DB)
@@ -45,7 +45,7 @@ def listing(names: Sequence[str], size: Size = as_asked) -> SizedFetch[str]:
 
 
 class Sieve:
-    """Keeps some of the names, and remembers which it was asked about."""
+    """Selects some of the names, and records the examined ones."""
 
     def __init__(self, kept: Callable[[str], bool]) -> None:
         self.kept = kept
@@ -58,7 +58,7 @@ class Sieve:
 
 
 async def all_pages(fetch: SizedFetch[str], sieve: Sieve, limits: Sequence[int | None]) -> list[str]:
-    """All pages in a row, the limits taken in turn."""
+    """Returns all pages in order, with the limits used in turn."""
     found: list[str] = []
     token: str | None = None
     for turn in range(1000):

@@ -1,4 +1,4 @@
-"""The caller keeps to its policy: what it repeats, and how long it takes."""
+"""The caller's policy: the repeated calls, and the duration."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def test_pauses_grow_and_are_bounded() -> None:
     [
         (busy, True, True),
         (partial(Failure, "disconnected", message="cut"), True, True),
-        # Nobody knows that the catalog is there.
+        # It is unknown whether the catalog is reachable.
         (busy, False, False),
-        # Those who are throttled, or lost a race, are to wait.
+        # Calls that were throttled, or lost a race, must wait.
         (partial(Failure, 429, message="slow down"), True, False),
         (partial(Failure, 400, message="others were faster", transient=True), True, False),
     ],
@@ -157,7 +157,7 @@ def test_a_call_that_fails_while_others_are_answered_is_repeated_soon(
         assert await failing == 1
         return asyncio.get_running_loop().time()
 
-    # What was answered took no time, so neither do the pauses.
+    # The responses took no time, so the pauses are short.
     assert all(run(main()) < 0.1 for _ in range(20)) == soon
 
 

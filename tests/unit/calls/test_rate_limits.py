@@ -1,4 +1,4 @@
-"""Catalogs that limit calls per second, as Polaris does: nothing is lost, and such a catalog is not sent many calls."""
+"""Catalogs that limit calls per second, like Polaris: no call is lost, and few calls are sent in vain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_bulk_describe_loses_nothing_to_a_rate_limit() -> None:
             limit = server.limit_rate(200, burst=40, match="generic-tables/")
             described = await namespace.describe_tables([("lake", "s", name) for name in names])
         assert not described.errors and len(described.tables) == len(names)
-        # How many are refused depends on the speed of this machine; without a pace it is several hundred.
+        # The number of refusals depends on the speed of this machine; without a pace, it is several hundred.
         assert limit.refusals <= 150
 
 

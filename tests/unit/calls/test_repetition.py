@@ -1,4 +1,4 @@
-"""Repetition by the caller: work of several calls, work in a thread, and calls whose cause of failure is removed."""
+"""Repetition by the caller: several calls, work in a thread, and calls whose cause of failure was removed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_races_in_thread_obey_deadline_of_operation() -> None:
 
 
 async def ask(by: Caller, script: Script, *, safe: bool = True, recovers: bool = True) -> tuple[list[Call], list[str]]:
-    """Returns the attempts that observers saw, and the codes of the failures whose cause was to be removed."""
+    """Returns the attempts that observers received, and the codes of the failures whose cause was to be removed."""
     calls: list[Call] = []
     codes: list[str] = []
 
@@ -138,7 +138,7 @@ async def test_recovery_takes_no_retry() -> None:
 
 
 async def test_stale_connections_do_not_lower_the_limit() -> None:
-    """They say nothing about the load of the catalog, unlike other lost connections."""
+    """They contain no information about the load of the catalog, unlike other lost connections."""
     by = caller(Policy(max_retries=0))
     limit = by.traffic.limit
     for _ in range(50):

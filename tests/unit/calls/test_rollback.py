@@ -1,4 +1,4 @@
-"""Undoing what failed: which error is raised, and what it says of an undo that failed, too."""
+"""Rollback of failed operations: the raised error, and its note if the rollback fails, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTE = "and the rollback failed (PermissionDeniedError: not yours)"
 
 
 class Undo:
-    """An undo that fails once it is let."""
+    """A rollback that fails when it is released."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()
@@ -29,7 +29,7 @@ class Undo:
 
 
 async def cancelled_meanwhile(undo: Undo, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.CancelledError:
-    """Cancels work while it undoes, and returns the error that it ends by."""
+    """Cancels work during its rollback, and returns the resulting error."""
     task = asyncio.ensure_future(work())
     await undo.begun.wait()
     task.cancel()
@@ -47,7 +47,7 @@ async def test_callers_who_is_cancelled_while_it_undoes_is_reported_that_the_und
     undo = Undo()
     error = await cancelled_meanwhile(undo, undoing(undo))
     assert error.__notes__ == [NOTE]
-    # What awaits a cancelled task may never see the note.
+    # Code that awaits a cancelled task may never see the note.
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (logging.WARNING, f"cancelled, {NOTE}")
     ]

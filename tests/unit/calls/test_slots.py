@@ -1,4 +1,4 @@
-"""A caller's slots are never exceeded nor lost, and observers are told of every attempt."""
+"""A caller's slots are never exceeded or lost, and observers receive each attempt."""
 
 from __future__ import annotations
 

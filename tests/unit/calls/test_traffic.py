@@ -1,4 +1,4 @@
-"""Slots are shared by all callers of a catalog, whatever loop and thread they are in, and survive a fork."""
+"""Slots are shared by all callers of a catalog, in any loop and thread, and survive a fork."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_loop_that_was_closed_keeps_nobody_waiting() -> None:
     async def wait_and_go() -> None:
         waiting = asyncio.ensure_future(enter(shared))
         await settle()
-        # The loop ends with the task in it: it is cancelled, and leaves the queue.
+        # The loop ends with the task in it: the task is cancelled, and leaves the queue.
         assert not waiting.done()
 
     async def leave_and_take() -> None:
@@ -104,7 +104,7 @@ def test_a_loop_that_was_closed_keeps_nobody_waiting() -> None:
 @pytest.mark.parametrize("calls", [1, 3, 9])
 def test_a_loop_that_was_closed_with_its_calls_keeps_no_slot(calls: int) -> None:
     to, loop = caller(Policy(max_in_flight=3)), asyncio.new_event_loop()
-    # Nobody cancels them, as it ought to be: they are thrown away.
+    # They are not cancelled, as they should be, but discarded.
     loop.set_exception_handler(lambda loop, context: None)
     begun = [loop.create_task(call(to, Turnstile())) for _ in range(calls)]
     loop.run_until_complete(settle())

@@ -1,4 +1,4 @@
-"""Turns by name, shared by tasks, event loops and threads."""
+"""Locks by name, shared by tasks, event loops and threads."""
 
 from __future__ import annotations
 
@@ -216,6 +216,6 @@ def test_turns_of_a_key_are_shared_and_not_kept() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_forked_process_does_not_wait_for_its_parent() -> None:
-    # In a process of its own, as others in this one have threads and warn of a fork.
+    # In a separate process, because the threads of this one would cause warnings of the fork.
     ran = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60)
     assert ran.stdout == "0 names in the child, exit code 0\n", ran.stderr

@@ -1,4 +1,4 @@
-"""The command line: what it prints, where it looks for the catalog, and what it answers a script with."""
+"""The command line: its output, its catalog, and its exit codes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QUICK = ("-p", "max_retries=0", "-p", "attempt_timeout=5s")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An embedded catalog with a few tables, and one that was declared only."""
+    """Provides an embedded catalog with a few tables, and one that was only declared."""
     root = tmp_path_factory.mktemp("catalog")
     with Namespace.connect("dir", {"root": str(root)}) as catalog:
         for names in (["shop"], ["shop", "eu"], ["empty"]):
@@ -54,7 +54,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment, a home and a folder that name no catalog."""
+    """Provides an environment, a home and a folder that contain no settings."""
     for name in os.environ:
         if name.startswith("LANCE_NS_"):
             monkeypatch.delenv(name)
@@ -66,7 +66,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Run:
-    """A command that was run inside this process."""
+    """The result of a command that was run in this process."""
 
     def __init__(self, *args: str, stdin: str | None = None) -> None:
         result = CliRunner().invoke(app, args, input=stdin, prog_name="lance-ns")
@@ -84,7 +84,7 @@ def at(root: Path) -> Sequence[str]:
 
 
 def real(*args: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    """The same as a user's shell would run it."""
+    """Runs a command like a user's shell."""
     return subprocess.run(
         [*COMMAND, *args],
         stdin=subprocess.DEVNULL,
@@ -237,20 +237,20 @@ def test_parquet_goes_to_a_pipe_and_not_to_a_terminal(root: Path, tmp_path: Path
 
 @dataclass(frozen=True)
 class Terminal:
-    """A terminal, by its two ends."""
+    """Both ends of a terminal."""
 
     program: int
     person: int
 
     def all_seen(self) -> str:
-        """What a person saw until the last program was gone."""
+        """Returns the output until the last program has ended."""
         os.close(self.program)
         seen = b""
         try:
             while more := os.read(self.person, 4096):
                 seen += more
         except OSError as error:
-            # Linux says so that nobody writes any more.
+            # On Linux, this error means that there is no writer any more.
             assert error.errno == errno.EIO
         return seen.decode()
 

@@ -1,4 +1,4 @@
-"""Files with secrets that others can read: told once, on standard error, and used all the same."""
+"""Files with secrets that other users can read: reported once on standard error, and still used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that serves a catalog: what it says, whom it refuses, how it ends."""
+"""The command that serves a catalog: its output, access control, and end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIST = "/v1/namespace/$/list"
 
 @pytest.fixture(autouse=True)
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment that names one catalog and no token."""
+    """Provides an environment with one catalog and no token."""
     for name in os.environ:
         if name.startswith("LANCE_NS_"):
             monkeypatch.delenv(name)
@@ -69,7 +69,7 @@ def test_a_request_that_is_cut_off_is_reported(grace: str) -> None:
 
 
 def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
-    """A storage that accepts connections and never answers holds a thread of Lance that nobody can stop."""
+    """A storage that accepts connections and never responds keeps a thread of Lance busy, which cannot be stopped."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         storage = {
             "AWS_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
@@ -106,7 +106,7 @@ def test_a_token_from_the_environment_and_the_warning_without_tls(
         assert get(url + LIST, {"Authorization": f"Bearer {TOKEN}"}) == {"namespaces": []}
         server.terminate()
         out, err = server.communicate(timeout=30)
-        # Who gave the token knows it.
+        # The user who configured the token knows it.
         assert out == "" and "without --tls-cert" in err and TOKEN not in err
 
 
@@ -117,7 +117,7 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
     files = ("--token-file", str(tmp_path / "token"), "--tls-cert", certificates.client)
     with command(*files) as (server, url):
         assert url.startswith("https://")
-        # Its certificate is one for clients, which is enough to meet it.
+        # Its certificate is one for clients, which is enough for a handshake.
         tls = ssl.create_default_context(cafile=certificates.ca_bundle)
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         assert get(url + LIST, {"x-lance-token": TOKEN}, tls) == {"namespaces": []}

@@ -1,4 +1,4 @@
-"""Credentials asked for by many at once, or again and again: how often the catalog is asked, and what it is not."""
+"""Credentials that are requested concurrently or repeatedly: the number of calls to the catalog."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RETRIES = 3
 
 
 class Vending(FakePolaris):
-    """Gives out keys that live for so many milliseconds."""
+    """Vends keys that are valid for a number of milliseconds."""
 
     life = 60 * MINUTE
 
@@ -137,7 +137,7 @@ def test_concurrent_failures_share_one_call(server: Vending) -> None:
 
 
 def test_readers_of_one_table_renew_its_credentials_by_one_call() -> None:
-    """Each with an object store of its own, as datasets have that were opened without a common session."""
+    """Each with a separate object store, like datasets that were opened without a common session."""
     with FakeS3() as s3:
         lance.write_dataset(ROWS, "s3://lake/t", storage_options=s3.options)
         with _vending(s3) as server, Namespace("polaris", {**server.properties, **polaris.QUICK}) as ns:
@@ -153,7 +153,7 @@ def test_readers_of_one_table_renew_its_credentials_by_one_call() -> None:
 
             with ThreadPoolExecutor(READERS) as threads:
                 assert set(threads.map(read, datasets)) == {3}
-            # Two where the machine is so busy that they take more than a second to come.
+            # Two calls if the machine is so busy that the requests are more than a second apart.
             assert len(server.requests) in (1, 2)
 
 
@@ -170,7 +170,7 @@ def test_lance_gets_a_refusal_for_each_request() -> None:
 
 
 class _Asking(LanceNamespace):
-    """A namespace that is asked for credentials from the first, which pylance asks for only to renew them."""
+    """A namespace that is always called for credentials; pylance calls it only to renew them."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
@@ -183,7 +183,7 @@ class _Asking(LanceNamespace):
 
 
 def _vending(s3: FakeS3) -> Vending:
-    """Keys for the bucket, which Lance renews before it uses them."""
+    """Provides keys for the bucket, which Lance renews before it uses them."""
     server = Vending(**{"s3.endpoint": s3.url, "s3.path-style-access": "true", "client.region": "us-east-1"})
     server.life = MINUTE // 2
     return server
@@ -299,7 +299,7 @@ async def test_a_table_changed_while_it_is_described_is_described_anew(server: V
             async with asyncio.TaskGroup() as group:
                 first = group.create_task(ns.describe_table(REFRESH))
                 await hold.reached()
-                # Of the change the describe that looks for the old table waits, too.
+                # The describe that looks for the old table also waits for the change.
                 change = group.create_task(ns.register_table(moved))
                 await hold.reached(2)
                 hold.release()
@@ -335,7 +335,7 @@ async def test_a_declaration_comes_with_credentials_where_they_are_requested(ser
 
 
 async def test_a_declaration_without_its_credentials_stays_and_is_reported() -> None:
-    """Without them nobody can look whether somebody has written to it since."""
+    """Without them, it cannot be checked whether another client has written to it."""
     with FakeUnity(credentials={}) as server:
         server.add_schema("main", "a")
         server.fail(403, times=None, match="POST .*credentials")

@@ -1,4 +1,4 @@
-"""Describing many tables: planned once each, exactly right, cheap, and one bad table spoils no other."""
+"""Bulk describes: each table is planned once, with exact results and few calls; failures stay alone."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_plan_in_literals() -> None:
 
 
 FATES = st.sampled_from(["lance", "lance", "lance", "unlisted", "other", "missing", "denied"])
-"""What becomes of a table: the last four are in no shared answer, and the last three in none at all."""
+"""The behaviour of a table: the last four are in no bulk response, and the last three in none at all."""
 
 
 def planted(fates: Mapping[TableId, str], can: Capabilities, size: Size) -> MemoryBackend:
@@ -141,7 +141,7 @@ def planted(fates: Mapping[TableId, str], can: Capabilities, size: Size) -> Memo
 
 
 async def singly(backend: MemoryBackend, ids: Sequence[TableId]) -> Mapping[TableId, Table | type[LanceNamespaceError]]:
-    """What asking for each id on its own gives."""
+    """Returns the results of single describes."""
     found: dict[TableId, Table | type[LanceNamespaceError]] = {}
     for id in ids:
         try:
@@ -158,7 +158,7 @@ def outcome(described: Described) -> Mapping[TableId, Table | type[LanceNamespac
 
 
 async def cheaper(backend: MemoryBackend, parent: NamespaceId, names: set[str]) -> int:
-    """Calls that the cheaper way takes of those a plan weighs; a page counts as much as it is worth."""
+    """Returns the calls of the cheapest way; a page counts as many calls as its worth."""
     can = backend.capabilities
     shared = {id.name for id in backend.tables if id.parent == parent and id not in backend.unlisted}
     ways = [len(names)]
@@ -240,7 +240,7 @@ async def test_a_catalog_that_is_down_is_not_requested_each_table(
     for id in tables(*"abcdef"):
         backend.faults["describe_table", id] = cls("down")
     described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=2)
-    # After a listing that failed, one describe finds out whether the catalog is down.
+    # After a failed listing, one describe shows whether the catalog is down.
     probes = 1 if can.listing_has_locations and cls is not UnauthenticatedError else 0
     assert outcome(described) == dict.fromkeys(tables(*"abcdef"), cls) and len(backend.calls) == 1 + probes
 

@@ -1,4 +1,4 @@
-"""Describing any number of tables in groups: a listing is read on where the group before left it, or not at all."""
+"""Descriptions of any number of tables in groups: a listing continues where the previous group ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pages_asked(server: FakeUnity) -> int:
 
 
 async def streamed(ns: AsyncNamespace, ids: list[TableId]) -> list[TableId]:
-    """Those that were found; all are given in their order."""
+    """Returns the tables that were found, and checks the order."""
     found = [it async for it in ns.stream_tables(ids)]
     assert [id for id, _ in found] == ids
     return [id for id, became in found if not isinstance(became, LanceNamespaceError)]
@@ -42,7 +42,7 @@ async def test_in_the_order_of_a_listing_it_is_read_once() -> None:
         server.add_lance_tables("main", "a", 4000)
         async with connected(server) as ns:
             assert await streamed(ns, names(4000)) == names(4000)
-        # Groups of 500, 1000, 2000 and 500: each reads again the page that the one before ended on.
+        # Groups of 500, 1000, 2000 and 500: each reads the last page of the previous one again.
         assert len(asked(server)) == pages_asked(server) <= 40 + 3
 
 
@@ -54,7 +54,7 @@ async def test_what_is_missing_does_not_carry_the_next_group_past_its_tables() -
         async with connected(server) as ns:
             assert await streamed(ns, wanted) == names(4000)
         singly = len(asked(server)) - pages_asked(server)
-        # One that is missing is looked for again, as it might have been in replacement.
+        # A missing table is requested again, because it might be under replacement.
         assert singly == 2 * 40 and pages_asked(server) <= 3 * 40
 
 

@@ -1,4 +1,4 @@
-"""Listings hold Lance tables alone, whatever the catalog mixes in, and one namespace spoils no other."""
+"""Listings contain Lance tables only, in any mixture of formats, and independent of failures of other namespaces."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_what_may_be_a_lance_table_is_not_left_out_in_silence() -> None:
     backend.faults["describe_table", DB.table("b")] = PermissionDeniedError("Permission denied: db$b")
     with pytest.raises(PermissionDeniedError):
         await lister(backend).page(DB, None, None)
-    # The page before it can still be had.
+    # The page before it is still available.
     page = await lister(backend).page(DB, 1, None)
     assert list(page.items) == ["a"] and page.token is not None
 

@@ -27,7 +27,7 @@ T, U = TableId(["t"]), TableId(["u"])
 
 
 class Answering(MemoryBackend):
-    """Gives out credentials, and counts how often."""
+    """Vends credentials, and counts the calls."""
 
     catalog_capabilities = Capabilities(min_depth=0, max_depth=None, vends=True)
 
@@ -61,7 +61,7 @@ def test_an_error_is_repeated_for_a_second() -> None:
                 with pytest.raises(ThrottlingError, match=r"^Throttled: t$"):
                     await ask
         assert backend.asked == 1
-        # It is of those who want credentials.
+        # The request is for credentials.
         backend.fail(None)
         assert (await backend.describe_table(T)).id == T
         await asyncio.sleep(0.9)
@@ -84,7 +84,7 @@ def test_credentials_are_given_again_for_a_second_and_to_renew_alone() -> None:
         for _ in range(3):
             await locator.renew(T)
         assert backend.asked == 1
-        # Who opens a table wants it as it is now.
+        # Opening a table needs its current state.
         await locator.locate(T)
         assert backend.asked == 2
         await asyncio.sleep(1.1)
@@ -105,7 +105,7 @@ async def test_a_missing_table_is_not_cached() -> None:
     for ask in (locator.renew(T), locator.locate(T)):
         with pytest.raises(TableNotFoundError):
             await ask
-    # Another process makes it.
+    # Another process creates it.
     backend.fail(None)
     assert (await locator.locate(T)).id == (await locator.renew(T)).id == T
 
@@ -176,7 +176,7 @@ async def test_credentials_that_the_catalog_refuses_are_left_out() -> None:
         assert (await locator.locate(T)).id == T
         with pytest.raises(InvalidInputError, match="no credentials"):
             await locator.renew(T)
-    # The refusal is remembered, and the description without credentials is not.
+    # The refusal is remembered, but not the description without credentials.
     assert backend.asked == 3
     assert (await locate(backend, T)).id == T
     assert backend.asked == 5

@@ -1,4 +1,4 @@
-"""Walking a subtree gives the whole of it: in rounds, or page by page in one order."""
+"""Walks of a subtree are complete: in rounds, or page by page in one order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def below(start: NamespaceId, ids: Sequence[TableId]) -> set[TableId]:
 
 
 def in_order(id: TableId) -> list[tuple[bool, str]]:
-    """A namespace's own tables come before those of the namespaces in it."""
+    """Returns the tables of a namespace before those of its child namespaces."""
     return [*((True, name) for name in id.parent), (False, id.name)]
 
 

@@ -1,4 +1,4 @@
-"""The fake Glue server: what it keeps, how it lists, what it refuses, by calls of aiobotocore over HTTP."""
+"""The fake Glue server: stored values, listings and refusals, by calls of aiobotocore over HTTP."""
 
 from __future__ import annotations
 

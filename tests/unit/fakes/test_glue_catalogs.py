@@ -1,4 +1,4 @@
-"""The fake Glue server: nested catalogs, other accounts, roles, and the ways in which servers differ."""
+"""The fake Glue server: nested catalogs, other accounts, roles, and differences between servers."""
 
 from __future__ import annotations
 

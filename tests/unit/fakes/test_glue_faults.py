@@ -1,4 +1,4 @@
-"""The fake Glue server: errors, slow answers and broken connections on demand."""
+"""The fake Glue server: errors, slow responses and broken connections on demand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def client(server: FakeGlue, clients: Clients) -> Any:
 
 
 async def outcome(call: Any) -> str:
-    """The error code of a call; empty where it went well."""
+    """Returns the error code of a call; empty if it succeeded."""
     try:
         await call
     except ClientError as e:
@@ -110,7 +110,7 @@ async def test_a_connection_is_cut_before_or_after_acting(
     server: FakeGlue, client: Any, when: When, kept: list[str]
 ) -> None:
     server.cut("CreateDatabase", when=when)
-    # So aiobotocore calls a connection that was reset, too, be it after the call was carried out.
+    # This is aiobotocore's error for a connection that was reset, also after the call was performed.
     with pytest.raises(EndpointConnectionError) as cut:
         await client.create_database(DatabaseInput={"Name": "db"})
     assert cut.value.kwargs["error"].errno == errno.ECONNRESET

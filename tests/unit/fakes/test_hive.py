@@ -1,4 +1,4 @@
-"""The fake Hive Metastore: names, addresses, listings, tables and files as real servers have them."""
+"""The fake Hive Metastore: names, addresses, listings, tables and files like those of real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of the fake catalogs: what it records, and the faults it makes on demand."""
+"""The base of the fake catalogs: recorded requests, and faults on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fakes.http import FakeServer
 
 
 class Counter(FakeServer):
-    """Counts what it carried out."""
+    """Counts the requests that it performed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The fake Iceberg REST catalog: configuration, paths, namespaces, pages and tokens as real servers have them."""
+"""The fake Iceberg REST catalog: configuration, paths, namespaces, pages and tokens like those of real servers."""
 
 from __future__ import annotations
 

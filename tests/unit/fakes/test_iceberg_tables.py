@@ -1,4 +1,4 @@
-"""Tables in the fake Iceberg REST catalog: commits, loads, drops and renames as real servers do them."""
+"""Tables in the fake Iceberg REST catalog: commits, loads, drops and renames like those of real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake Lake Formation, which botocore's own clients call: what it verifies, grants and refuses."""
+"""The fake Lake Formation, called by botocore's own clients: verification, grants and refusals."""
 
 from __future__ import annotations
 

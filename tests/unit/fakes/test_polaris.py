@@ -1,4 +1,4 @@
-"""The fake Polaris server: each fact of its answers as a literal exchange."""
+"""The fake Polaris server: raw requests and responses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VIOLATION = "ResteasyReactiveViolationException"
 
 @pytest.fixture
 def server() -> Iterator[FakePolaris]:
-    """A server that lets everybody in, with `schema`, `schema.sub`, a table `t1` and an Iceberg table `ice`."""
+    """Provides a server without authorization, with `schema`, `schema.sub`, a table `t1` and an Iceberg table `ice`."""
     with FakePolaris(credential=None) as running:
         running.add_table("cat", ["schema", "sub"], "t1")
         running.add_iceberg_table("cat", ["schema", "sub"], "ice")
@@ -45,7 +45,7 @@ def server() -> Iterator[FakePolaris]:
 
 
 def table(name: str) -> dict[str, Any]:
-    """A planted table as answers have it."""
+    """Returns a table in the form of responses."""
     usual = {"format": "lance", "base-location": f"{BASE}/schema/sub/{name}", "doc": None}
     return {"name": name, **usual, "properties": {"table_type": "lance"}}
 

@@ -1,4 +1,4 @@
-"""The fake Polaris server: tokens, realms, rights and credentials given out."""
+"""The fake Polaris server: tokens, realms, rights and vended credentials."""
 
 from __future__ import annotations
 

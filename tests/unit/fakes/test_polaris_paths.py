@@ -1,4 +1,4 @@
-"""The fake Polaris server: paths, names and pages as the real one reads them."""
+"""The fake Polaris server: paths, names and pages, parsed like in the real one."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_namespaces_are_paged_under_the_flag() -> None:
         assert children(server, "pageSize=0") == ([], None)
         first, token = children(server, "pageSize=2")
         assert token is not None and quote(token, safe="") != token
-        # A token without a size keeps the size it came from.
+        # A token without a size keeps the page size of its request.
         second, token = children(server, f"pageToken={quote(token)}")
         assert token is not None
         third, end = children(server, f"pageToken={quote(token)}&pageSize=2")

@@ -1,10 +1,10 @@
-"""The fake Polaris server: requests that a real Polaris 1.4.1 was asked, and its answers.
+"""The fake Polaris server: requests to a real Polaris 1.4.1, and its responses.
 
-The real server was asked by a list of 351 requests; here are those in which the fake once differed. Left different:
+The real server received 351 requests; these are the ones in which the fake once differed. Remaining differences:
 
 - messages of errors, of which only the type is known;
-- the order of lists, which is that of creation in both and was sorted before it was compared;
-- `POST .../tables` creates no Iceberg table, because the fake has no Iceberg API; only its refusal is imitated;
+- the order of listings, which is that of creation in both and was sorted before the comparison;
+- `POST .../tables` creates no Iceberg table, because the fake has no Iceberg API; only its refusal is implemented;
 - when a location is refused because it overlaps a sibling's, only siblings are compared, not the tables in them.
 """
 
@@ -26,7 +26,7 @@ BY_HAND = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", 
 
 @pytest.fixture
 def server() -> Iterator[FakePolaris]:
-    """A server that lets everybody in, with some namespaces, and tables in `a`; one in `spoilt` is nowhere."""
+    """Provides a server without authorization, with some namespaces, tables in `a`, and an invalid location."""
     with FakePolaris(credential=None) as running:
         for level in ("..", "q", "deep"):
             running.add_namespace("cat", [level])
@@ -38,13 +38,13 @@ def server() -> Iterator[FakePolaris]:
 
 
 def new(**changes: Any) -> dict[str, Any]:
-    """The body that declares a table, with some fields changed."""
+    """Returns the body that declares a table, with some fields changed."""
     body = {"name": "n", "format": "lance", "base-location": f"{BASE}/a/n", "properties": {"table_type": "lance"}}
     return body | changes
 
 
 def space(level: Any, **properties: Any) -> dict[str, Any]:
-    """The body that creates a namespace of one level."""
+    """Returns the body that creates a namespace of one level."""
     return {"namespace": [level], "properties": properties}
 
 

@@ -1,4 +1,4 @@
-"""The check of signatures: what it accepts, and that it notices each change on the way."""
+"""The verification of signatures: accepted requests, and the detection of each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake Thrift server: its wire byte by byte, what it counts, and its faults."""
+"""The fake Thrift server: its bytes, its counts, and its faults."""
 
 from __future__ import annotations
 

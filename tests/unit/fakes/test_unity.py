@@ -1,4 +1,4 @@
-"""The fake Unity Catalog server: routes, schemas, tables and errors as literal exchanges."""
+"""The fake Unity Catalog server: routes, schemas, tables and errors as raw requests and responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def missing(kind: str, name: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 def server() -> Iterator[FakeUnity]:
-    """A server with the table `c1.s1.t0`."""
+    """Provides a server with the table `c1.s1.t0`."""
     with FakeUnity(catalog="c1") as running:
         running.add_table("c1", "s1", "t0")
         yield running
@@ -305,7 +305,7 @@ def test_two_creations_at_once_leave_what_only_lists_show(server: FakeUnity) -> 
     server.race("c1.s1")
     assert call(server, "POST", "/schemas", {**SCHEMA, "name": "s1"}).status == 200
     assert page(server, "/schemas?catalog_name=c1") == (["s1", "s1"], None)
-    # Of schemas it serves the first it finds.
+    # Of several schemas, it uses the first it finds.
     assert call(server, "GET", "/schemas/c1.s1").status == 200
     assert twice(call(server, "DELETE", "/schemas/c1.s1?force=true"))
 

@@ -1,4 +1,4 @@
-"""The fake Unity Catalog server: pages, and what is left out of them, as literal exchanges."""
+"""The fake Unity Catalog server: pages, and omissions from them, as raw requests and responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fakes.unity.requests import LIST, TABLE, call, column, error, page
 
 
 def planted(server: FakeUnity, count: int) -> list[str]:
-    """Tables `t000`, `t001` ... in `c1.s1`."""
+    """Provides tables `t000`, `t001` ... in `c1.s1`."""
     names = [f"t{i:03}" for i in range(count)]
     for name in names:
         server.add_table("c1", "s1", name, columns=[column()])
@@ -21,7 +21,7 @@ def planted(server: FakeUnity, count: int) -> list[str]:
 
 
 def walk(server: FakeUnity, more: str = "", headers: Any = None) -> list[tuple[list[str], str | None]]:
-    """The pages to the end, twenty at most."""
+    """Returns all pages, twenty at most."""
     pages = [page(server, f"{LIST}{more}", headers)]
     while (token := pages[-1][1]) is not None and len(pages) < 20:
         pages.append(page(server, f"{LIST}{more}&page_token={quote(token, safe='')}", headers))

@@ -1,12 +1,11 @@
-"""The fake Unity Catalog server: requests that a real Unity Catalog 0.6.0 was asked, and its answers.
+"""The fake Unity Catalog server: requests to a real Unity Catalog 0.6.0, and its responses.
 
-The real server was asked by a list of 381 requests; here are those in which the fake once differed. Left different or
-assumed:
+The real server received 381 requests; these are the ones in which the fake once differed. Differences and assumptions:
 
 - messages of errors, of which only the code is known;
-- which columns the three refused declarations had is not known: here they are a text, an object and a list of texts;
-- the declaration that failed with 500 is taken for one whose columns are null;
-- a null in the answer to a creation is taken for an echo of the request: a table or schema that is read has `{}`.
+- the columns of the three refused declarations are unknown: here they are a text, an object and a list of texts;
+- the declaration that failed with 500 is assumed to have columns that are null;
+- a null in the response to a creation is assumed to repeat the request: a table or schema that is read has `{}`.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ CREDENTIALS = "/temporary-table-credentials"
 
 @pytest.fixture
 def server() -> Iterator[FakeUnity]:
-    """A server with the schema `s1`, which holds a table, in the catalog `c1`."""
+    """Provides a server with the schema `s1`, which contains a table, in the catalog `c1`."""
     with FakeUnity(catalog="c1") as running:
         running.add_table("c1", "s1", "there", location="file:///data/there")
         yield running
 
 
 def new(**changes: Any) -> dict[str, Any]:
-    """The body that creates a table, with some fields changed, and without those that are changed to `...`."""
+    """Returns the body that creates a table, with some fields changed, and without those that are changed to `...`."""
     return {key: value for key, value in {**TABLE, **changes}.items() if value is not ...}
 
 
 def code(reply: Reply) -> str | None:
-    """The code of an error that has one."""
+    """Returns the code of an error."""
     is_error = reply.status >= 400 and reply.headers["Content-Type"] == JSON
     return reply.json["error_code"] if is_error and reply.body else None
 

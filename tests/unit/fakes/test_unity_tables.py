@@ -1,4 +1,4 @@
-"""The fake Unity Catalog server: locations, columns and credentials of tables as literal exchanges."""
+"""The fake Unity Catalog server: locations, columns and credentials of tables as raw requests and responses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_locations_may_lie_within_each_other(server: FakeUnity) -> None:
 
 
 def field(**changes: Any) -> str:
-    """The `type_json` of the column `id`; what is `...` is left out."""
+    """Returns the `type_json` of the column `id`; parts that are `...` are omitted."""
     usual = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
     return json.dumps({key: value for key, value in {**usual, **changes}.items() if value is not ...})
 

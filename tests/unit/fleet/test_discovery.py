@@ -132,7 +132,7 @@ async def test_a_refused_folder_is_reported(tmp_path: Path) -> None:
 
 
 async def test_listings_stay_within_the_bound(tmp_path: Path) -> None:
-    """Tables with and without the suffix, among folders that are none."""
+    """Tables with and without the suffix, among folders that are not tables."""
     for n in range(300):
         make_table(tmp_path, f"sales/y{n % 3}/t{n}.lance")
         make_table(tmp_path, f"plain/t{n}")

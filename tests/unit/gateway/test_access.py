@@ -173,7 +173,7 @@ async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
     async with lake(tmp_path) as it, serving(it.ns, token=TOKEN) as gateway:
         await ask(gateway, "GET", f"{LIST}?token={TOKEN}")
         await ask(gateway, "POST", "/v1/table/t/describe", {"identity": {"auth_token": TOKEN}})
-        # What is no HTTP is told of, but not what it was.
+        # Bytes that are not HTTP are reported, without their content.
         for bad in (f"GET /{TOKEN} HTTP/9.9", f"GET / HTTP/1.1\r\nx-lance-token {TOKEN}", f"\x16\x03{TOKEN}"):
             await say(gateway, f"{bad}\r\n\r\n".encode())
     told = "\n".join(logging.Formatter().format(record) for record in caplog.records)

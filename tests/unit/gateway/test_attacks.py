@@ -39,7 +39,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
         f"x-lance-token: {TOKEN.upper()}",
         f"x-lance-token: {TOKEN * 400}",
         f"x-lance-token: {TOKEN}\x80",
-        # Of two, the first counts: whoever stands before the gateway may have put it there.
+        # Of two values, the first one counts, because a proxy in front of the gateway may have added it.
         f"x-lance-token: wrong\r\nx-lance-token: {TOKEN}",
         f"x-lance-token: wrong, {TOKEN}",
     ],
@@ -70,7 +70,7 @@ async def test_guesses_are_compared_in_constant_time(gateway: Gateway, monkeypat
     for guess in guesses:
         answer = await ask(gateway, "GET", LIST, headers={"x-lance-token": guess}, token=False)
         assert answer.status == 401
-    # None is turned down before, by its length or its first character.
+    # None is refused earlier, by its length or its first character.
     assert compared == [(guess.encode(), TOKEN.encode()) for guess in guesses]
 
 
@@ -107,7 +107,7 @@ async def test_a_whole_address_for_a_target_does_not_stand_for_the_host(gateway:
 
 
 HIDDEN = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nx-lance-token: {TOKEN}\r\n\r\n"
-"""Answered with 200 wherever a server takes it for a request of its own."""
+"""It gets 200 if a server treats it as a separate request."""
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ BOMBS: dict[str, Callable[[], pa.Table]] = {
 
 
 def views() -> pa.Array:
-    """A thousand views of the same ten thousand bytes."""
+    """Returns a thousand views of the same ten thousand bytes."""
     one = pa.array(["x" * 10_000], pa.string_view())
     _, view, *data = one.buffers()
     return pa.Array.from_buffers(pa.string_view(), 1_000, [None, pa.py_buffer(view.to_pybytes()[:16] * 1_000), *data])
@@ -205,7 +205,7 @@ async def test_compressed_bodies_are_bounded(gateway: Gateway, target: str, enco
         ("br", b"{}", 415),
         ("zstd", b"{}", 415),
     ],
-    # A packed body holds the time at which it was packed, and processes that share the tests must name them alike.
+    # A compressed body contains its time of compression, and processes that share the tests must use equal parameters.
     ids=["gzip", "two", "deflate", "plain", "cut", "no-gzip", "empty", "no-deflate", "nested", "br", "zstd"],
 )
 async def test_one_layer_of_compression_is_read(gateway: Gateway, encoding: str, body: bytes, status: int) -> None:
@@ -223,7 +223,7 @@ async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
             writer.write(f"{head}Content-Length: 4096\r\nExpect: 100-continue\r\n\r\n".encode() + b"x" * 4095)
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             readers.append((reader, writer))
-        # What was sent is read at some time, and then no more is taken.
+        # The sent rows are read at some time, and no more are accepted afterwards.
         while (said := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 200:
             pass
         assert (said.status, said.code, said.headers["retry-after"]) == (503, 17, "1")
@@ -243,7 +243,7 @@ async def test_answers_under_way_are_bounded_together(ns: AsyncNamespace) -> Non
         for large in ({**query, "filter": "id >= 0" + " " * 100}, {**query, "filter": "id >= 0" + " " * 400}):
             said = await ask(gateway, "POST", f"{TABLE}/query", large)
             assert (said.status, said.code) == (503, 17) and "8192 bytes" in said.json["error"]
-        # What they took is given back.
+        # Their memory is released.
         assert (await ask(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
 
 
@@ -336,7 +336,7 @@ async def test_what_is_no_http_learns_nothing_of_the_server(gateway: Gateway, da
 
 
 class Stuck:
-    """A namespace whose threads do not come back until they are told to."""
+    """A namespace whose threads do not return until they are released."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -362,7 +362,7 @@ async def test_health_reports_when_no_thread_is_free() -> None:
             said = await ask(gateway, "GET", "/health", token=False)
             assert said.status == 503 and said.headers["retry-after"] == "10"
             assert said.json == {"status": "busy", "threads": 16, "running": 16, "given_up": 0}
-            # Clients that leave make no room for more.
+            # Clients that disconnect do not release resources for others.
             for task in left:
                 task.cancel()
             await asyncio.wait(left)

@@ -96,7 +96,7 @@ CONNECTOR: list[tuple[str, str, Any, int, Any]] = [
     ("POST", "/v1/namespace/db/drop?delimiter=%24", {"context": {}, "id": ["db"], "behavior": "Restrict"}, 200, {}),
     ("POST", "/v1/transaction/db%24t1/describe?delimiter=%24", {"context": {}, "id": ["db", "t1"]}, 501, 0),
 ]
-"""What the JVM connector sends in a session, in order: what it is answered, or an error's code."""
+"""The requests of the JVM connector in a session, in order, with the responses or error codes."""
 
 
 async def test_the_connectors_requests_are_answered_as_it_expects(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.gateway import ask
 
 @dataclass
 class Slow:
-    """A namespace that answers when it is told to."""
+    """A namespace that responds on demand."""
 
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,7 +42,7 @@ class Slow:
 
 
 async def leave(gateway: Gateway, namespace: Slow, operation: str) -> None:
-    """Sends a request and goes when it is under way."""
+    """Sends a request, and disconnects while it is in progress."""
     place = urlsplit(gateway.url)
     _, writer = await asyncio.open_connection(place.hostname, place.port)
     head = f"POST /v1/table/t/{operation} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
@@ -93,7 +93,7 @@ async def test_the_end_does_not_wait_for_ever(operation: str) -> None:
     async with serving(slow, grace=0.05) as gateway:
         await leave(gateway, slow, operation)
     assert slow.outcome == "cancelled"
-    # The client of a read has left before.
+    # The client of a read has disconnected before.
     assert gateway.cut_off == (operation == "drop")
     slow = Slow()
     with pytest.raises(ExceptionGroup) as raised:
@@ -101,7 +101,7 @@ async def test_the_end_does_not_wait_for_ever(operation: str) -> None:
             async with serving(slow, grace=0.05) as gateway:
                 group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
                 await slow.begun.wait()
-    # The connection was closed without an answer.
+    # The connection was closed without a response.
     assert raised.group_contains(IndexError)
     assert slow.outcome == "cancelled"
     assert gateway.cut_off == 1
@@ -123,7 +123,7 @@ async def test_a_request_whose_body_does_not_come_is_cut_off(sent: bytes) -> Non
 
 async def test_no_request_gets_a_response_after_the_end() -> None:
     async with serving(Slow()) as gateway:
-        # A connection that idles does not hold up the end.
+        # An idle connection does not delay the end.
         place = urlsplit(gateway.url)
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
     assert await reader.read() == b""

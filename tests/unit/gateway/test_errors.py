@@ -1,4 +1,4 @@
-"""Errors as a gateway tells them: the status and the body of every code, and what it turns down itself."""
+"""Errors of a gateway: the status and the body of each code, and its own refusals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STATUSES = {
 
 @dataclass
 class Failing:
-    """A namespace that fails as it is told."""
+    """A namespace that fails on demand."""
 
     error: Exception
 
@@ -159,7 +159,7 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
             (b"x" * 1001, {}),
             (b"", {"Content-Length": str(1 << 40)}),
             (b"", {"Content-Length": str(1 << 40), "Expect": "100-continue"}),
-            # What is small on the wire may be a thousand times as long.
+            # A small body may become a thousand times as long when it is decompressed.
             (gzip.compress(bytes(10 << 20)), {"Content-Encoding": "gzip"}),
         ]:
             said = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
@@ -190,12 +190,12 @@ async def test_a_body_that_is_sent_wrong_is_refused(body: bytes, caplog: pytest.
 
 
 class Panic(BaseException):
-    """As pylance raises where Rust panics: no Exception."""
+    """Like the error of pylance after a Rust panic, which is not an Exception."""
 
 
 @dataclass
 class Panicking:
-    """A namespace in which one change takes its time while others panic."""
+    """A namespace in which one change takes a while and others panic."""
 
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)

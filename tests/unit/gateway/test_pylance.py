@@ -1,4 +1,4 @@
-"""Through a gateway any catalog is a namespace of pylance's own REST client, and of what stands on it."""
+"""Each catalog behind a gateway is a namespace for pylance's own REST client, and for the tools that use it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.lake import ROWS, in_file, stream
 
 @pytest.fixture(params=["dir", "hive-fake-4.0.1", "glue"])
 async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Gateway, list[str]]]:
-    """A gateway, and the namespace in it that tests make and use."""
+    """Provides a gateway, and its namespace."""
     with SITES[request.param](tmp_path) as site:
         async with AsyncNamespace.connect(site.impl, site.properties) as ns, serving(ns) as gateway:
             yield gateway, [*site.above, "n"]
@@ -43,7 +43,7 @@ def connected(gateway: Gateway) -> Any:
 
 
 async def aside(work: Callable[..., None], served: tuple[Gateway, list[str]]) -> None:
-    """Runs what blocks while the gateway answers in this thread."""
+    """Runs blocking work while the gateway responds in this thread."""
     gateway, n = served
     await anyio.to_thread.run_sync(work, connected(gateway), n)
 

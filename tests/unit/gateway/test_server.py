@@ -1,4 +1,4 @@
-"""Through a gateway a namespace answers as it does directly, to the client that was made from the spec."""
+"""A namespace behind a gateway responds as it does directly, to the client of the spec."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.gateway import MODELS, Remote
 from tests.support.lake import ROWS, stream
 from tests.support.operations import OPERATIONS
 
-# What differs between two tables that are otherwise the same.
+# The differences between two tables that are otherwise equal.
 _RANDOM = re.compile(
     r"[0-9a-f]{8}_|_size=\d+|[0-9a-f]{8}-[0-9a-f-]{27}|\d{9,}|datetime\(.*?tzinfo=[^)]*\)+|elapsed[^,\]]*|\d+(\.\d+)?[nµm]?s"
 )
@@ -28,7 +28,7 @@ Step = tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], bytes]
 
 
 def steps(n: list[str], name: str) -> Sequence[Step]:
-    """Every operation of the spec, most of them once right and once wrong, on a table in the namespace `n`."""
+    """Returns all operations of the spec, most with a valid and an invalid request, on a table in namespace `n`."""
     t, missing = [*n, name], [*n, "missing"]
     query = {"id": t, "k": 2, "vector": {"single_vector": [0.0, 1.0]}, "vector_column": "v"}
     return [
@@ -131,7 +131,7 @@ async def remote(namespace: object) -> AsyncIterator[Remote]:
 
 
 async def outcome(namespace: Any, step: Step) -> Any:
-    """The answer, or the error's class and message."""
+    """Returns the response, or the error's class and message."""
     operation, fields, *data = step
     request = MODELS[operation].from_dict(fields)
     try:
@@ -173,7 +173,7 @@ def test_there_is_a_route_for_each_operation_and_no_two_for_one() -> None:
 
 
 def _comparable(found: Any, root: Path) -> str:
-    # As the model of the spec, whose `repr` shows storage options.
+    # In the model of the spec, whose `repr` shows storage options.
     plain = getattr(found, "of_the_spec", None)
     shown = repr(found if plain is None else plain.from_dict(found.to_dict()))
     return _RANDOM.sub("~", shown.replace(str(root).removeprefix("/"), "root"))

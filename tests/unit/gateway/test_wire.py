@@ -20,7 +20,7 @@ from tests.support.lake import lake
 
 @dataclass
 class Keeper:
-    """A namespace that keeps what it is asked."""
+    """A namespace that records its requests."""
 
     asked: list[Any] = field(default_factory=list)
     rows: bytes = b""
@@ -98,7 +98,7 @@ async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path:
     ("path", "id"),
     [
         ("a%24b", ["a", "b"]),
-        # Only the body can say that a name holds the delimiter.
+        # Only the body can show that a name contains the delimiter.
         ("a%24b", ["a$b"]),
         ("a+b%2Fc", ["a b/c"]),
         ("a+b", ["a+b"]),

@@ -1,4 +1,4 @@
-"""The background loop: whatever interrupts who waits for it, nothing goes on there unseen."""
+"""The background loop: after any interruption of a waiting caller, no work continues there unnoticed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lance_ns_async.namespace.background_loop import BackgroundLoop
 
 
 class Interrupter:
-    """A trace function that interrupts at the last of so many of the module's lines that are come by."""
+    """A trace function that interrupts at the nth executed line of the module."""
 
     def __init__(self, lines: int) -> None:
         self.left = lines
         self.at = ""
-        """The source of the line it interrupted at."""
+        """The source of the line at which it interrupted."""
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
         if frame.f_code.co_filename != background_loop.__file__:
@@ -43,7 +43,7 @@ async def forever() -> None:
 
 
 async def others() -> int:
-    """Tasks that are there besides this one and the loop's own, after all that ends has ended."""
+    """Returns the tasks other than this one and the loop's own, after all ending tasks have ended."""
     for _ in range(3):
         await asyncio.sleep(0)
     return len(asyncio.all_tasks()) - 1
@@ -64,7 +64,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_under_way() -> None:
             # A tracer interrupts where no signal does: at the end of a block under the lock, which then stays locked.
             while background_loop._lock._is_owned():  # type: ignore[attr-defined]  # of the standard library, and not typed
                 background_loop._lock.release()
-        # Where it was not begun, it is for Python to say that nobody awaited it.
+        # If it was not started, Python itself warns that it was never awaited.
         work.close()
         assert lease.run(others()) == 0, interrupter.at
         if "outcome.result(" in interrupter.at:

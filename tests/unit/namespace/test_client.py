@@ -1,4 +1,4 @@
-"""The async namespace over a catalog that can do anything: closing, limits, words, and who may see what."""
+"""The async namespace with a catalog that has all capabilities: closing, limits, messages, and access to attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sync namespace closed, or its process forked, in the middle of things: nothing hangs, nothing is cut short."""
+"""The sync namespace is closed, or its process is forked, during operations: nothing hangs or is lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def quick_switches() -> Iterator[None]:
 
 @contextmanager
 def held_open(loop: BackgroundLoop) -> Iterator[None]:
-    """Keeps the loop from closing once it has stopped: it waits for a thread, as for a look-up of a name."""
+    """Prevents the loop from closing after it has stopped, because it waits for a thread, as for a DNS lookup."""
     release = threading.Event()
 
     async def occupy() -> None:

@@ -37,7 +37,7 @@ def s3() -> Iterator[FakeS3]:
 
 @asynccontextmanager
 async def on(s3: FakeS3) -> AsyncIterator[AsyncNamespace]:
-    """A catalog whose one table lies in that storage."""
+    """Provides a catalog whose only table is in that storage."""
     stored = {f"storage.{key}": value for key, value in s3.options.items()}
     with FakeIceberg() as server:
         properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, **QUICK}
@@ -48,7 +48,7 @@ async def on(s3: FakeS3) -> AsyncIterator[AsyncNamespace]:
 
 
 async def test_an_open_costs_one_listing(s3: FakeS3) -> None:
-    """As much as asking a dataset that is kept whether there is a newer version of it."""
+    """As much as the check of an open dataset for a newer version."""
     async with on(s3) as ns:
         dataset = await ns.open(ID)
         await ns.count_table_rows(COUNT)
@@ -84,7 +84,7 @@ async def test_no_more_datasets_are_worked_on_at_once_than_there_are_threads(s3:
     many = 3 * threads.THREADS
     async with on(s3) as ns:
         s3.clear()
-        # So that as many gather as can.
+        # So that as many as possible are concurrent.
         s3.delay(0.05)
         with s3.hold() as hold:
             async with asyncio.TaskGroup() as group:
@@ -96,7 +96,7 @@ async def test_no_more_datasets_are_worked_on_at_once_than_there_are_threads(s3:
 
 
 class Frame:
-    """What a data frame is to Arrow; it gives nothing, neither columns nor rows, while the event loop stands still."""
+    """A data frame for Arrow that provides columns and rows only while the event loop is running."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -122,7 +122,7 @@ async def test_the_loop_turns_while_rows_come(tmp_path: Path) -> None:
 
 
 async def turns(work: Coroutine[Any, Any, Any]) -> int:
-    """How often the event loop turns until it is told that there is no such table."""
+    """Returns the number of turns of the event loop until the call returns TableNotFoundError."""
 
     async def missed() -> None:
         with pytest.raises(TableNotFoundError):
@@ -137,7 +137,7 @@ async def turns(work: Coroutine[Any, Any, Any]) -> int:
 
 
 async def test_the_loop_turns_while_rows_are_moved_in_memory() -> None:
-    """Those of a table that is not there: nothing else is waited for, and a loop that stands still would turn twice."""
+    """The table does not exist, so nothing else is waited for; with a blocked loop, there would be two turns."""
     one = pa.scalar(Decimal("1.5"), pa.decimal128(20, 3))
     data = stream(pa.table({"d": pa.repeat(one, 2_000_000)}))
     with pa.ipc.open_stream(pa.py_buffer(memoryview(bytes(8) + data)[8:])) as reader:

@@ -1,4 +1,4 @@
-"""An AsyncNamespace belongs to the event loop it is first used in; in another one each method says so."""
+"""An AsyncNamespace belongs to the event loop of its first use; in another one, each method raises an error."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "_table_groups": lambda ns: ns._table_groups(),
     "write": lambda ns: ns.write(ID, pa.table({"i": [1]}), mode="append"),
 }
-"""The methods that are no operations of the spec."""
+"""The methods that are not operations of the spec."""
 
 REFUSED_ANYHOW = {"batch_commit_tables", "register_table"}
-"""Operations whose sample request this catalog refuses whatever the event loop."""
+"""Operations whose sample request this catalog refuses in any event loop."""
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def server() -> Iterator[FakeIceberg]:
 
 
 def used(server: FakeIceberg) -> AsyncNamespace:
-    """A namespace that was used in an event loop which has ended."""
+    """Returns a namespace that was used in an event loop that has ended."""
     ns = AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint})
 
     async def use() -> None:
         assert await ns.exists(ID)
-        # What is left open would be told of when it is collected.
+        # Open connections would cause warnings during garbage collection.
         await ns._backend.aclose()
 
     asyncio.run(use())
@@ -66,7 +66,7 @@ def used(server: FakeIceberg) -> AsyncNamespace:
 
 
 async def told(ns: AsyncNamespace, name: str) -> str:
-    """What a method says in another loop."""
+    """Returns the error of a method in another loop."""
     with pytest.raises(InvalidInputError) as error:
         match OTHERS[name](ns):
             case AsyncIterable() as items:

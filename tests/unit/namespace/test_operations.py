@@ -1,4 +1,4 @@
-"""The documentation's table of operations is what the code does."""
+"""The documentation's table of operations agrees with the code."""
 
 from __future__ import annotations
 

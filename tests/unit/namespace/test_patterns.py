@@ -101,7 +101,7 @@ def test_a_pattern_does_not_match(text: str, names: list[str]) -> None:
 
 
 def _reference(levels: list[str], names: Iterable[str]) -> bool:
-    """The rule, spelled out."""
+    """A simple implementation of the rule, for comparison."""
     names = list(names)
     if not levels:
         return not names

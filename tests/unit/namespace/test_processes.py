@@ -1,4 +1,4 @@
-"""The sync namespace across processes: pickled, forked, and left open at the end."""
+"""The sync namespace in several processes: pickled, forked, and not closed at the end."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def server() -> Iterator[FakeIceberg]:
 
 
 def run(script: str, *arguments: str, told: bytes = b"") -> tuple[str, str]:
-    """What a process of its own prints, and what it complains of."""
-    # Unbuffered, or a forked child would print what its parent had not printed yet.
+    """Returns the output of a separate process, and its warnings."""
+    # Unbuffered; otherwise a forked child would print the buffered output of its parent.
     command = [sys.executable, "-u", "-W", "error", "-c", inspect.cleandoc(script), *arguments]
     done = subprocess.run(command, input=told, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()

@@ -118,7 +118,7 @@ def test_what_is_missing_is_named(ns: DirNamespace, operation: str, fields: dict
 
 
 class FromRust(dict[str, Any]):
-    """A request in the form that Lance's Rust side and the gateway give it."""
+    """A request in the form in which Lance's Rust side and the gateway pass it."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The spec that is installed, whichever it is: who admits it, and what we make of words that it has beyond ours."""
+"""The installed release of the spec: the packages that allow it, and unknown fields of newer releases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ns(tmp_path: Path) -> Iterator[DirNamespace]:
 
 
 def admitted(package: str) -> SpecifierSet:
-    """The releases of the spec that a package admits."""
+    """Returns the releases of the spec that a package allows."""
     (found,) = [it for it in map(Requirement, requires(package) or []) if it.name == "lance-namespace"]
     return found.specifier
 
@@ -45,7 +45,7 @@ def test_the_specs_two_packages_are_of_one_release() -> None:
 
 
 class FromRust(dict[str, Any]):
-    """A request in the form that Lance's Rust side gives it: it may be newer than the installed models."""
+    """A request in the form in which Lance's Rust side passes it: it may be newer than the installed models."""
 
 
 def test_what_lance_says_beyond_the_installed_spec_is_let_pass(ns: DirNamespace) -> None:

@@ -1,4 +1,4 @@
-"""The sync namespace at work: from any thread, inside running loops, closed and forgotten."""
+"""Operations of the sync namespace: from any thread, inside running loops, after a close and without one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOCATION = "s3://bucket/db/t.lance"
 
 
 class DictWithModelDump(dict[str, Any]):
-    """What Lance's Rust side hands over: a dict that answers `model_dump()` and nothing else."""
+    """The kind of mapping that Lance's Rust side passes: a dict with `model_dump()`."""
 
     def model_dump(self) -> dict[str, Any]:
         return self
@@ -59,7 +59,7 @@ def ns(server: FakeIceberg) -> Iterator[IcebergNamespace]:
 
 
 def loops() -> list[threading.Thread]:
-    """The threads of background loops."""
+    """Returns the threads of background loops."""
     return [thread for thread in threading.enumerate() if thread.name == "lance-ns-async"]
 
 

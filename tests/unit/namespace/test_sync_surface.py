@@ -1,4 +1,4 @@
-"""The sync namespace seen from outside: its methods, how Lance connects to it, and what it tells of itself."""
+"""The sync namespace from outside: its methods, its use by Lance, and its representations."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_is_served_is_called_as_the_spec_has_it(name: str) -> None:
     ours = inspect.signature(getattr(Namespace, name)).parameters
     spec = list(inspect.signature(getattr(LanceNamespace, name)).parameters)
     assert list(ours)[: len(spec)] == spec
-    # What we take besides, nobody who follows the spec has to know.
+    # Additional types of arguments are not part of the spec.
     for beyond in list(ours.values())[len(spec) :]:
         assert beyond.kind is beyond.KEYWORD_ONLY and beyond.default is None
 

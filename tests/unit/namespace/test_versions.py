@@ -1,4 +1,4 @@
-"""The operations on versions: through pylance, in a storage that fails, and on tables whose storage commits them."""
+"""The operations on versions: through pylance, with a failing storage, and on tables whose storage commits them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Site:
         return sorted(self.open(version).to_table()["n"].to_pylist())
 
     def files(self) -> list[str]:
-        """What is in the folder of the manifests."""
+        """Returns the content of the folder of the manifests."""
         session = lance.file.LanceFileSession(self.location, storage_options=self.options or None)
         return [path.removeprefix("_versions/") for path in session.list("_versions") if "manifest" in path]
 
@@ -96,7 +96,7 @@ class Site:
         return self.ns.batch_delete_table_versions(request).deleted_count
 
     def staging(self, number: int) -> str:
-        """Where the catalog was told the manifest of a version is."""
+        """Returns the location of a version's manifest as it was passed to the catalog."""
         snapshot = next(it for it in self.metadata["snapshots"] if it["snapshot-id"] == number)
         told: str = snapshot["summary"]["lance.staging"]
         return told
@@ -108,7 +108,7 @@ class Site:
         return kept
 
     def undo_move(self, number: int) -> None:
-        """Makes it as if the writer of a version had died just after it committed it."""
+        """Restores the state in which the writer of a version died just after its commit."""
         staging = self.staging(number).rpartition("/")[2]
         self.rename(f"{staging.partition('.manifest')[0]}.manifest", staging)
 
@@ -305,7 +305,7 @@ def test_lance_rebases_what_loses(here: Site) -> None:
     here.write(2, "append")
     assert lance.write_dataset(rows(3), stale, mode="append").version == 3
     assert here.values() == [1, 2, 3]
-    # One that loses at the very commit.
+    # One that loses at the commit itself.
     with here.server.hold(COMMIT) as hold:
         done: list[int] = []
         writers = [Thread(target=lambda n=n: done.append(here.write(n, "append"))) for n in (4, 5)]
@@ -333,7 +333,7 @@ def test_lance_is_none_the_wiser_of_a_lost_answer(everywhere: Site) -> None:
 def test_lance_finds_its_commit_where_we_could_not_tell(here: Site) -> None:
     here.write(1, "create")
     here.server.cut(match=COMMIT, when="after")
-    # Describing is a load as well, and so is listing: what fails is the look after the commit.
+    # A describe and a listing load the table, too; the lookup after the commit is the one that fails.
     failed = False
 
     def fail(call: object) -> None:
@@ -368,7 +368,7 @@ def test_versions_are_deleted(everywhere: Site) -> None:
     at.open().tags.create("kept", 4)
     with pytest.raises(InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept' refers to it"):
         at.delete((0, -1))
-    # A branch that somebody made past the catalog needs the version it began with all the same.
+    # A branch that was created without the catalog still needs the version at which it began.
     lance.dataset(at.location, storage_options=at.options or None).create_branch("b", 5)
     with pytest.raises(InvalidTableStateError, match="version 5 cannot be deleted: branch 'b' refers to it"):
         at.delete((5, -1))
@@ -412,12 +412,12 @@ def test_versions_that_others_committed_are_found(here: Site) -> None:
     here.server.add_table(
         ID[:1], ID[1], properties={"table_type": "LANCE", "managed_by": "IMPL"}, location=location, snapshots=2
     )
-    # The third is in the storage alone: the catalog knows of two.
+    # The third is only in the storage: the catalog knows two.
     assert here.listed() == [1, 2] and here.values() == [1, 1]
     assert here.open(1).count_rows() == 1
     with pytest.raises(TableVersionNotFoundError, match="version 3"):
         here.describe(3)
-    # A writer builds on it, and so it becomes one of the catalog's.
+    # A later writer commits on top of it, so it becomes a version of the catalog.
     assert here.write(2, "append") == 4
     assert here.listed() == [1, 2, 3, 4] and here.values(3) == [1, 1, 1] and here.values() == [1, 1, 1, 2]
 
@@ -438,7 +438,7 @@ def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> N
     found = here.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
     assert (found.version, found.is_only_declared) == (1, False)
     assert here.values() == [1]
-    # What another client committed a version without the catalog is not overwritten.
+    # A version that another client committed without the catalog is not overwritten.
     with pytest.raises(ConcurrentModificationError, match="version 2: its manifest already exists"):
         here.ns.create_table_version(create(here, 2, f"{name(2)}-x"))
     assert here.listed() == [1]
@@ -510,7 +510,7 @@ def test_a_manifest_that_is_not_the_one_committed_is_never_replaced(
 
 
 def no_link(*_: object) -> None:
-    """`os.link` where there are no hard links."""
+    """A replacement of `os.link` where there are no hard links."""
     raise PermissionError(1, "Operation not permitted")
 
 
@@ -568,7 +568,7 @@ def test_branches_are_no_matter_of_the_catalog(here: Site) -> None:
 
 @pytest.fixture(params=["dir", "iceberg"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Namespace, list[str]]]:
-    """A namespace whose storage commits versions, and a table of it that has none yet."""
+    """Provides a namespace whose storage commits versions, and a table in it that has none yet."""
     if request.param == "dir":
         with DirNamespace(root=str(tmp_path)) as ns:
             yield ns, ["t"]

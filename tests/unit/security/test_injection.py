@@ -50,7 +50,7 @@ WICKED = [
 
 
 def form(request: bytes) -> tuple[object, ...]:
-    """What of a request is no name: method, depth of the path, keys of the query, names of the headers."""
+    """Returns the parts of a request that are not names: method, depth of the path, keys, names of headers."""
     head = request.partition(b"\r\n\r\n")[0].decode("ascii")
     first, *lines = head.split("\r\n")
     method, target, version = first.split(" ")
@@ -62,7 +62,7 @@ def form(request: bytes) -> tuple[object, ...]:
 
 
 async def asked(catalog: Catalog, id: TableId) -> list[bytes]:
-    """The requests about a table's id; none where it is refused before."""
+    """Returns the requests with a table's id; none if it is refused before."""
     async with FaultyServer(catalog) as server, connect(catalog, server.url) as ns:
         for ask in (describe, declare, list_tables):
             found = await ask(ns, id)

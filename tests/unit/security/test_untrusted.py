@@ -1,4 +1,4 @@
-"""Servers whose certificates prove nothing: each is asked once, and told how it can be trusted."""
+"""Servers with invalid certificates: each gets one request, and the error says how to trust it."""
 
 from __future__ import annotations
 

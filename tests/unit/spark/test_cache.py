@@ -54,7 +54,7 @@ def test_only_what_is_unknown_is_requested_again(server: FakeIceberg, remote: Lo
     first = remote.prefetch(["db.t0000", "db.t0001", "db.nix"], pin_versions=False)
     server.clear()
     again = remote.prefetch(["db.t0000", "db.t0001", "db.t0002", "db.nix"], pin_versions=False)
-    # What went wrong is not remembered.
+    # Errors are not remembered.
     assert sorted(paths(server)) == ["GET namespaces/db/tables/nix", "GET namespaces/db/tables/t0002"]
     assert again.report.calls == 2
     assert again["db.t0000"] == first["db.t0000"]

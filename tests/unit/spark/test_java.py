@@ -1,4 +1,4 @@
-"""How a Java runtime is chosen, and the stand-in for Spark where the chosen one lacks a module."""
+"""The choice of a Java runtime, and the replacement of a module that the chosen one lacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BANNERS = {
 
 
 class Machine:
-    """A machine that has just the Java runtimes a test installs; each is a script that prints a version."""
+    """A machine with only the Java runtimes that a test installs; each is a script that prints a version."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""Locations as a value: looked up, selected, pickled and written down, and when their secrets go along."""
+"""Locations as values: looked up, selected, pickled and printed, with and without their secrets."""
 
 from __future__ import annotations
 

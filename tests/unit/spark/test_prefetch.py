@@ -147,7 +147,7 @@ def test_the_version_of_the_catalog_is_pinned_though_its_writer_died(tmp_path: P
             final.rename(staging)
             found = LocationResolver(ns).prefetch("a.t")["a.t"]
             assert (found.version, found.rows, final.exists()) == (number, 3 * number, True)
-            # What nobody can find is told as it is.
+            # Missing tables are reported by name.
             final.unlink()
             report = LocationResolver(ns).prefetch("a.t").report
             assert f"latest version {number} has no manifest" in report.failed[0].reason
@@ -179,7 +179,7 @@ def test_a_table_that_is_denied_or_fails_spoils_no_other(server: FakeIceberg, re
     assert report.found == 3
     assert [(p.subject, p.attempts) for p in report.denied] == [(TableId(["db", "t0001"]), 1)]
     assert [(p.subject, p.attempts) for p in report.failed] == [(TableId(["db", "t0002"]), 4)]
-    # The first call of all asks for the catalog's configuration.
+    # The first call requests the catalog's configuration.
     assert report.calls == 1 + 3 + 1 + 4
     assert report.p50 is not None and report.p95 is not None and 0 < report.p50 <= report.p95
 
@@ -206,7 +206,7 @@ def test_only_namespaces_that_can_match_are_looked_into(server: FakeIceberg, rem
     assert "GET namespaces" not in paths(server)
     server.clear()
 
-    # A namespace spelled out below a listed one is not listed for, nor is a table.
+    # A namespace below a listed one is not listed separately, and a table is not either.
     found = remote.prefetch("*.in.t0001", pin_versions=False)
     assert sorted(map(str, found)) == ["a$in$t0001", "b$in$t0001"]
     assert not found.report.problems

@@ -114,6 +114,6 @@ def test_a_filter_sees_the_common_type(tmp_path: Path) -> None:
         tmp_path, "single", pa.table({"x": pa.array([0.1, 0.5], pa.float32()), "id": [1, 2], "s": ["x", "y"]})
     )
     double = pa.schema([("x", pa.float64())])
-    # The column of the filter is not among those to read; 0.1 as a float is not 0.1 as a double.
+    # The column of the filter is not among those to read; 0.1 as a float differs from 0.1 as a double.
     assert read([single], "x <= 0.1 OR x = 0.5", double) == [("single", "y", 2)]
     assert read([single], "x <= 0.1 OR x = 0.5") == [("single", "x", 1), ("single", "y", 2)]

@@ -1,4 +1,4 @@
-"""Refreshing what was prefetched: who is asked again, what stays as it was, and what a resolver keeps in memory."""
+"""Refreshing prefetched locations: the calls, the unchanged values, and the resolver's memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 TABLES = [TableId(["cat", "db", f"t000{n}"]) for n in range(3)]
 
 BRIEFLY = 30.0
-"""Seconds for which nobody keeps credentials that last no longer."""
+"""Seconds; credentials with a shorter lifetime are never cached."""
 
 
 @pytest.fixture
@@ -129,14 +129,14 @@ def test_only_what_would_expire_is_requested(server: RenewingPolaris, resolver: 
     assert keys(again)[0] == keys(found)[0]
     assert set(keys(again)[1:]).isdisjoint(keys(found))
     assert list(again) == list(found)
-    # What is new is remembered, too.
+    # The new credentials are cached, too.
     assert resolver.refresh(again) == again
 
 
 def test_how_long_they_must_last_may_be_set(server: RenewingPolaris, resolver: LocationResolver) -> None:
     found = resolver.prefetch(TABLES, pin_versions=False)
     assert resolver.refresh(found, lasting=3000).report.remembered == 3
-    # The catalog gives none that last so long, so those are taken that it gives.
+    # The catalog vends none with this lifetime, so shorter ones are accepted.
     again = resolver.refresh(found, lasting=4000)
     assert (again.report.remembered, len(again)) == (0, 3)
     with pytest.raises(InvalidInputError, match="lasting -1"):
@@ -162,7 +162,7 @@ def test_versions_stay_and_nothing_is_opened(s3: KeyedS3, server: RenewingPolari
         new = again[id]
         assert (new.version, new.rows, new.fragments, new.schema) == (1, 3, 1, old.schema)
     assert set(keys(again)).isdisjoint(keys(found))
-    # A prefetch of the same is another matter.
+    # A prefetch of the same tables differs.
     assert {at.version for at in resolver.prefetch(found).values()} == {2}
 
 
@@ -221,7 +221,7 @@ def test_what_is_gone_is_an_error_unless_a_report_is_wanted(
     left = resolver.refresh(found, on_error="report")
     assert list(left) == [TABLES[0], TABLES[2]]
     assert [problem.subject for problem in left.report.missing] == [TABLES[1]]
-    # Those that were found before the error was raised are remembered.
+    # Locations that were found before the error are cached.
     assert left.report.remembered == 2
 
 

@@ -1,4 +1,4 @@
-"""A resolver as it is held: made and closed, waited for and awaited, watched, and told what it may not do."""
+"""A resolver: its creation, its close, its use from sync and async code, its observers, and refused uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The namespace of the Spark endpoint: when it calls the catalog. Without Spark."""
+"""The namespace of the Spark endpoint: its calls to the catalog. Without Spark."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def over(lake: Lake) -> Make:
-    """The namespace over the lake's catalog."""
+    """Provides the namespace in front of the lake's catalog."""
     return lambda locations: PrefetchNamespace(locations, CatalogUpstream(lake.resolver, lake.namespace))
 
 
@@ -100,7 +100,7 @@ async def test_what_is_about_to_expire_is_requested_again(tmp_path: Path) -> Non
         namespace = PrefetchNamespace(locations, CatalogUpstream(lake.resolver, lake.namespace))
         await describe(namespace, "db", "t")
         assert asked(lake) == ["describe_table db$t"]
-        # Where nobody can be asked, what there is may still be good.
+        # If the catalog cannot be called, cached values may still be valid.
         await describe(PrefetchNamespace(locations, PrefetchOnly(locations)), "db", "t")
     assert len(lake.calls) == 1
 
@@ -222,7 +222,7 @@ def test_a_client_that_leaves_ends_the_call_of_a_read() -> None:
         namespace = PrefetchNamespace(resolver.prefetch([]), CatalogUpstream(resolver, catalog))
 
         async def leave() -> None:
-            # It runs on the loop of the sync namespace, as the endpoint does.
+            # It runs on the loop of the sync namespace, like the endpoint.
             for request in (describe(namespace, "db", "t"), namespace.list_tables(ListTablesRequest(id=["db"]))):
                 with server.hold("tables") as hold:
                     asked = asyncio.ensure_future(request)

@@ -1,4 +1,4 @@
-"""Responses with storage options: the values are there, and shown nowhere."""
+"""Responses with storage options: the values can be read, but are not printed."""
 
 from __future__ import annotations
 

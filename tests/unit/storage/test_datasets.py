@@ -1,4 +1,4 @@
-"""Tables as Python has them: opened, written, many at once, and kept open."""
+"""Datasets for Python callers: opened, written, many concurrently, and kept open."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_table_that_cannot_be_opened_or_written_is_reported(here: Lake) 
 
 
 class Frame:
-    """What a data frame of any library is to Arrow."""
+    """An Arrow data frame of any library."""
 
     def __arrow_c_stream__(self, schema: object = None) -> object:
         return ROWS.__arrow_c_stream__(schema)
@@ -158,12 +158,12 @@ def test_caches_are_let_go() -> None:
     caches = opener.caches()
     held = sys.getrefcount(caches)
     opener.close()
-    # Lance's own objects take no weak references.
+    # Lance's own objects do not support weak references.
     assert sys.getrefcount(caches) == held - 1
 
 
 def namespaces() -> set[int]:
-    """Those that somebody holds."""
+    """Returns the namespaces that are still referenced."""
     gc.collect()
     return {id(held) for held in gc.get_objects() if isinstance(held, Namespace)}
 
@@ -187,7 +187,7 @@ def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
         assert ns.write(["t"], ROWS).to_table() == ROWS
         assert ns.open(["t"], version=1).count_rows() == 3
         assert list(ns.open_many(iter([["t"], ["none"]])).datasets) == [TableId(["t"])]
-        # From threads that have no loop, as Lance's own.
+        # From threads without a loop, like those of Lance.
         counts: list[int | None] = []
 
         def count() -> None:

@@ -1,4 +1,4 @@
-"""Roots: which can be meant, and where tables go below them."""
+"""Roots: valid values, and the locations of tables below them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOTS: Mapping[str, Mapping[str, str]] = {
     "polaris": {"endpoint": "http://127.0.0.1:1"},
     "unity": {"endpoint": "http://127.0.0.1:1", "catalog": "c"},
 }
-"""Every catalog whose tables may lie below a root, and what it needs besides."""
+"""The catalogs whose tables may be below a root, with their other properties."""
 
 NOT_MEANT = [
     ("", "it is empty; use a path"),

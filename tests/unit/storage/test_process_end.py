@@ -24,7 +24,7 @@ LONGEST = 60
 """Seconds after which a process counts as hung."""
 
 INTERRUPTS = (-signal.SIGINT, 1)
-"""How an interrupt ends a process: CPython forgets that it was one where another thread calls `exec` then."""
+"""The possible exit statuses after an interrupt: CPython loses the status of SIGINT if another thread calls `exec`."""
 
 CHILD = """
 import asyncio, os, select, sys, threading
@@ -111,7 +111,7 @@ def process(script: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]
 
 
 def wait_for(child: subprocess.Popen[bytes], lines: int) -> None:
-    """Returns when the process has begun so many calls."""
+    """Returns when the process has begun this number of calls."""
     assert child.stdout is not None
     for _ in range(lines):
         assert child.stdout.readline()
@@ -140,7 +140,7 @@ INTERRUPTED = [
     ("asyncio", "list", 3),
     ("asyncio", "write", 4),
 ]
-"""Where and what is called, and how many calls have begun when the interrupt comes."""
+"""The place and the kind of the calls, and the number of calls before the interrupt."""
 
 
 @pytest.mark.parametrize(("where", "what", "calls"), INTERRUPTED)
@@ -155,7 +155,7 @@ def test_an_interrupt_ends_the_process_cleanly(root: Path, where: str, what: str
 def test_sys_exit_beside_daemon_threads_keeps_its_status(root: Path, what: str, calls: int) -> None:
     with process(CHILD, root, "daemon", what) as child:
         wait_for(child, calls)
-        # The end of its input has it exit.
+        # The process exits at the end of its input.
         _, complaints = child.communicate(timeout=LONGEST)
         assert child.returncode == 3, complaints.decode()
 
@@ -255,7 +255,7 @@ def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
         wait_for(child, 1)
         said, complaints = child.communicate(timeout=LONGEST)
         assert (child.returncode, complaints) == (end, b"")
-        # The thread that waited for it may have no time left to say so.
+        # The thread that waited for it may have no time left to report it.
         assert said in (b"", b"InvalidInputError scan_tables t0: " + REFUSAL.encode() + b"\n")
 
 

@@ -154,7 +154,7 @@ def test_our_own_errors_and_those_of_others_pass() -> None:
 
 
 class PanicException(BaseException):
-    """As pyo3 has it: no Exception, and of a module that cannot be imported."""
+    """Like that of pyo3: not an Exception, and of a module that cannot be imported."""
 
 
 def test_a_panic_of_lances_is_an_error_like_others() -> None:

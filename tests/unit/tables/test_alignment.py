@@ -1,4 +1,4 @@
-"""Rows that lie at addresses which Lance does not take as they are."""
+"""Rows at memory addresses that Lance does not accept unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def shifted(table: pa.Table) -> Iterator[pa.Table]:
-    """The table as it comes out of a stream that lies at each address that may be."""
+    """Yields the table from streams that begin at each possible offset."""
     data = stream(table)
     for shift in range(16):
         with pa.ipc.open_stream(pa.py_buffer(memoryview(bytes(shift) + data)[shift:])) as reader:
@@ -69,7 +69,7 @@ def test_decimals_of_a_stream_are_written(tmp_path: Path, form: str) -> None:
             id = [f"t{n}"]
             if form == "stream":
                 data = memoryview(bytes(n) + stream(table))[n:]
-                ns.create_table({"id": id}, data)  # any buffer will do
+                ns.create_table({"id": id}, data)  # any buffer is accepted
             else:
                 ns.write(id, odd if form == "table" else odd.to_reader())
             assert ns.open(id).to_table().equals(table)

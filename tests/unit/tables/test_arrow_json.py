@@ -1,4 +1,4 @@
-"""JSON Arrow form: what pylance's own namespaces answer for every type, and types read from it in both dialects."""
+"""JSON Arrow form: the form in which pylance's own namespaces return each type, and types in both dialects of it."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ WORDLESS: list[pa.DataType] = [
 
 
 def every_type() -> pa.Schema:
-    """A column of each type that a dataset can hold."""
+    """Returns a column of each type that a dataset can store."""
     types = [*(arrow for arrow, _ in [*EXACT, *LOST]), *EXTENSIONS]
     fields = [pa.field(f"c{i}", arrow, nullable=i % 2 == 0) for i, arrow in enumerate(types)]
     fields[1] = fields[1].with_metadata({"k": "v"})
@@ -223,7 +223,7 @@ def test_the_words_of_lance_schema_are_read() -> None:
         pa.struct([pa.field("a", pa.list_(pa.timestamp("ns", "Europe/Berlin"), 3), nullable=False)]),
     ]:
         told = schema_to_json(pa.schema([pa.field("c", arrow)]))["fields"][0]["type"]
-        # Lance keeps of a dictionary no order.
+        # Lance does not store whether a dictionary is ordered.
         expected = pa.dictionary(arrow.index_type, arrow.value_type) if pa.types.is_dictionary(arrow) else arrow
         assert read(told).equals(expected, check_metadata=True), told
 
@@ -298,7 +298,7 @@ def test_lance_reads_the_words(tmp_path: Path) -> None:
     ns.create_table(CreateTableRequest(id=["t"]), stream(ROWS))
     unread = set()
     for word in {column(arrow)["type"] for arrow, _ in EXACT}:
-        # It takes a bare word, for which the spec's model has no place.
+        # It is a plain string, which the spec's model cannot represent.
         body = {"id": ["t"], "alterations": [{"path": "id", "data_type": word}]}
         try:
             ns.alter_table_alter_columns(SimpleNamespace(model_dump=lambda body=body: body))
@@ -321,7 +321,7 @@ def test_a_schema_is_missed_only_where_it_is_wanted() -> None:
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=4)
 METADATA = st.none() | st.dictionaries(TEXT, TEXT, min_size=1, max_size=2)
 LEAVES = st.sampled_from(
-    # Null has no column and no key of a map that may not be null.
+    # A column of nulls, and a null key of a map, are impossible where nulls are not allowed.
     [arrow for arrow, _ in [*EXACT, *LOST] if not pa.types.is_nested(arrow) and not pa.types.is_null(arrow)]
 )
 DECIMALS = st.builds(pa.decimal128, st.integers(1, 38), st.integers(-128, 127)) | st.builds(
@@ -350,7 +350,7 @@ SCHEMAS = st.builds(pa.schema, st.lists(fields(TYPES), max_size=4), METADATA)
 
 
 def kept(arrow: Any) -> pa.DataType:
-    """What is left of a type."""
+    """Returns the part of a type that is preserved."""
 
     def inner(field: Any) -> Any:
         return field.with_type(kept(field.type))
@@ -385,5 +385,5 @@ def test_a_schema_is_read_back_but_for_what_is_lost(schema: pa.Schema) -> None:
     assert told is not None
     back = pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable, f.metadata) for f in told.fields], told.metadata)
     expected = pa.schema([field.with_type(kept(field.type)) for field in schema], schema.metadata)
-    # Compared as they are written: Arrow's own comparison overlooks names within types.
+    # Compared as text, because Arrow's own comparison ignores names within types.
     assert back.serialize() == expected.serialize()

@@ -1,4 +1,4 @@
-"""Branches and versions by their names, where Python callers give them."""
+"""Branches and versions as arguments of Python callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of tables, what is kept about them, and a branch that has its own."""
+"""Columns of tables, their metadata, and a branch with other columns."""
 
 from __future__ import annotations
 

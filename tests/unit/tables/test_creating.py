@@ -1,4 +1,4 @@
-"""Tables created with rows: in which mode, of what bytes, by how many at once."""
+"""Tables created with rows: with each mode, from any bytes, and concurrently."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_what_is_no_stream_is_refused_before_anything_is_done(here: Lake, 
 
 async def test_rows_that_contradict_themselves_are_refused(here: Lake) -> None:
     good = stream(pa.table({"s": ["abc"]}))
-    # The string would end two gigabytes behind where it begins.
+    # The string would end two gigabytes after its beginning.
     end = good.index(b"\0\0\0\0\x03\0\0\0") + 4
     bad = good[:end] + b"\xff\xff\xff\x7f" + good[end + 4 :]
     with pytest.raises(InvalidInputError, match="request_data: not an Arrow IPC stream"):
@@ -170,7 +170,7 @@ async def test_all_that_keep_what_is_there_find_it(here: Lake) -> None:
 
 @pytest.mark.parametrize("mode", ["overwrite", "append"])
 async def test_second_version_without_first_is_confirmed(here: Lake, mode: Any) -> None:
-    """The writer of the first version withdrew it, as its declaration was taken back, after another had opened it."""
+    """The writer of the first version withdrew it after another had opened it, as its declaration was taken back."""
     await here.create()
     manifests = Path((await here.location()).removeprefix("file://")) / "_versions"
 

@@ -55,7 +55,7 @@ async def test_waiting_for_a_storage_ends_with_the_operations_time(s3: FakeS3) -
 
 
 def vended(s3: FakeS3, expires_at_millis: int | None = None) -> list[dict[str, Any]]:
-    """Credentials for the bucket, as Polaris gives them out."""
+    """Returns credentials for the bucket, in the form of Polaris."""
     config = {
         "s3.access-key-id": "key",
         "s3.secret-access-key": "hush",
@@ -95,12 +95,12 @@ async def test_iceberg_gives_out_credentials_and_renews_them_at_their_endpoint(s
 
 async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
     class Choosy(FakeS3):
-        """It takes one key alone."""
+        """A storage that accepts one key only."""
 
         key = "first"
 
         def handle(self, request: Received) -> Answer:
-            # The fake itself makes the bucket.
+            # The fake itself creates the bucket.
             made = str(request) == "PUT /lake"
             if not made and f"Credential={self.key}/" not in request.headers.get("Authorization", ""):
                 return Answer.of(b"<Error><Code>ExpiredToken</Code></Error>", 403)
@@ -111,7 +111,8 @@ async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
         return [{**entry, "config": {**entry["config"], "s3.access-key-id": key}}]
 
     with Choosy() as storage, FakeIceberg(vends=[]) as server:
-        # They end soon from the start: Lance may go on with the store of an earlier dataset, and with its keys.
+        # They expire soon from the start, because Lance may continue to use the store of an earlier dataset with its
+        # keys.
         server.vends = keys("first", int(time.time() * 1000) + 1000)
         server.add_table(("a",), "t", location="s3://lake/t")
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **QUICK}) as ns:
@@ -166,7 +167,7 @@ async def test_lance_requests_new_credentials_itself(s3: FakeS3) -> None:
             written = await ns.write(["cat", "a", "t"], ROWS, mode="append")
             opened = await ns.open(["cat", "a", "t"])
         server.requests.clear()
-        # In the very thread of the loop that the namespace lived on.
+        # In the thread of the namespace's loop.
         assert opened.to_table() == written.to_table() == ROWS
         assert server.requests and all(VENDING in request.headers for request in server.requests)
 
@@ -178,7 +179,7 @@ async def test_lance_requests_none_while_those_it_has_last(s3: FakeS3) -> None:
             await ns.write(["cat", "a", "t"], ROWS, mode="append")
             dataset = await ns.open(["cat", "a", "t"])
             assert dataset.to_table() == ROWS
-            # The last one finds out whether the table is still there.
+            # The last call checks whether the table still exists.
             assert len(server.requests) == 3
 
 
@@ -217,7 +218,7 @@ async def test_options_of_a_request_go_before_those_of_the_catalog(s3: FakeS3) -
 
 async def test_a_first_version_whose_answer_was_lost_is_written() -> None:
     class Losing(FakeS3):
-        """Does what is asked, and says that it failed, each time a manifest is put."""
+        """Performs each request, but answers each upload of a manifest with an error."""
 
         lost = 0
 
@@ -231,7 +232,7 @@ async def test_a_first_version_whose_answer_was_lost_is_written() -> None:
     with Losing() as s3, FakeIceberg() as server:
         server.add_namespace(("a",))
         stored = {f"storage.{key}": value for key, value in s3.options.items()}
-        # Lance asks again, but is not patient.
+        # Lance repeats the request, but not for long.
         properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, "storage.client_max_retries": "1"}
         async with AsyncNamespace.connect("iceberg", {**properties, **QUICK}) as ns:
             made = await ns.create_table(CreateTableRequest(id=["a", "t"]), stream(ROWS))

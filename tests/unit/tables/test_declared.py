@@ -1,4 +1,4 @@
-"""Declared tables without data, as distinct from written and dropped tables."""
+"""Declared tables without data, in contrast to written and dropped tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = pa.table({"id": [1]})
 
 @pytest.fixture
 async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    """With a declared and a written table in two namespaces and at the root."""
+    """Provides a namespace with a declared and a written table in two namespaces and at the root."""
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as opened:
         for home in ([], ["a"], ["a", "b"]):
             if home:

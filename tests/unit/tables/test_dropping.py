@@ -1,4 +1,4 @@
-"""Drops that are cut off at each of their steps, and what the next call makes of what they left."""
+"""Drops that are interrupted at each of their steps, and the next call."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ T: list[str] = ["a", "t"]
 FIRST, LATEST = "_versions/18446744073709551614", "_versions/18446744073709551612"
 
 STARTED_WITHIN = 60.0
-"""Seconds for a process to start and to get to where it is held."""
+"""Seconds for a process to start and to reach its hold."""
 
 AGES = 1000.0
-"""Seconds, of which no operation has so many."""
+"""Seconds; no operation takes as long."""
 
 _CHILD = """
 import asyncio, json, sys
@@ -90,7 +90,7 @@ async def ns(properties: Mapping[str, str]) -> AsyncIterator[AsyncNamespace]:
 
 @contextmanager
 def dropping(properties: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that drops the table T; killed at the end."""
+    """Provides a process that drops the table T, and kills it at the end."""
     with subprocess.Popen([sys.executable, "-c", _CHILD, json.dumps(dict(properties))]) as process:
         try:
             yield process
@@ -99,7 +99,7 @@ def dropping(properties: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]
 
 
 async def written(properties: Mapping[str, str], versions: int = 3) -> str:
-    """Writes the table T, the oldest versions with fewer rows; gives its location."""
+    """Writes the table T, the oldest versions with fewer rows; returns its location."""
     async with AsyncNamespace.connect("iceberg", properties) as ns:
         await ns.write(T, OLD.slice(0, 1))
         for _ in range(versions - 2):
@@ -109,12 +109,12 @@ async def written(properties: Mapping[str, str], versions: int = 3) -> str:
 
 
 def files(location: str) -> set[str]:
-    """What lies at a local place."""
+    """Returns the files at a local location."""
     return set(LanceFileSession(location).list())
 
 
 def rows(location: str, **options: Any) -> list[dict[str, Any]] | None:
-    """What a reader by path finds; None where there is no table."""
+    """Returns the rows that a reader by path finds; None if there is no table."""
     try:
         found: list[dict[str, Any]] = lance.dataset(location, **options).to_table().to_pylist()
         return found
@@ -135,7 +135,7 @@ async def test_a_kill_before_the_catalog_acts_leaves_the_table(
         assert (await ns.open(T)).to_table() == OLD
         await ns.write(T, OLD, mode="append")
         await ns.deregister_table({"id": T})
-        # It is kept on purpose, whatever the drop has left there.
+        # A deregistered table is kept on purpose, whatever the drop has left there.
         with pytest.raises(TableAlreadyExistsError, match="there is data"):
             await ns.write(T, NEW)
         await ns.register_table({"id": T, "location": f"{properties['root']}/a/t"})
@@ -274,7 +274,7 @@ async def test_a_version_written_since_the_drop_was_cut_off_is_never_deleted(
 async def test_a_version_committed_during_a_drop_goes_with_the_table(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], match: str
 ) -> None:
-    """Else nobody would know of it, and it would be in the way of the next table of that name."""
+    """Otherwise it would be unknown, and would prevent the next table of that name."""
     location = await written(on_s3)
     late = lance.dataset(location, storage_options=s3.options)
     with s3.hold(f"delete .*{match}") as hold, dropping(on_s3) as process:
@@ -306,7 +306,7 @@ async def test_a_version_committed_to_a_name_registered_during_a_drop_stays(
 async def test_metadata_written_during_a_drop_belongs_to_the_next_table(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], tmp_path: Path, killed: bool
 ) -> None:
-    """A catalog that registers the name again keeps its own file there before anybody hears of it."""
+    """A catalog that registers the name again writes its own file there before any client knows of it."""
     location = await written(on_s3)
     files = LanceFileSession(location, storage_options=s3.options)
     (tmp_path / "metadata").write_text(json.dumps(server.metadata(["a"], "t")))
@@ -358,7 +358,7 @@ async def test_a_drop_that_the_catalog_refuses_deletes_nothing(
 
 
 async def test_a_place_that_two_tables_share_is_not_deleted(ns: AsyncNamespace) -> None:
-    """Declared, renamed, and declared again: both have the default place of the first name."""
+    """Declared, renamed, and declared again: both have the default location of the first name."""
     await ns.declare_table({"id": T})
     await ns.rename_table({"id": T, "new_table_name": "u"})
     await ns.write(T, OLD)
@@ -400,7 +400,7 @@ async def test_the_default_location_of_a_glue_database_is_not_deleted(
 
 @pytest.fixture
 async def cut_off(server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str]) -> str:
-    """The location of a table whose drop was cut off while its data was deleted."""
+    """Returns the location of a table whose drop was interrupted during the deletion of data."""
     location = await written(on_s3)
     with s3.hold(f"delete .*{FIRST}") as hold, dropping(on_s3) as process:
         await hold.reached(within=STARTED_WITHIN)
@@ -426,7 +426,7 @@ async def test_a_mark_is_removed_also_where_only_the_catalog_has_credentials(s3:
             s3.heal()
             location = str(caught.value).rpartition(" is at ")[2]
             if kept_by == "deregister_table":
-                # Another client, which removes no marks, has registered it again.
+                # Another client, which does not remove marks, has registered it again.
                 polaris.add_table("lake", ["a"], "t", base_location=location)
                 await ns.deregister_table({"id": old})
             else:
@@ -515,7 +515,7 @@ async def test_a_drop_leaves_data_that_another_name_got_meanwhile(
 async def test_a_name_that_was_renamed_away_does_not_give_its_rows(
     server: FakeIceberg, ns: AsyncNamespace, properties: Mapping[str, str]
 ) -> None:
-    """The place is looked at before the name is declared, so that no kill can leave both names at one place."""
+    """The location is examined before the name is declared, so that no kill can leave both names at one location."""
     await written(properties)
     await ns.rename_table({"id": T, "new_table_name": "u"})
     server.clear()
@@ -528,7 +528,7 @@ async def test_a_name_that_was_renamed_away_does_not_give_its_rows(
 
 @pytest.mark.parametrize("what", ["deregister_table", "drop_table"])
 async def test_a_name_whose_metadata_is_lost_can_be_freed(server: FakeIceberg, ns: AsyncNamespace, what: str) -> None:
-    """Iceberg servers list such a table, and answer 404 with another type than for a missing one."""
+    """Iceberg servers list such a table, and return 404 with another type than for a missing one."""
     await ns.declare_table({"id": T})
     lost = {"error": {"message": "Failed to open input stream for file: f", "type": "NotFoundException", "code": 404}}
     server.fail(404, match="^(GET|POST) .*/tables/t", times=None, body=lost)

@@ -1,4 +1,4 @@
-"""Field paths: read, written in one way, and taken by what changes columns and rows."""
+"""Field paths: parsed, formatted, and used by operations on columns and rows."""
 
 from __future__ import annotations
 

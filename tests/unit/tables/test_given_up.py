@@ -1,4 +1,4 @@
-"""Rows whose writing is given up: what was not committed by then never is, and no file of it is left."""
+"""Writes that are abandoned: rows that were not committed by then never are, and none of their files is left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.lake import ROWS, stream
 ID = ["t"]
 
 AGES = 1000.0
-"""Seconds, of which no operation has so many."""
+"""Seconds; no operation takes as long."""
 
 SCRIPT = """
 import sys
@@ -56,7 +56,7 @@ with Namespace.connect("dir", {"root": root}) as ns:
 
 
 class Slow:
-    """Rows that come when they are told to, after so many batches that come at once."""
+    """Rows that arrive on demand, after a number of batches that arrive at once."""
 
     def __init__(self, before: int = 0) -> None:
         self._before = before
@@ -67,11 +67,11 @@ class Slow:
         return pa.RecordBatchReader.from_batches(ROWS.schema, self._batches())
 
     def go_on(self) -> None:
-        """Has the rows come."""
+        """Lets the rows arrive."""
         self._go_on.set()
 
     async def goes_on(self) -> None:
-        """Has the rows come; returns when whoever wrote them has ended."""
+        """Lets the rows arrive; returns when their writer has ended."""
         self.go_on()
         await ended()
 
@@ -91,7 +91,7 @@ def files(root: Path) -> list[str]:
 
 
 async def ended() -> None:
-    """Returns when no work reads rows any more."""
+    """Returns when no work is reading rows."""
 
     def wait() -> None:
         while threads._calling:
@@ -102,7 +102,7 @@ async def ended() -> None:
 
 
 async def given_up(work: Awaitable[Any], slow: Slow) -> None:
-    """Cancels the work when it has begun to read the rows."""
+    """Cancels the work after it has begun to read the rows."""
     task = asyncio.ensure_future(work)
     await anyio.to_thread.run_sync(slow.begun.wait)
     task.cancel()
@@ -222,7 +222,7 @@ def test_an_interrupted_script_ends_cleanly_and_nothing_comes_after(tmp_path: Pa
     command = [sys.executable, "-W", "error", "-c", SCRIPT, str(tmp_path), mode]
     pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    # What runs in the background of a shell is deaf to the signal, and so are its children.
+    # Background processes of a shell ignore the signal, and so do their children.
     heeding = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = subprocess.Popen(command, text=True, env=env, **pipes)
@@ -264,7 +264,7 @@ async def test_an_error_of_the_spec_that_the_rows_raise_is_raised(tmp_path: Path
 
 
 def test_rows_may_come_of_the_namespace_that_they_are_written_to(tmp_path: Path) -> None:
-    """As many at once as there are threads for writing."""
+    """As many writes as there are threads for writing."""
     with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
         ns.write(ID, ROWS)
         together = threading.Barrier(threads.THREADS)

@@ -1,4 +1,4 @@
-"""Indexes of tables: made, listed, told of, dropped; and what a table tells of its storage."""
+"""Indexes of tables: created, listed, described, dropped; and statistics of a table's storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables whose versions the catalog commits: what is done with them is committed there."""
+"""Tables whose versions the catalog commits: all operations are committed there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.polaris import QUICK
 
 @pytest.fixture
 async def managed(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    """A catalog that commits the versions of its tables."""
+    """Provides a catalog that commits the versions of its tables."""
     with FakeIceberg() as server:
         properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl", **QUICK}
         async with AsyncNamespace.connect("iceberg", properties) as ns:

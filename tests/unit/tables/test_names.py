@@ -1,4 +1,4 @@
-"""Names of columns that would make a table unreadable: refused wherever a column gets its name."""
+"""Names of columns that would make a table unreadable: refused by each operation that sets names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries: by vector, by text, by filter; explained and analyzed; refused where they cannot be answered."""
+"""Queries: by vector, by text, by filter; explained and analyzed; and refused ones."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
 
 
 def asked(**given: Any) -> QueryTableRequest:
-    """A query as a caller would write it; for five rows and no vector where nothing else is said."""
+    """Returns a query in the form of a caller; for five rows and without a vector by default."""
     request = QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **given})
     assert isinstance(request, QueryTableRequest)
     return request
 
 
 def near(*vector: float, **given: Any) -> QueryTableRequest:
-    """A query for what is near to a vector."""
+    """Returns a query for the nearest neighbours of a vector."""
     return asked(vector={"single_vector": list(vector)}, **given)
 
 
@@ -258,7 +258,7 @@ async def test_a_column_that_is_not_there_is_named(here: Lake, given: dict[str, 
 
 async def test_a_request_may_be_a_dict(here: Lake) -> None:
     class DictWithModelDump(dict[str, object]):
-        """What Lance's Rust side hands over."""
+        """The kind of mapping that Lance's Rust side passes."""
 
         def model_dump(self) -> dict[str, object]:
             return self

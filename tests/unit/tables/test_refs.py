@@ -1,4 +1,4 @@
-"""Tags and branches of tables, and going back to a version."""
+"""Tags and branches of tables, and restoring a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replacing a table's registration or a namespace, given up at any of its calls: the old is there, or the new."""
+"""Replacements of registrations and namespaces that are cancelled at any call: either the old or the new one exists."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ OLD, NEW = {"owner": "old"}, {"owner": "new"}
 
 
 class Stuck(MemoryBackend):
-    """A catalog one of whose calls is never answered: the first after `left` others."""
+    """A catalog with one call that is never answered: the first one after `left` others."""
 
     def __init__(self, left: int, *, done: bool) -> None:
         super().__init__()
         self.left = left
         self.done = done
-        """Whether it does what it was told, all the same."""
+        """Whether it performs the operation nevertheless."""
         self.reached = asyncio.Event()
         self.plant_namespace(NAMESPACE)
         self.namespaces[NAMESPACE] = OLD
@@ -87,7 +87,7 @@ REPLACED: dict[str, Replace] = {
 
 
 def check(backend: Stuck, what: str) -> None:
-    """The old is there, or the new, and nothing of both."""
+    """Checks that the old or the new one exists, without a part of the other."""
     if what == "table":
         found = backend.tables[TABLE]
         assert (found.location, found.properties) in [("mem://old", OLD), ("mem://new", NEW)]
@@ -122,7 +122,7 @@ async def test_after_a_kill_the_next_calls_find_the_old_or_the_new(calls: int, d
     task = asyncio.ensure_future(REPLACED["table"](backend.namespace()))
     with anyio.fail_after(30):
         await backend.reached.wait()
-    # As a process leaves it that is killed here: nothing is undone.
+    # Like a process that is killed here: nothing is rolled back.
     kept = dict(backend.tables)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -213,7 +213,7 @@ async def test_what_a_directory_does_after_it_was_given_up_is_waited_for(
         task.cancel()
         for _ in range(20):
             await asyncio.sleep(0)
-        # Cancelled once more, which is no way to have it lost either.
+        # A second cancellation does not lose it either.
         task.cancel()
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
@@ -261,7 +261,7 @@ async def test_a_table_that_another_client_removes_meanwhile_is_registered(kind:
 async def test_an_overwrite_that_is_cancelled_leaves_the_table_registered(
     tmp_path: Path, kind: type[Stuck], calls: int, done: bool
 ) -> None:
-    """With other columns than the catalog keeps: it is registered anew."""
+    """With other columns than the catalog stores, so it is registered anew."""
     backend = kind(calls, done=done)
     place = str(tmp_path / "t")
     backend.tables[TABLE] = Table(TABLE, place, OLD, schema=ROWS.schema)

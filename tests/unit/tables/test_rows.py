@@ -242,7 +242,7 @@ async def test_a_state_that_is_not_there_is_reported(here: Lake) -> None:
 async def test_writers_that_cannot_both_be_right_are_reported(here: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     before = await here.dataset()
     await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="overwrite"), stream(MORE))
-    # As if it had been opened just before the other wrote.
+    # As if it had been opened just before the other write.
     monkeypatch.setattr(lance, "dataset", lambda **given: before)
     with pytest.raises(ConcurrentModificationError, match=r"^Concurrent modification: n\$t "):
         await here.ns.update_table(UpdateTableRequest(id=ID, updates=[["id", "1"]]))
@@ -266,7 +266,7 @@ async def test_of_many_that_write_the_first_rows_none_is_lost(here: Lake) -> Non
                 group.start_soon(here.ns.insert_into_table, InsertIntoTableRequest(id=id), rows)
         written = await here.dataset(id)
         assert sorted(written.to_table()["id"].to_pylist()) == [*range(8)]
-        # Nor is anything left of the rows of those who came too late for the first version.
+        # None of the rows of the writers that lost the race for the first version is left.
         data = anyio.Path((await here.location(id)).removeprefix("file://")) / "data"
         assert len([path async for path in data.iterdir()]) == 8
         await here.ns.drop_table(DropTableRequest(id=id))

@@ -1,4 +1,4 @@
-"""Bounds of SQL texts: what users write passes, and what Lance's parser or planner cannot bear does not."""
+"""Bounds of SQL texts: realistic texts are accepted, and texts that Lance cannot process are not."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ DEADLY = {
     "question": "id = ?",
     "colon": "id = :a",
 }
-"""What takes for ever, ends the process or is told as a panic, if Lance gets it."""
+"""Texts that Lance would process endlessly, or that would end the process or cause a panic."""
 
 COSTLY = {
     "repeat": "length(repeat('a', 2000000000)) > 5",
@@ -111,7 +111,7 @@ COSTLY = {
     "braces": "{a} = 1",
     "semicolon": "id > 1;",
 }
-"""What a remote caller may not ask for."""
+"""Texts that a remote caller may not send."""
 
 
 @pytest.mark.parametrize("sql", EVERYDAY, ids=range(len(EVERYDAY)))
@@ -230,7 +230,7 @@ def test_not_of_several_terms_are_not_in_a_row() -> None:
 
 
 async def test_lance_can_process_accepted_texts(tmp_path: Path) -> None:
-    """The largest that the bounds allow is answered, and what is wrong with it is told by Lance at once."""
+    """The largest text within the bounds is processed, and Lance reports its errors at once."""
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.write(["t"], ROWS)
         largest = [

@@ -1,4 +1,4 @@
-"""Queries of texts where no column is named, and where each of several is searched for something else."""
+"""Queries of texts without a column, and with different texts for several columns."""
 
 from __future__ import annotations
 

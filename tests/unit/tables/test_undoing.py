@@ -37,7 +37,7 @@ OTHER = pa.table({"id": [9]})
 
 
 class Keeping(MemoryBackend):
-    """A catalog that keeps columns, and has its tables in a directory."""
+    """A catalog that stores columns, with tables in a directory."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Keeping(MemoryBackend):
 
 
 class Catalog:
-    """A namespace over such a catalog."""
+    """A namespace on such a catalog."""
 
     id = TableId(["t"])
 
@@ -149,7 +149,7 @@ async def test_an_overwrite_that_fails_leaves_the_registration_as_it_was(tmp_pat
 
 
 class Panic(BaseException):
-    """What Lance's Rust side raises where it fails on itself."""
+    """The error of Lance's Rust side after an internal failure."""
 
 
 @pytest.mark.parametrize("error", [AttributeError, MemoryError, Panic, KeyboardInterrupt])
@@ -194,7 +194,7 @@ async def test_a_first_version_that_is_not_made_leaves_no_files(
 
 
 def dropped_meanwhile(catalog: Catalog) -> pa.RecordBatchReader:
-    """Rows during which somebody else deregisters the table."""
+    """Yields rows, while another client deregisters the table."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         catalog.backend.tables.clear()
@@ -265,7 +265,7 @@ async def test_data_of_a_table_deregistered_meanwhile_is_kept(tmp_path: Path) ->
 async def test_a_version_that_others_use_since_it_was_looked_at_is_reported_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str
 ) -> None:
-    """Its manifest is deleted right after they began: nobody knows without a look what is left of its rows."""
+    """Its manifest is deleted right after they began; only a lookup would show what is left of its rows."""
     delete = lance.file.LanceFileSession.delete_file
 
     def late(session: Any, path: str) -> None:

@@ -1,4 +1,4 @@
-"""pylance in worker threads: slots, giving up, and one write at a time."""
+"""pylance in worker threads: slots, abandoned work, and one write at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLE = TableId(["db", "t"])
 
 
 class Lance:
-    """A transport, and what became of each sending."""
+    """A transport, and the outcome of each attempt."""
 
     def __init__(self, policy: Policy) -> None:
         self.caller = Caller(policy, LANCE_ERRORS)
@@ -46,7 +46,7 @@ async def lance(policy: Policy | None = None) -> AsyncIterator[Lance]:
 
 
 class Gate:
-    """Blocks the threads that come through until it is opened; knows how many are inside."""
+    """Blocks threads until it is opened, and counts them."""
 
     def __init__(self) -> None:
         self.most = 0

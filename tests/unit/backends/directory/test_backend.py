@@ -91,7 +91,7 @@ MISSING = "Table not found: sales$orders (describe_table: table id 'sales$orders
 
 
 async def told(call: Awaitable[object]) -> str:
-    """What the error of a call says."""
+    """Returns the message of a call's error."""
     with pytest.raises(LanceNamespaceError) as raised:
         await call
     return str(raised.value)
@@ -132,7 +132,7 @@ async def test_a_registered_table_keeps_its_properties(tmp_path: Path) -> None:
 
 
 async def test_many_that_register_at_once_all_keep_their_properties(tmp_path: Path) -> None:
-    # Each with a transport of its own, so that they do collide.
+    # Each has a separate transport, so that they conflict.
     async with AsyncExitStack() as stack:
         connected = [AsyncNamespace.connect("dir", {"root": str(tmp_path), "max_retries": "20"}) for _ in range(4)]
         for ns in connected:
@@ -155,7 +155,7 @@ async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Pat
         for id, location in ((["db", "t"], "/somewhere/else.lance"), (["t"], "other.lance")):
             with pytest.raises(InvalidInputError):
                 await ns.register_table(RegisterTableRequest(id=id, location=location, mode="overwrite"))
-        # This one is refused by pylance, after the old one is gone.
+        # pylance refuses this one after the old one is gone.
         with pytest.raises(InvalidInputError):
             await ns.register_table({"id": ["db", "t"], "location": "../t.lance", "mode": "overwrite"})
         found = await ns.describe_table(DescribeTableRequest(id=["db", "t"]))
@@ -217,7 +217,7 @@ async def test_files_of_a_killed_process_at_the_root_block_no_other_table(tmp_pa
 
 
 async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
-    """A commit that is sent again after its answer was lost conflicts with itself: its files are the manifest's."""
+    """A commit that is repeated after its response was lost conflicts with itself: its files belong to the manifest."""
     with FakeS3() as server:
         storage = {f"storage.{key}": value for key, value in server.options.items()}
         manifest = "s3://lake/x/__manifest"
@@ -229,7 +229,7 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
 
         async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
             await ns.create_namespace({"id": ["s"]})
-            # pylance takes its own transaction away once it has seen the conflict.
+            # pylance removes its own transaction after it has noticed the conflict.
             with server.hold(r"POST /lake\?delete .*\.txn") as seen:
                 with server.hold(r"PUT \S*__manifest/data/") as written:
                     creating = asyncio.ensure_future(ns.create_namespace({"id": ["n"]}))
@@ -247,7 +247,7 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
 
 
 class Rival:
-    """An edit of the manifest during which another process commits first, each time until `wins` are used up."""
+    """An edit of the manifest during which another process commits first, until `wins` are used up."""
 
     def __init__(self, root: Path, wins: int) -> None:
         self.root = str(root)

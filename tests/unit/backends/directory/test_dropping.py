@@ -1,4 +1,4 @@
-"""Dropping in a directory catalog: once, on a full disk too, and finished by the next call where it was cut off."""
+"""Drops in a directory catalog: each once, also on a full disk, and completed after an interruption."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
 
 
 def backend_at(root: Path) -> Backend:
-    """A backend as a namespace has one."""
+    """Returns a backend like that of a namespace."""
     return DirectoryBackend.open(DirSettings.parse({"root": str(root)}), Caller(Policy(), DirectoryBackend.errors))
 
 
 def folders(root: Path) -> list[str]:
-    """What is in the root beside the manifest."""
+    """Returns the content of the root, except for the manifest."""
     return sorted(path.name for path in root.iterdir() if path.name != "__manifest")
 
 
 def data_files(root: Path) -> list[Path]:
-    """The data files of all tables."""
+    """Returns the data files of all tables."""
     return [path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts]
 
 
@@ -84,7 +84,7 @@ with Namespace.connect("dir", {"root": root, "max_retries": "0"}) as ns:
 
 
 async def drop_on_a_full_disk(root: Path, *ids: str) -> list[str]:
-    """What becomes of drops where no file can be written."""
+    """Returns the outcomes of drops on a disk where no file can be written."""
     ran = await asyncio.create_subprocess_exec(
         sys.executable, "-c", FULL, str(root), *ids, stdout=asyncio.subprocess.PIPE
     )
@@ -95,7 +95,7 @@ async def drop_on_a_full_disk(root: Path, *ids: str) -> list[str]:
 async def test_a_full_disk_is_freed_and_the_drop_is_finished_later(ns: AsyncNamespace, tmp_path: Path) -> None:
     for id in (["t"], ["s", "t"], ["s", "u"]):
         await ns.write(id, DATA)
-    # The entry cannot be removed; the files can.
+    # The entry cannot be removed, but the files can.
     assert await drop_on_a_full_disk(tmp_path, "t", "s/t", "s/u") == ["dropped", "InternalError", "InternalError"]
     assert data_files(tmp_path) == []
     assert (await ns.list_tables({"id": ["s"]})).tables == [] and not await ns.exists(["s", "t"])
@@ -112,7 +112,7 @@ async def test_what_a_drop_has_left_goes_with_the_next(ns: AsyncNamespace, tmp_p
     for id in (["s", "t"], ["other"]):
         await ns.write(id, DATA)
     assert await drop_on_a_full_disk(tmp_path, "s/t") == ["InternalError"]
-    # So another one, whose entry was removed and whose files were not.
+    # So it uses another one, whose entry was removed and whose files were not.
     (tmp_path / ".lance-ns-dropped-0" / "data" / "x").mkdir(parents=True)
     (tmp_path / ".lance-ns-dropped-0" / "data" / "y.lance").touch()
     match finishes:
@@ -138,7 +138,7 @@ async def test_what_was_deregistered_is_never_collected(ns: AsyncNamespace, tmp_
 
 
 def compete(root: str, turn: Any, told: Any, operation: str, ids: list[list[str]]) -> None:
-    """Does it to one table after the other, each at the same moment as the other processes."""
+    """Performs the operation on one table after the other, at the same moment as other processes."""
     with Namespace.connect("dir", {"root": root, "max_retries": "20"}) as ns:
         for id in ids:
             turn.wait()
@@ -183,7 +183,7 @@ async def test_of_several_processes_exactly_one_removes(
     assert Counter(tuple(id) for id, _, outcome in outcomes if outcome == "ok") == {tuple(id): 1 for id in ids}
     assert {outcome for *_, outcome in outcomes} == {"ok", TableNotFoundError.__name__}
     assert (await ns.list_all_tables({"id": []})).tables == []
-    # What a deregister has kept is all that is there.
+    # Only the data that a deregister kept is left.
     kept = {locations[id] for id, operation in winners.items() if written and operation == "deregister_table"}
     assert {(tmp_path / name).as_uri() for name in folders(tmp_path) if data_files(tmp_path / name)} == {
         Path(local_path(location) or "").as_uri() for location in kept
@@ -192,7 +192,7 @@ async def test_of_several_processes_exactly_one_removes(
 
 
 async def mark(root: Path, *ids: str) -> None:
-    """Leaves entries as a drop does whose process is killed after its first step."""
+    """Leaves entries like a drop whose process is killed after its first step."""
     rows = lance.dataset(str(root / "__manifest")).to_table().to_pylist()
     entries = [Entry(row["object_id"], "table", row["location"]) for row in rows if row["object_id"] in ids]
     marked = [replace(entry, metadata={"lance_ns.dropping": str(int(time()))}) for entry in entries]
@@ -228,7 +228,7 @@ async def test_a_drop_killed_at_its_first_step_is_finished(ns: AsyncNamespace, t
 
 async def test_a_marked_table_keeps_the_files_of_others(ns: AsyncNamespace, tmp_path: Path) -> None:
     place = Path((await ns.write(["s", "t"], DATA)).uri).name
-    # Only other tools can do that after the mark.
+    # Only other tools can do that after the mark was written.
     await mark(tmp_path, "s$t")
     entry = Entry("s$other", "table", place)
     await asyncio.to_thread(Directory(str(tmp_path), None).change, lambda _: Change(put=[entry]))
@@ -330,7 +330,7 @@ async def test_an_object_store_decides_between_drop_and_deregister() -> None:
                 await asyncio.to_thread(manifest.change, lambda _: Change(put=[entry]))
 
             locations = {name: (await ns.write([name], DATA)).uri for name in "abc"}
-            # A drop that came first, one that came while the table was deregistered, and one that came after it.
+            # A drop before the deregister, one during it, and one after it.
             await note("a", dropping=str(int(time())))
             with pytest.raises(TableNotFoundError):
                 await ns.deregister_table({"id": ["a"]})
@@ -360,12 +360,12 @@ async def test_an_object_store_loses_its_latest_version_first() -> None:
             manifests = [place for place, path in enumerate(deleted) if path.endswith(b".manifest")]
             data = [place for place, path in enumerate(deleted) if b"/data/" in path]
             assert manifests == sorted(manifests) and len(manifests) == 3 and manifests[-1] < data[0]
-            # Their names count down.
+            # Their names are in descending order.
             assert [deleted[place] for place in manifests] == sorted(deleted[place] for place in manifests)
 
 
 async def plant(root: str, options: dict[str, str], *entries: Entry) -> None:
-    """Makes entries, as another process would."""
+    """Adds entries, like another process."""
     await asyncio.to_thread(Directory(root, options).change, lambda _: Change(put=entries))
 
 
@@ -406,7 +406,7 @@ async def test_what_was_registered_since_keeps_its_files_in_an_object_store() ->
             going = {"s$t": "a", "s$b": "b", "t": "t.lance", "s$bad": "../outside"}
             entries = [Entry(id, "table", place, {"lance_ns.dropping": "0"}) for id, place in going.items()]
             await plant("s3://lake/x", server.options, *entries)
-            # Only other tools can do that after the mark.
+            # Only other tools can do that after the mark was written.
             since = {"s$u": "a/u", "s$root": "t.lance"}
             await plant("s3://lake/x", server.options, *(Entry(id, "table", place) for id, place in since.items()))
             await ns.declare_table({"id": ["s", "new"]})
@@ -489,7 +489,7 @@ asyncio.run(main())
 
 
 def share(folder: Path) -> None:
-    """Lets every user write to a folder and what is in it."""
+    """Lets all users write to a folder and its content."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o777)
 
@@ -520,7 +520,7 @@ async def test_files_that_may_not_be_deleted_are_in_the_way_of_their_own_place_a
 
 
 class PanicException(BaseException):
-    """As pylance's, which is no Exception and cannot be imported."""
+    """Like pylance's, which is not an Exception and cannot be imported."""
 
 
 async def test_a_drop_that_panics_says_that_it_took_effect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Locations in a directory catalog: none leads out of the root, or to what is somebody else's."""
+"""Locations in a directory catalog: none is outside the root, or that of somebody else's data."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def plant(root: Path, location: str, id: str = "s$bad") -> None:
-    """Makes an entry, as somebody would who edits the manifest."""
+    """Adds an entry, like somebody who edits the manifest."""
     manifest = lance.dataset(str(root / "__manifest"))
     row = {"object_id": id, "object_type": "table", "location": location}
     lance.write_dataset(pa.Table.from_pylist([row], schema=manifest.schema), manifest, mode="append")
 
 
 async def refusal(call: Awaitable[object]) -> LanceNamespaceError:
-    """What a call is refused with."""
+    """Returns the error of a call."""
     with pytest.raises(LanceNamespaceError) as raised:
         await call
     return raised.value
@@ -205,7 +205,7 @@ async def test_locations_have_one_spelling_which_is_pylances(tmp_path: Path, nam
             their = theirs.describe_table(DescribeTableRequest(id=id)).location
             assert bulk.tables[TableId(id)].location == alone.location == their
             assert lance.dataset(their).to_table() == DATA
-        # What was told is understood.
+        # The location was accepted.
         again = await ns.register_table({"id": ["s", "again"], "location": bulk.tables[TableId(ids[0])].location})
         assert again.location == bulk.tables[TableId(ids[0])].location
 

@@ -68,7 +68,7 @@ async def test_overlaps_within_a_batch_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
-    """A location is refused if and only if one of the tables has it among its files, or is among its files."""
+    """A location is refused if and only if it is inside the files of a table, or contains them."""
     random_ = random.Random(seed)
     names = ["a", "data", "_versions", "data-x", "data.b", "tree"]
     (tmp_path / "a").mkdir()
@@ -94,7 +94,7 @@ def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
 
 
 async def test_a_table_being_dropped_is_not_registered_over(tmp_path: Path) -> None:
-    """The batch leaves it to a call of its own, which finishes the drop first."""
+    """The batch leaves it to a single call, which first completes the drop."""
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.create_namespace({"id": ["n"]})
         (await ns.register_tables(requests("old"))).raise_for_errors()

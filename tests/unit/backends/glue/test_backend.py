@@ -1,4 +1,4 @@
-"""Tables of AWS Glue: what is written, what counts as Lance, where tables go, and answers that are lost."""
+"""Tables of AWS Glue: requests, recognition of Lance tables, locations, and lost responses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue) ->
         found = await described(ns, "db", "t")
     stored = server.table("", "db", "t")
     kept = {"Owner": "me", "managed_by": "storage", "table_type": "lance"}
-    # The identity of the registration, which answers do not show.
+    # The identity of the registration, which responses do not contain.
     assert stored["Parameters"].pop("lance_ns.registration")
     assert (stored["Name"], stored["TableType"], stored["Parameters"]) == ("t", "EXTERNAL_TABLE", kept)
     assert answer.location == found.location == stored["StorageDescriptor"]["Location"] == "s3://Bucket/T/"

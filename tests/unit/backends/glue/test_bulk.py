@@ -1,4 +1,4 @@
-"""Many tables of AWS Glue: by patterns of names, by pages, singly; and servers that do not understand patterns."""
+"""Descriptions of many tables of AWS Glue: by patterns of names, by pages, singly; and servers without patterns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def full() -> Iterator[FakeGlue]:
-    """2,000 tables of Lance among 2,500."""
+    """2,000 Lance tables among 2,500."""
     with FakeGlue() as server:
         server.add_database("", "db")
         server.add_tables("", "db", NAMES)
@@ -49,7 +49,7 @@ def server(full: FakeGlue) -> FakeGlue:
 
 
 async def resolved(ns: AsyncNamespace, names: Sequence[str]) -> None:
-    """Describes the tables, of which there must be each at its own place."""
+    """Describes the tables, which must all be at their locations."""
     found = (await ns.describe_tables([["db", name] for name in names])).raise_for_errors()
     assert {id.name: table.location for id, table in found.tables.items()} == {
         name: f"s3://bucket/db/{name.lower()}.lance" for name in names
@@ -72,7 +72,7 @@ async def resolved(ns: AsyncNamespace, names: Sequence[str]) -> None:
 async def test_a_strategy_costs_what_it_says(
     server: FakeGlue, strategy: str, count: int, calls: dict[str, int]
 ) -> None:
-    # The other five hundred come after the tables of Lance in the listing.
+    # The other five hundred come after the Lance tables in the listing.
     async with connected(server, bulk_strategy=strategy) as ns:
         await resolved(ns, NAMES[:count])
     assert {operation: server.calls.count(operation) for operation in set(server.calls)} == calls

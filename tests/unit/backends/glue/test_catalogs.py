@@ -1,4 +1,4 @@
-"""Catalogs of AWS Glue: their ids, roots other than the caller's own, and servers that have none or hide them."""
+"""Catalogs of AWS Glue: their ids, other roots than the caller's, and servers that have none or hide them."""
 
 from __future__ import annotations
 

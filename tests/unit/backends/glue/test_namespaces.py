@@ -1,4 +1,4 @@
-"""Namespaces of AWS Glue: databases and catalogs, told apart, listed together, made and dropped as far as Glue can."""
+"""Namespaces of AWS Glue: databases and catalogs, distinguished, listed together, created and dropped."""
 
 from __future__ import annotations
 

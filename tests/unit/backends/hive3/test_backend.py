@@ -322,7 +322,7 @@ async def test_renaming_keeps_all_else_of_the_table(server: FakeHive) -> None:
         next(r for r in server.requests if r.method == "alter_table" and r.arguments[3][1] == name).arguments[3]
         for name in ("u", "w")
     ]
-    # What this client does not know of is sent back, too: owner, times, serialization, partition keys.
+    # Fields that this client does not know are sent back, too: owner, times, serialization, partition keys.
     assert {4, 5, 6, 7, 8, 9, 12, 17} <= {*before} == {*after}
     assert before[7] == after[7] and {1, 2, 5, 6, 7, 8, 10, 11, 12} <= {*before[7]}
 

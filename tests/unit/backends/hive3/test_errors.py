@@ -126,7 +126,7 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         ("get_databases", "TApplicationException", "Internal error processing get_databases"),
     ],
 }
-"""What each method may answer, by what it means."""
+"""The possible replies of each method, by their meaning."""
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ async def test_a_read_that_fails_on_its_way_is_unavailable(server: FakeHive, fau
 
 
 def test_every_entry_of_the_error_table_is_known() -> None:
-    """Those that come from no method's exception, and those that the answers above give."""
+    """The entries that belong to no exception of a method, and those of the replies above."""
     met = {"timeout", "refused", "untrusted", "disconnected", "deadline", "circuit"}
     wire = met | {"mismatch", "unauthenticated", "UNKNOWN_METHOD"}
     told = {code if isinstance(code, str | int) else code[0] for code in HIVE_ERRORS} - wire
@@ -226,7 +226,7 @@ def test_what_is_usual() -> None:
     assert [str(address) for address in settings.route().addresses] == ["localhost:9083"]
     policy = settings.within(settings.policy())
     assert policy.max_in_flight == settings.client_pool_size == 3
-    # Connecting and reading; a server tries by itself for 20 seconds.
+    # Connect and read; a server itself tries for 20 seconds.
     assert policy.attempt_timeout == 65.0 and settings.read_timeout > 20
     assert settings.route().tls is None and settings.login() is None and settings.user_and_groups() is None
 

@@ -81,7 +81,7 @@ async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHiv
         assert await kept(ns, "lake", "d") == given
         sent = server.requests[0].arguments[1]
         assert (sent[2], sent[4], sent[6], sent[7], sent[8]) == ("sales", {"k": "v"}, "staff", 3, "lake")
-        # What one is described as makes another.
+        # The description of one is a request for another.
         await ns.create_namespace(create("lake", "e", **await kept(ns, "lake", "d")))
         assert await kept(ns, "lake", "e") == given
 
@@ -299,7 +299,7 @@ async def test_dropping_an_empty_catalog_keeps_what_lies_at_its_place(server: Fa
         await ns.create_namespace(create("lake", mode="Overwrite"))
         await ns.drop_namespace(drop("lake"))
         assert not await ns.exists(NamespaceId(["lake"]))
-        # It can be made anew, and all that was in it registered again.
+        # It can be created again, and all its tables can be registered again.
         await ns.create_namespace(create("lake"))
         await ns.create_namespace(create("lake", "d"))
         request = RegisterTableRequest(id=["lake", "d", "t"], location=files[0].parents[1].as_uri())
@@ -380,7 +380,7 @@ async def test_a_catalog_is_not_dropped_if_the_server_does_not_move_it(server: F
     async with connected(server) as ns:
         await ns.create_namespace(create("lake"))
         before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
-        # What a server says whose neighbour, behind the same address, answers from its cache.
+        # The error of a server behind a load balancer, whose other server answers from its cache.
         answer = Message(REPLY, "alter_catalog", server.requests[-1].sequence + 5).encoded()
         server.garbage(answer, match="^alter_catalog")
         with pytest.raises(ServiceUnavailableError, match=r"still has it at .* would delete everything there"):
@@ -461,7 +461,7 @@ async def test_of_concurrent_creates_one_wins_in_the_database(server: FakeHive) 
 
 
 async def _full_catalog(ns: AsyncNamespace) -> list[Path]:
-    """A catalog with tables in three databases; gives their files, and one that belongs to no table."""
+    """Creates a catalog with tables in three databases; returns their files, and one that belongs to no table."""
     await ns.create_namespace(create("lake"))
     files = []
     for name in ("d", "e"):
@@ -473,7 +473,7 @@ async def _full_catalog(ns: AsyncNamespace) -> list[Path]:
 
 
 def _deleted_nothing(server: FakeHive) -> None:
-    """No drop asked for data to be deleted, and no catalog was dropped at its own place."""
+    """Checks that no drop requested the deletion of data, and no catalog was dropped at its own location."""
     drops = [r for r in server.requests if r.method in ("drop_table", "drop_database")]
     assert {r.method for r in drops} == {"drop_table", "drop_database"}
     assert not any(r.arguments[3 if r.method == "drop_table" else 2] for r in drops)

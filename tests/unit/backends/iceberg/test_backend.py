@@ -546,13 +546,13 @@ async def test_tables_with_data_cost_two_loads_each(tmp_path: Path) -> None:
             server.add_table(("b",), "empty", location=(tmp_path / "empty").as_uri())
             page = await ns.list_tables(ListTablesRequest(id=["b"], include_declared=False))
             assert page.tables == ["full"]
-        # The second one asks for credentials: listing takes none, and opening may need them.
+        # The second one requests credentials: a listing needs none, but opening may need them.
         assert sum("snapshots=refs" in path for path in paths(server)) == 4
 
 
 async def test_misspelled_fields_are_errors_except_from_rust() -> None:
     class FromRust(dict[str, object]):
-        """Lance's own may hold fields that we do not know yet."""
+        """Requests of Lance may contain unknown fields of a newer spec."""
 
     with FakeIceberg() as server:
         server.add_table(("a",), "t")

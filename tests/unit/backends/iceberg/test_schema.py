@@ -1,4 +1,4 @@
-"""The Iceberg view of Arrow schemas: every type, and pyiceberg's own converter where both can say a type."""
+"""The Iceberg form of Arrow schemas: all types, compared with pyiceberg's converter where it supports the type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lance_ns_async.backends.iceberg.schema import iceberg_schema
 UNITS = ("s", "ms", "us", "ns")
 STORED_AS_LIST = pa.fixed_shape_tensor(pa.float32(), [2, 3])
 
-# What pyiceberg says, too.
+# pyiceberg returns the same.
 BOTH: list[tuple[pa.DataType, str]] = [
     (pa.bool_(), "boolean"),
     (pa.int8(), "int"),
@@ -52,7 +52,7 @@ BOTH: list[tuple[pa.DataType, str]] = [
     (pa.uuid(), "uuid"),
 ]
 
-# What pyiceberg refuses, or says otherwise.
+# pyiceberg refuses these types, or converts them differently.
 OURS: list[tuple[pa.DataType, str]] = [
     (pa.uint32(), "long"),
     (pa.uint64(), "decimal(20, 0)"),
@@ -96,7 +96,7 @@ LISTS = [
 
 
 def fields(*wanted: pa.Field) -> list[Any]:
-    """The fields that Iceberg is told of."""
+    """Returns the fields in Iceberg's form."""
     told: list[Any] = iceberg_schema(pa.schema(wanted), 1)[0]["fields"]
     return told
 
@@ -226,7 +226,7 @@ def schemas(leaves: list[pa.DataType]) -> SearchStrategy[pa.Schema]:
 
 
 def _dotted(told: Any, prefix: str) -> Iterator[str]:
-    """The dotted name of every field, element, key and value."""
+    """Returns the dotted name of each field, element, key and value."""
     match told:
         case {"type": "struct"}:
             parts = [(field["name"], field["type"]) for field in told["fields"]]
@@ -256,7 +256,7 @@ def _ids(told: Any) -> Iterator[int]:
 def test_it_is_what_pyiceberg_makes_of_what_both_can_say(schema: pa.Schema) -> None:
     theirs = by_pyiceberg(schema)
     names = list(_dotted(theirs, ""))
-    # It lets through what no catalog takes.
+    # It accepts types that no catalog accepts.
     assume(len(names) == len(set(names)))
     assert iceberg_schema(schema, 1)[0] == theirs
 
@@ -273,6 +273,6 @@ def test_any_schema_becomes_one_that_iceberg_reads(schema: pa.Schema) -> None:
 
 
 def test_an_extension_without_a_hash_is_what_it_is_stored_as() -> None:
-    """Such as Lance's own for blobs."""
+    """For example Lance's own type for blobs."""
     blob = lance.blob_field("b").type
     assert fields(pa.field("x", blob)) == fields(pa.field("x", blob.storage_type))

@@ -1,4 +1,4 @@
-"""Credentials that an Iceberg REST catalog gives out: asked for by a header, or at an endpoint of their own."""
+"""Credentials that an Iceberg REST catalog vends: requested by a header, or at a separate endpoint."""
 
 from __future__ import annotations
 

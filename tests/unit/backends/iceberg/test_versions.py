@@ -1,4 +1,4 @@
-"""Versions that an Iceberg REST catalog commits: what is sent, who wins, and what becomes of a lost answer."""
+"""Versions that an Iceberg REST catalog commits: requests, conflicts, and lost responses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORDS = pa.table({"b": ["x"]})
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset whose manifests are lent to tables: six versions, the third, fourth and sixth of other schemas."""
+    """Returns a dataset whose manifests are used for tables: six versions with four schemas."""
     at = tmp_path_factory.mktemp("written")
     for data in (NUMBERS, NUMBERS, WORDS, WORDS, NUMBERS, pa.table({"a": ["1"]})):
         lance.write_dataset(data, at, mode="overwrite")
@@ -53,7 +53,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Site:
-    """A catalog with namespace `a`, whose tables are managed by it, and a folder where they are."""
+    """A catalog with namespace `a`, which commits the versions of its tables, and a folder for them."""
 
     def __init__(self, server: FakeIceberg, ns: AsyncNamespace, root: Path, written: Path) -> None:
         self.server = server
@@ -66,7 +66,7 @@ class Site:
             await self.ns.declare_table(DeclareTableRequest(id=["a", name]))
 
     def staged(self, number: int, table: str = "t") -> str:
-        """Where a writer has put the manifest of a version, as Lance would tell."""
+        """Returns the location of a version's staged manifest, as Lance passes it."""
         name = f"{2**64 - 1 - number:020}.manifest"
         folder = self.root / "a" / table / "_versions"
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ class Site:
         return (await self.ns.describe_table(DescribeTableRequest(id=["a", table]))).version
 
     def commits(self, table: str = "t") -> Sequence[Any]:
-        """The commits sent to a table since it was declared."""
+        """Returns the commits of a table since its declaration."""
         sent = [r.json for r in self.server.requests if r.method == "POST" and r.path.endswith(f"/tables/{table}")]
         return [it for it in sent if it["requirements"][0]["type"] != "assert-create"]
 
@@ -117,7 +117,7 @@ async def nessie(tmp_path: Path, written: Path) -> AsyncIterator[Site]:
 
 
 def added(commit: Any) -> Any:
-    """The snapshot that a commit adds."""
+    """Returns the snapshot that a commit adds."""
     return next(update["snapshot"] for update in commit["updates"] if update["action"] == "add-snapshot")
 
 
@@ -204,7 +204,7 @@ async def test_later_versions_name_the_one_before_and_schemas_come_when_they_cha
     assert [commit["requirements"][1]["snapshot-id"] for commit in commits] == [None, 1, 2, 3, 4, 5]
     assert all(len(commit["requirements"]) == 2 for commit in commits[1:])
     assert [added(commit).get("parent-snapshot-id") for commit in commits] == [None, 1, 2, 3, 4, 5]
-    # One that was there before is chosen again.
+    # An earlier one becomes current again.
     assert [added(commit)["schema-id"] for commit in commits] == [1, 1, 2, 2, 1, 3]
     assert [len(commit["updates"]) for commit in commits] == [4, 2, 4, 2, 3, 4]
     kept = here.metadata
@@ -255,7 +255,7 @@ async def test_of_many_writers_one_wins(tmp_path: Path, written: Path, quirks: Q
             except ConcurrentModificationError as e:
                 lost.append(e)
 
-        # They all know the same latest version before any of them commits.
+        # They all have read the same latest version before any of them commits.
         with here.server.hold(COMMIT) as hold:
             async with anyio.create_task_group() as group:
                 for request in requests:
@@ -335,7 +335,7 @@ async def test_a_commit_that_gets_no_answer_ever_is_of_unknown_outcome(here: Sit
 async def test_a_repetition_waits_as_long_as_the_server_requests(here: Site) -> None:
     await here.declared()
     here.server.fail(503, match=COMMIT, headers={"Retry-After": "3600"})
-    # There is no such time left, so it is given up at once, and nothing is sent again.
+    # There is not enough time left, so it fails at once, and nothing is sent again.
     with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
         await here.create(1)
     assert len(here.commits()) == 1 and await here.latest() is None
@@ -365,7 +365,7 @@ async def test_where_looking_fails_the_outcome_is_unknown(here: Site) -> None:
             here.server.fail(403, match="GET .*/tables/t", times=None)
             hold.release()
     here.server.heal()
-    # Who looks later finds it, and finishes it.
+    # A later client finds it, and completes it.
     found = await here.ns.describe_table_version(DescribeTableVersionRequest(id=["a", "t"]))
     assert found.version.version == 1 and await anyio.Path("/", found.version.manifest_path).exists()
 

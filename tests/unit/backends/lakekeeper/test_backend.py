@@ -1,4 +1,4 @@
-"""What is particular to Lakekeeper: its paths and bodies, names, renames, deletions, locations and credentials."""
+"""The differences of Lakekeeper: its paths and bodies, names, renames, deletions, locations and credentials."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def describe(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> De
 
 
 def requests_of(server: FakeLakekeeper) -> list[str]:
-    """The requests without the warehouse's id, the configuration, and the looks for notes."""
+    """Returns the requests without the warehouse's id, the configuration, and those for notes."""
     prefix = server._prefix
     return [
         str(request).replace(f"/{prefix}", "")

@@ -1,4 +1,4 @@
-"""Who asks Polaris: realms, static tokens, and OAuth2 client credentials renewed by one for all."""
+"""Authentication to Polaris: realms, static tokens, and OAuth2 client credentials, renewed once for all calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOKENS = "POST catalog/v1/oauth/tokens"
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the clock shows, in seconds: its one element."""
+    """The time in seconds, as the only element."""
     now = [1000.0]
     monkeypatch.setattr("lance_ns_async.transports.http.auth.monotonic", lambda: now[0])
     return now
@@ -98,7 +98,7 @@ async def test_a_refused_token_is_renewed_once_and_the_call_repeated(status: int
     with FakePolaris() as server:
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
-            # A write too: what is refused for its token did nothing.
+            # A write, too: a request with a rejected token had no effect.
             server.fail(status, match="generic-tables")
             await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
             tables = "POST catalog/polaris/v1/cat/namespaces/a/generic-tables"

@@ -123,7 +123,7 @@ async def test_a_declared_table_is_a_generic_one_of_format_lance() -> None:
             kept = {"k": "v", "doc": "what it holds", "table_type": "lance"}
             assert (declared.location, declared.properties) == ("s3://bucket/t.lance/", kept)
             sent = [request.json for request in server.requests if request.method == "POST"][-1]
-            # The identity of the registration, which answers do not show.
+            # The identity of the registration, which responses do not contain.
             assert sent["properties"].pop("lance_ns.registration")
             assert sent == {
                 "name": "t",
@@ -134,7 +134,7 @@ async def test_a_declared_table_is_a_generic_one_of_format_lance() -> None:
             }
             await ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="s3://bucket/u"))
             assert "doc" not in [request.json for request in server.requests if request.method == "POST"][-1]
-            # Nothing was opened to find out: there is no such bucket.
+            # No dataset was opened, because the bucket does not exist.
             assert (await described(ns, "cat", "a", "t")).location == "s3://bucket/t.lance/"
 
 

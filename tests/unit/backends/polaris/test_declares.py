@@ -1,4 +1,4 @@
-"""Declaring on Polaris: where tables go, what is kept of what was given, and declares whose answer was lost."""
+"""Declarations on Polaris: locations, stored values, and lost responses."""
 
 from __future__ import annotations
 

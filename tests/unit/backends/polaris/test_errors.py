@@ -135,7 +135,7 @@ async def test_the_type_of_an_error_decides_first(
         assert "(X-Request-ID req-4711)" in str(raised.value)
         mistakes = {"MissingOrInvalidRealm": "property realm", "NotFoundException": "is the endpoint right?"}
         assert mistakes.get(type, "") in str(raised.value)
-        # That is Iceberg's meaning of the same type.
+        # This is the meaning of the same type in Iceberg.
         assert "lost its own metadata" not in str(raised.value)
 
 

@@ -1,4 +1,4 @@
-"""Listings of Polaris: whole whatever the server pages, spelled as the spec wants them, and Lance alone on demand."""
+"""Listings of Polaris: complete with any page size, spelled as in the spec, and optionally of Lance tables only."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_other_formats_are_left_out_on_demand_for_a_call_a_table() -> None
         names = server.add_lance_tables("cat", ("a",), 40)
         server.add_table("cat", ("a",), "delta", format="delta")
         server.add_table("cat", ("a",), "nowhere", base_location=None)
-        # Such a table can be made on Polaris 1.4.1, and then neither be loaded nor dropped.
+        # Polaris 1.4.1 can create such a table, but neither load nor drop it.
         server.add_table("cat", ("a",), "..", format="delta")
         server.delay(0.02, match="generic-tables/")
         async with connected(server, filter_tables="true", max_in_flight="8") as ns:
@@ -212,7 +212,7 @@ async def test_each_table_is_loaded_once_over_few_connections() -> None:
             found = await ns.describe_tables(ids)
         assert len(found.tables) == 2000 and len(found.errors) == 20
         assert all(isinstance(error, TableNotFoundError) for error in found.errors.values())
-        # Those that are missing are asked for again, in case they were being replaced.
+        # Missing tables are requested again, because they may be under replacement.
         assert len(asked(server)) == 2041 and server.token_requests == 1
         assert server.connections <= 33 and server.most_in_flight <= 32
         assert all(request.headers["Accept-Encoding"] == "identity" for request in server.requests[1:])

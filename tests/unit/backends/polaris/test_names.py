@@ -1,4 +1,4 @@
-"""Names on the way to Polaris and back: each reaches the object of exactly that name, or is refused."""
+"""Names on the way to Polaris and back: each finds the object with exactly that name, or is refused."""
 
 from __future__ import annotations
 

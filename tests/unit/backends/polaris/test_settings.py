@@ -1,4 +1,4 @@
-"""The properties of Polaris: their spellings, units and defaults, and what is refused of them."""
+"""The properties of Polaris: spellings, units, defaults, and invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to Polaris that are signed by SigV4, with static keys or those of a role."""
+"""Requests to Polaris with signatures by SigV4, with static keys or those of a role."""
 
 from __future__ import annotations
 

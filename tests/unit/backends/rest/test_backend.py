@@ -1,4 +1,4 @@
-"""Operations of the protocol on a server, and what is done where a server lacks one or answers in another way."""
+"""Operations of the protocol on a server, and the behaviour for servers that lack one or respond differently."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_a_missing_path_is_no_missing_table() -> None:
         async with connect(server) as ns:
             with pytest.raises(UnsupportedOperationError, match=r"no such page.*is the endpoint right"):
                 await ns.describe_table({"id": ["a", "t"]})
-            # A path without which nothing works is asked for again: a proxy may have been restarted.
+            # A path that is required for everything is requested again: a proxy may have been restarted.
             assert await ns.exists(["a", "t"])
 
 

@@ -31,7 +31,7 @@ T = ["sales", "t"]
 
 @pytest.fixture(params=["gateway", "pylance"])
 def properties(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """What connects to each server, in front of a directory."""
+    """Provides the properties of each server, in front of a directory."""
     if request.param == "gateway":
         with served("dir", {"root": str(tmp_path)}) as gateway:
             yield {"uri": gateway.url, **{f"header.{name}": value for name, value in gateway.headers.items()}}
@@ -174,7 +174,7 @@ async def test_rows_are_the_body_and_the_other_fields_the_query() -> None:
 
 
 def batches(count: int, held: list[int]) -> pa.RecordBatchReader:
-    """A reader of batches of 1 MiB; for each it notes the bytes that Arrow holds."""
+    """Returns a reader of batches of 1 MiB; for each, it records the bytes that Arrow holds."""
     schema = pa.schema({"id": pa.int64(), "data": pa.binary()})
 
     def generate() -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""A Unity server with authorization: it checks a location before the name, and denies one that is taken."""
+"""A Unity server with authorization: it checks a location before the name, and refuses one that is in use."""
 
 from __future__ import annotations
 

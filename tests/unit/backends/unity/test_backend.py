@@ -1,4 +1,4 @@
-"""Unity Catalog: bodies, dialects, and creations that the server does not make unique."""
+"""Unity Catalog: bodies, versions of the API, and creations that the server does not make unique."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ async def test_a_long_list_of_what_else_there_is_is_cut() -> None:
 
 
 async def test_cascade_takes_nothing_that_it_was_not_shown() -> None:
-    """Servers list only what a caller may see; a drop that is forced would take the rest with it."""
+    """Servers list only objects that a caller may see; a forced drop would remove others, too."""
     with FakeUnity() as server:
         server.add_table("main", "a", "t")
         server.add_volume("main", "a", "v", managed=True)

@@ -1,4 +1,4 @@
-"""Arrow schemas as Unity columns and back: every type that Lance stores comes back as it was."""
+"""Conversion of Arrow schemas to Unity columns and back: each type that Lance stores is preserved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fakes.unity.columns import check_storable, check_types
 ID = TableId(["main", "a", "t"])
 UNITS = ("s", "ms", "us", "ns")
 
-# The first that each Unity type is read as, and so is written without a trace of Arrow.
+# The Arrow type of each Unity type, which is written without Arrow metadata.
 PLAIN: list[tuple[pa.DataType, str, str, Any]] = [
     (pa.bool_(), "BOOLEAN", "boolean", "boolean"),
     (pa.int8(), "BYTE", "tinyint", "byte"),
@@ -67,7 +67,7 @@ PLAIN: list[tuple[pa.DataType, str, str, Any]] = [
     ),
 ]
 
-# What Unity says less of than Arrow does.
+# Arrow types for which Unity has no exact type.
 LESS: list[tuple[pa.DataType, str, str]] = [
     (pa.uint8(), "SHORT", "smallint"),
     (pa.uint16(), "INT", "int"),
@@ -116,13 +116,13 @@ def of(*fields: pa.Field, metadata: dict[str, str] | None = None) -> pa.Schema:
 
 
 def written(type: pa.DataType) -> dict[str, Any]:
-    """The one column of a schema with this type."""
+    """Returns the single column of a schema with this type."""
     [column] = columns(ID, of(pa.field("x", type)))
     return column
 
 
 def same(found: pa.Schema | None, wanted: pa.Schema) -> bool:
-    """Whether the schemas are the same to the last name and byte of metadata within their types."""
+    """Returns whether the schemas are equal, including names and metadata within their types."""
     return found is not None and bool(found.serialize() == wanted.serialize())
 
 
@@ -193,7 +193,7 @@ def test_a_name_too_long_for_the_server_is_refused() -> None:
 
 
 def foreign(told: Any, *, name: str = "x", **parts: Any) -> dict[str, Any]:
-    """A column as another writer leaves it; `told` None for one without a field."""
+    """Returns a column as another writer leaves it; `told` is None for one without a field."""
     return {"name": name, "type_json": told if told is None or isinstance(told, str) else json.dumps(told), **parts}
 
 

@@ -1,4 +1,4 @@
-"""Creations of one thing at once: the server would make two, so they are made in turn."""
+"""Concurrent creations of one object: the server would create two, so they are made in turn."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Create = Callable[[AsyncNamespace], Awaitable[None]]
 
 
 async def side_by_side(count: int, work: Callable[[], Awaitable[Any]]) -> list[type[LanceNamespaceError] | None]:
-    """What became of each; None for one that succeeded."""
+    """Returns the error of each call; None for one that succeeded."""
     outcomes: list[type[LanceNamespaceError] | None] = []
 
     async def one() -> None:
@@ -72,7 +72,7 @@ async def test_of_concurrent_creates_one_is_sent_and_the_others_fail(
 ) -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
-        # Were it asked twice, both would be told that they had won.
+        # If both requests were sent, both would succeed.
         server.race(name)
         async with connected(server, **ROOT) as ns:
             outcomes = await side_by_side(8, lambda: create(ns))
@@ -166,7 +166,7 @@ async def test_namespaces_of_one_catalog_take_turns(
 ) -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
-        # Were it asked twice, both would be told that they had won.
+        # If both requests were sent, both would succeed.
         server.race(name)
         other = {"endpoint": f"{server.endpoint}/api/2.1/unity-catalog/", "auth_token": "another"}
         async with connected(server, **ROOT) as one, connected(server, **ROOT, **other) as two:

@@ -1,4 +1,4 @@
-"""Credentials that Unity Catalog gives out for a table, as Lance's storage options."""
+"""Credentials that Unity Catalog vends for a table, as Lance's storage options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_credentials_are_requested_to_write_and_get_lances_names(
 
 
 def operations(server: FakeUnity) -> list[str]:
-    """What credentials were asked for."""
+    """Returns the operations for which credentials were requested."""
     return [request.json["operation"] for request in server.requests if request.path.endswith(CALL)]
 
 
@@ -63,7 +63,7 @@ async def test_without_write_access_the_credentials_are_for_reading(message: str
             for _ in range(2):
                 server.fail(403, match="POST", body={"error_code": "PERMISSION_DENIED", "message": message})
                 assert (await described(ns, *TABLE, vend=True)).storage_options == KINDS[0][1]
-        # Who may not write now may do so soon.
+        # A client without write access may soon get it.
         assert operations(server) == ["READ_WRITE", "READ"] * 2
 
 
@@ -102,7 +102,7 @@ async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
             server.clear()
             opened = await ns.open_many(ids)
         assert [list(id) for id in opened.datasets] == ids[:1] and len(opened.errors) == 69
-        # So many are found in the listing.
+        # So many tables are found in the listing.
         assert [line.partition("?")[0] for line in asked(server)] == ["GET tables"]
 
 

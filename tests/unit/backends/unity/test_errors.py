@@ -323,7 +323,7 @@ async def test_a_slow_server_is_not_waited_for_for_ever() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_removal_that_lost_a_race_is_looked_up(when: When) -> None:
-    """`after` the removal the table is gone, as it was to be; `before` it, the error says that it is not."""
+    """`after` the removal the table is gone, as intended; `before` it, the error says that it still exists."""
     message = "Failed to delete table: Row was updated or deleted by another transaction"
     with FakeUnity() as server:
         server.add_table(*TABLE)

@@ -1,4 +1,4 @@
-"""Listing Unity schemas and tables to the end, and describing many tables by pages or one by one."""
+"""Complete listings of Unity schemas and tables, and descriptions of many tables by pages or one by one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PAGE = "GET tables?catalog_name=main&schema_name=a&omit_columns=true&max_results
 
 
 def pages_asked(server: FakeUnity) -> list[str]:
-    """What the requests for pages of tables said besides what they all say."""
+    """Returns the differences between the requests for pages of tables."""
     return [request.removeprefix(PAGE) for request in asked(server) if request.startswith("GET tables?")]
 
 
 async def names(ns: AsyncNamespace, limit: int | None = None) -> list[str]:
-    """The tables of the schema, page by page."""
+    """Returns the tables of the schema, page by page."""
     found: list[str] = []
     token = None
     while True:
@@ -50,7 +50,7 @@ async def test_a_listing_is_read_to_its_end(count: int) -> None:
         planted = server.add_lance_tables("main", "a", count)
         async with connected(server) as ns:
             assert await names(ns) == planted
-        # A full last page gives a token, and then an empty page.
+        # A full last page has a token, and is followed by an empty page.
         assert len(pages_asked(server)) == count // 100 + 1
         assert pages_asked(server)[:2] == ["", "&page_token=t0099"][: count // 100 + 1]
 

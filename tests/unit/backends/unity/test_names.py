@@ -30,7 +30,7 @@ IMPOSSIBLE = ["a.b", "a b", "a/b", "a%2Fb", "é", "?", "#", "%", "$", "a\x1fb", 
 
 
 def operations(ns: AsyncNamespace, catalog: str, schema: str, name: str) -> dict[str, Awaitable[Any]]:
-    """Every operation on a namespace or a table that can be asked for, by its name."""
+    """All operations with the id of a namespace or a table, by name."""
     namespace, table = [catalog, schema], [catalog, schema, name]
     return {
         "create_namespace": ns.create_namespace(CreateNamespaceRequest(id=namespace)),

@@ -55,7 +55,7 @@ async def at_once(ns: AsyncNamespace, callers: int = 32) -> None:
 
 
 def signers(server: FakeGlue, operation: str = "GetTable") -> Sequence[str]:
-    """Whose keys signed the calls of an operation, in order, each once."""
+    """Returns the key ids that signed the calls of an operation, in order, each once."""
     return list(dict.fromkeys(call.access_key_id for call in server.requests if call.operation == operation))
 
 
@@ -215,7 +215,7 @@ async def test_profiles_are_found_and_read_anew_when_they_end(
 
 
 async def test_a_process_gives_keys_that_end(server: FakeGlue, tmp_path: Path) -> None:
-    """Each run of the process gives the next key, which lives for an hour."""
+    """Each run of the process returns the next key, which is valid for an hour."""
     count, program = tmp_path / "count", tmp_path / "keys"
     until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     program.write_text(

@@ -104,7 +104,7 @@ CODES: Mapping[type[LanceNamespaceError], tuple[str, ...]] = {
     ),
     InternalError: ("GlueEncryptionException",),
 }
-"""What services say, as one reads it in an answer."""
+"""Error codes of services, in the form of responses."""
 
 STATUSES: Mapping[int, type[LanceNamespaceError]] = {
     400: InvalidInputError,
@@ -121,7 +121,7 @@ STATUSES: Mapping[int, type[LanceNamespaceError]] = {
     503: ServiceUnavailableError,
     504: ServiceUnavailableError,
 }
-"""What HTTP's statuses mean with a code that nobody knows."""
+"""The meanings of HTTP statuses with an unknown code."""
 
 DETAILS: Mapping[tuple[str, str], type[LanceNamespaceError]] = {
     ("FederationSourceException", "AccessDeniedException"): PermissionDeniedError,
@@ -147,17 +147,17 @@ LOCAL: Mapping[str, tuple[type[LanceNamespaceError], BotoCoreError]] = {
     "SSOError": (UnauthenticatedError, UnauthorizedSSOTokenError()),
     "MetadataRetrievalError": (ServiceUnavailableError, MetadataRetrievalError(error_msg="no answer")),
 }
-"""What is found out before anything is sent, by the class of the exception or of one it is made of."""
+"""Errors before anything is sent, by the class of the exception or of its cause."""
 
 NAMED_ONLY = {
     *("PartialCredentialsError", "TokenRetrievalError", "LoginError", "NoAuthTokenError"),
     *("RefreshWithMFAUnsupportedError", "ProfileNotFound", "ConfigParseError", "InvalidConfigError"),
     "UnknownCredentialError",
 }
-"""Classes of botocore's that work like those in `LOCAL`."""
+"""Classes of botocore that are treated like those in `LOCAL`."""
 
 ELSEWHERE = {"GlueEncryptionException: denied", "unreadable"}
-"""Codes that other tests here are about."""
+"""Codes that other tests cover."""
 
 TABLE, DATABASE = TableId(["db", "t"]), NamespaceId(["db"])
 
@@ -182,7 +182,7 @@ def server(shared: FakeGlue) -> FakeGlue:
 
 
 def said(code: str, status: int = 400, message: str = "why", **more: Any) -> ClientError:
-    """What botocore raises for an answer."""
+    """Returns botocore's exception for a response."""
     about = {"HTTPStatusCode": status, "RequestId": "r-1", "HTTPHeaders": more.pop("headers", {})}
     return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": about, **more}, "GetTable")
 
@@ -194,7 +194,7 @@ def meaning(error: Any, subject: Id = TABLE, operation: str = "describe_table") 
 def test_every_code_is_tested() -> None:
     told = {code for codes in CODES.values() for code in codes} | set(STATUSES) | {": ".join(key) for key in DETAILS}
     known: set[Code | tuple[Code, str]] = set(AWS_ERRORS) - set(COMMON_ERRORS)
-    # Two of the details mean what the code alone means.
+    # Two of the details have the same meaning as the code alone.
     assert known <= told | set(LOCAL) | NAMED_ONLY | ELSEWHERE
 
 

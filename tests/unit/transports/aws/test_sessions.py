@@ -1,4 +1,4 @@
-"""The keys of an assumed role: used for most of their life, renewed by one for all, and told by the server's clock."""
+"""The keys of an assumed role: used for most of their lifetime, renewed once for all calls, by the server's clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lance_ns_async.transports.aws.credentials import AssumedCredentials, Keys, 
 
 
 class Clock:
-    """The time, and sessions of a hundred seconds that STS gives out or refuses."""
+    """The time, and sessions of a hundred seconds that STS issues or refuses."""
 
     def __init__(self) -> None:
         self.now = 1000.0

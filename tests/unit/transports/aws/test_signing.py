@@ -1,4 +1,4 @@
-"""Requests signed by SigV4: verified by botocore's signer on the other side, for every kind of request."""
+"""Requests signed by SigV4: verified by botocore's signer on the other side, for each kind of request."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def signing(signatures: Signatures | None = None, **options: Any) -> FakeIceberg:
-    """A catalog that takes any names, and signed requests alone."""
+    """Provides a catalog that accepts all names, and only signed requests."""
     server = FakeIceberg(Quirks(separator=None, jetty=False), signatures=signatures or Signatures(), **options)
     server.add_table(("a",), "t")
     return server
@@ -70,7 +70,7 @@ def signing(signatures: Signatures | None = None, **options: Any) -> FakeIceberg
 
 @asynccontextmanager
 async def connected(server: FakeIceberg, keys: str = "static", **more: str) -> AsyncIterator[AsyncNamespace]:
-    """With static keys, or with those of AWS's chain."""
+    """Provides a namespace with static keys, or with those of AWS's chain."""
     usual = {
         "endpoint": server.endpoint,
         "rest.sigv4-enabled": "true",

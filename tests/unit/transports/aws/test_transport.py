@@ -1,4 +1,4 @@
-"""The AWS transport: its client, its region, its limits, what it tells and what it keeps to itself."""
+"""The AWS transport: its client, region, limits and messages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def server(shared: FakeGlue) -> FakeGlue:
 
 
 async def asked(*answers: Said, **more: str) -> tuple[LanceNamespaceError, Script]:
-    """The error of a describe that gets these answers from a server, and that server."""
+    """Returns the error of a describe that gets these responses, and the server."""
     async with Script(*answers) as script:
         given = {"endpoint": script.url, "region": "us-east-1", **KEYS, **QUICK, "max_retries": "0", **more}
         async with AsyncNamespace.connect("glue", given) as ns:

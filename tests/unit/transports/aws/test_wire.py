@@ -1,4 +1,4 @@
-"""How calls on AWS go over the wire: no further than they are for, and answers no longer than they may be."""
+"""Calls to AWS on the wire: only to the configured endpoint, and responses of limited length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = orjson.dumps({"Table": TABLE})
 
 
 def at(endpoint: str, **more: str) -> dict[str, str]:
-    """Properties of a catalog at that endpoint."""
+    """Returns the properties of a catalog at that endpoint."""
     return {**GIVEN, "endpoint": endpoint, **more}
 
 
@@ -51,7 +51,7 @@ async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: 
             for ask in (described, declared):
                 with pytest.raises(InternalError, match=r"the answer is longer than 1024 bytes \(max_response_bytes\)"):
                     await ask(ns, "db", "t")
-                # A declaration looks for the default place first, and goes on where that fails.
+                # A declaration looks up the default location first, and continues if that fails.
                 script.answers += [answer, answer]
     assert len(script.requests) == 3
 
@@ -67,7 +67,7 @@ async def test_an_answer_of_the_limit_is_read() -> None:
 async def test_cookies_are_not_kept() -> None:
     answer = http(body=LONG, headers={"Set-Cookie": "session=1; Path=/"})
     async with Script(answer, answer) as script:
-        # Cookies of bare addresses would not be kept anyway.
+        # Cookies of bare IP addresses are not kept in any case.
         async with AsyncNamespace.connect("glue", at(script.url.replace("127.0.0.1", "localhost"))) as ns:
             for _ in range(2):
                 assert (await described(ns, "db", "t")).location == "s3://b/t"

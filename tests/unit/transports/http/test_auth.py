@@ -12,7 +12,7 @@ from lance_ns_async.transports.http.auth import RenewedTokens, Token
 
 
 class Endpoint:
-    """Gives `1`, `2` ... as tokens, when it is let; fails first as often as it is told."""
+    """Issues `1`, `2` ... as tokens on demand; first fails a number of times."""
 
     def __init__(self, *failures: BaseException, lifetime: float = 3600.0, is_open: bool = True) -> None:
         self.failures = list(failures)

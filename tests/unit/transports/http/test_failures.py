@@ -1,4 +1,4 @@
-"""JSON over HTTP when things go wrong: what is sent again, and what never is."""
+"""JSON over HTTP with failures: the calls that are repeated, and those that are not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_write_whose_answer_is_lost_is_sent_once(how: str, method: str, 
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """A port that is taken and on which nobody listens."""
+    """Returns a port that is in use, but on which no server listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -106,7 +106,7 @@ async def test_a_slow_answer_is_given_up_and_its_connection_with_it() -> None:
 
 
 def bearing(*values: str, lifetime: float = 3600) -> tuple[RenewedTokens, list[str]]:
-    """Tokens of these values in turn, and those that were fetched."""
+    """Provides tokens of these values in turn, and the fetched ones."""
     fetched: list[str] = []
 
     async def fetch() -> Token:
@@ -145,7 +145,7 @@ async def test_a_token_is_not_renewed_for_what_is_forbidden() -> None:
 
 @pytest.mark.parametrize("status", [401, 419])
 async def test_renewal_is_second_attempt_of_one_call(status: int) -> None:
-    """The renewal takes no retry, so it also happens without retries, and observers see both attempts."""
+    """The renewal does not count as a retry, so it also happens without retries, and observers see both attempts."""
     tokens, _ = bearing("old", "new")
     policy = Policy(max_retries=0)
     async with Script(http(status)) as server, plain(server.url, tokens=tokens, policy=policy) as asked:

@@ -21,7 +21,7 @@ SECRET, TOKEN = "hush-hush-4711", "tok-tok-0815"
 
 
 class Settings(OAuth2Settings):
-    """Properties of a catalog whose tokens come from elsewhere."""
+    """Properties of a catalog with another token endpoint."""
 
     backend = "any"
 
@@ -36,7 +36,7 @@ def credentials(url: str, wire: httpx.AsyncBaseTransport, **properties: str) -> 
 
 
 async def fetch(answers: list[Said], count: int, **properties: str) -> tuple[list[str], Script]:
-    """So many tokens, each after the rejection of the last, from an endpoint that answers so."""
+    """Fetches a number of tokens, each after the rejection of the previous one, from such an endpoint."""
     wire = AiohttpWire(connect_timeout=5, tls=None, proxy=None, max_bytes=10_000)
     async with Script(*answers) as server:
         tokens = credentials(server.url, wire, **properties)
@@ -50,13 +50,13 @@ async def fetch(answers: list[Said], count: int, **properties: str) -> tuple[lis
 
 
 async def current(answers: list[Said], **properties: str) -> tuple[str, Script]:
-    """The first token from an endpoint that answers so."""
+    """Fetches the first token from an endpoint with these responses."""
     values, server = await fetch(answers, 1, **properties)
     return values[0], server
 
 
 def forms(server: Script) -> list[dict[str, str]]:
-    """The form of each request."""
+    """Returns the form of each request."""
     return [dict(parse_qsl(server.body(i).decode())) for i in range(len(server.requests))]
 
 

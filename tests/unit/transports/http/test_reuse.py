@@ -65,7 +65,7 @@ async def test_an_unasked_answer_is_not_taken_for_the_next(impl: str, read: bool
 
 
 class Late(Script):
-    """Says, when a test wants it, what nobody asked for."""
+    """Sends unrequested bytes when a test demands it."""
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
@@ -114,7 +114,7 @@ async def test_interim_answers_are_counted() -> None:
 
 
 class Greeting(Script):
-    """Speaks before it is asked."""
+    """Sends bytes before the first request."""
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(STALE)
@@ -128,7 +128,7 @@ async def test_what_is_said_before_the_first_request_is_no_answer() -> None:
 
 
 async def test_a_connection_that_ended_unnoticed_carries_no_change() -> None:
-    """The end waits in the kernel: a change that is sent there would be in doubt."""
+    """The end of the connection is still in the kernel; the outcome of a change there would be in doubt."""
     async with Script(http(200, b'{"a":1}', then="close")) as server, plain(server.url, policy=ONCE) as asked:
         await asked.ask()
         assert await asked.ask("POST", body={}) == {}
@@ -178,13 +178,13 @@ async def test_idle_connections_are_kept_as_long_as_the_property_says(impl: str)
             async with connect(catalog, server.url, more={"keep_alive": keep_alive}) as ns:
                 await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t0"))))
                 await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t1"))))
-            # Iceberg's configuration is asked for first.
+            # Iceberg's configuration is requested first.
             assert server.connections == (connections if connections == 1 else len(server.requests))
 
 
 @pytest.mark.parametrize("impl", ["iceberg", "polaris"])
 async def test_a_removal_is_not_answered_by_a_description(impl: str) -> None:
-    """The catalog's answers here describe whatever is asked for, as an answer that came late would."""
+    """The catalog's responses here describe the requested table, like a late response."""
     catalog = CATALOGS[impl]()
     async with FaultyServer(catalog) as server, connect(catalog, server.url) as ns:
         with pytest.raises(

@@ -73,7 +73,7 @@ class Settings(SigningSettings):
 
 @asynccontextmanager
 async def signing(server: Checking, **more: str) -> AsyncIterator[Plain]:
-    """A transport that signs each request to the server."""
+    """Provides a transport that signs each request to the server."""
     properties = {
         "endpoint": server.url,
         "proxy": "none",
@@ -154,7 +154,7 @@ def test_a_date_that_cannot_be_read_is_ignored(date: str) -> None:
 
 
 async def test_a_changed_request_is_rejected() -> None:
-    """The check itself: what is signed for one body, path or query is not accepted for another."""
+    """Verifies the check itself: a signature for one body, path or query is not accepted for another."""
     with Checking(Signatures()) as server:
         async with signing(server) as service:
             await service.ask("PUT", "/a%2Fb", query="a=b", body={"k": 1})

@@ -1,4 +1,4 @@
-"""Tokens of commands and callables: which results are tokens, and what failures say."""
+"""Tokens of commands and callables: valid results, and messages of failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKEN = "hush-hush-4711-0815"
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:
-    """A command that runs this code."""
+    """Returns a command that runs this code."""
     return sys.executable, "-c", code, *arguments
 
 
@@ -51,7 +51,7 @@ def function(result: Callable[[], Any]) -> RenewedTokens:
 
 
 async def error_of(tokens: RenewedTokens) -> LanceNamespaceError:
-    """The error of the first token, which shows no token and says that the waiting call was not sent."""
+    """Returns the error of the first token, after a check that it contains no token, and that the call was not sent."""
     with pytest.raises(LanceNamespaceError) as raised:
         await tokens.current()
     assert TOKEN not in "".join(traceback.format_exception(raised.value))
@@ -86,7 +86,7 @@ def in_an_hour(**change: Any) -> str:
     ],
 )
 def test_tokens_that_commands_print(make_output: Callable[[], str | dict[str, Any]], lifetime: float) -> None:
-    # Made here and not at collection, as times would be past when the test runs.
+    # Created here and not at collection; otherwise the times would be past when the test runs.
     output = make_output()
     found = parse_output(output.encode() if isinstance(output, str) else orjson.dumps(output))
     assert found.value == TOKEN and found.lifetime == pytest.approx(lifetime, abs=60)
@@ -246,7 +246,7 @@ _PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_CHIL
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Path:
-    """A pipe whose end is the end of all programs that have opened it for writing."""
+    """Returns a pipe that ends when all programs that have opened it for writing have ended."""
     os.mkfifo(tmp_path / "fifo")
     return tmp_path / "fifo"
 

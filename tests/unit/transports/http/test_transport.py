@@ -1,4 +1,4 @@
-"""JSON over HTTP: what is sent, and what becomes of each kind of answer."""
+"""JSON over HTTP: the requests, and the outcome of each kind of response."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.fakes.sockets import Said, Script, http
 
 
 async def failure_of(asked: Plain, *args: Any, **kwargs: Any) -> Failure:
-    """The failure behind the error that asking raises."""
+    """Returns the failure behind the error of a call."""
     with pytest.raises(LanceNamespaceError) as raised:
         await asked.ask(*args, **kwargs)
     failure = errors.failure_of(raised.value)

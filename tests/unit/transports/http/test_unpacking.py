@@ -21,7 +21,7 @@ MB = 2**20
 
 
 def raw_deflate(data: bytes) -> bytes:
-    """Deflate without the head and the end of zlib, as some servers send it."""
+    """Returns deflate data without the header and trailer of zlib, as some servers send it."""
     packing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     return packing.compress(data) + packing.flush()
 
@@ -60,7 +60,7 @@ def test_a_body_that_breaks_off_is_none(body: bytes, cut: int) -> None:
 
 
 def _now(packed: bytes) -> bytes:
-    """Unpacks what is small, which awaits nothing."""
+    """Decompresses small data, without a wait."""
     work = unpack(packed, "gzip", MB)
     try:
         work.send(None)

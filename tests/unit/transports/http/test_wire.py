@@ -114,7 +114,7 @@ async def test_a_host_is_an_address_or_has_a_name() -> None:
 
 
 class Greeter(Server):
-    """Says something of its own before anybody asks."""
+    """Sends bytes before the first request."""
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         writer.write(b"220 mail.example.com ready\r\n")

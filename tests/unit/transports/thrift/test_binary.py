@@ -1,4 +1,4 @@
-"""Thrift's binary protocol: calls byte by byte, and replies however they are cut."""
+"""Thrift's binary protocol: calls byte by byte, and replies split at any position."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TABLE = (
     b"\x0d\x00\x09\x0b\x0b\x00\x00\x00\x02\x00\x00\x00\x01k\x00\x00\x00\x01v\x00\x00\x00\x00\x00\x00\x00\x02\xc3\xa9"
     b"\x00"
 )
-"""A struct with what tables have: texts, numbers, structs in structs, lists of structs, maps."""
+"""A struct with the types of tables: texts, numbers, nested structs, lists of structs, maps."""
 WANTED: Shape = {1: None, 4: None, 7: {2: None}, 9: None}
 FOUND = {1: "t", 4: 42, 7: {2: "/t"}, 9: {"k": "v", "": "é"}}
 
@@ -147,7 +147,7 @@ _STRUCTS = st.recursive(
 
 
 def _plain(value: Any) -> Any:
-    """What is to be read of a value."""
+    """Returns the expected result of reading a value."""
     match value:
         case Struct():
             return {id: _plain(inner) for id, inner in value.items()}
@@ -159,7 +159,7 @@ def _plain(value: Any) -> Any:
 
 
 def _shape(value: Any) -> Shape | None:
-    """The shape with which all of a value is read."""
+    """Returns the shape with which all of a value is read."""
     match value:
         case Struct():
             return {id: _shape(inner) for id, inner in value.items()}
@@ -172,7 +172,7 @@ def _shape(value: Any) -> Shape | None:
 
 
 def _merged(one: Shape | None, other: Shape | None) -> Shape | None:
-    """The shape with which all is read that either reads: items of a list may differ."""
+    """Returns the shape that reads the values of both, because items of a list may differ."""
     if one is None or other is None:
         return one or other
     return {id: _merged(one.get(id), other.get(id)) for id in (*one, *other)}

@@ -1,4 +1,4 @@
-"""The connections of the Thrift wire: how they are opened, kept, lent and given up."""
+"""The connections of the Thrift wire: how they are opened, kept, lent and closed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a_restarted_server_is_found_again(server: FakeHive) -> None:
         assert await asked.ask("d1") == "d1"
         server.stop()
         server.start()
-        # Not sent on the connection that died, so there is no doubt about it.
+        # The call was not sent on the dead connection, so its outcome is not in doubt.
         await asked.make("new")
         assert await asked.ask("new") == "new"
         assert server.calls.count("create_database") == 1
@@ -186,7 +186,7 @@ async def test_each_caller_tries_each_address(server: FakeHive) -> None:
 
 async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) -> None:
     async def silence(connection: Connection) -> None:
-        """Nothing is to be said."""
+        """Expects no bytes."""
 
     connector = Connector(Route([Address("127.0.0.1", server.port)], 5.0, 1 << 20), silence)
     caller = Caller(QUICK, ERRORS)

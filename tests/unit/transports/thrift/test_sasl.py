@@ -28,7 +28,7 @@ from tests.fakes.thrift_wire import Message, Struct, frame
 from tests.support.thrift_client import NAMES, Talkative, client
 
 ANSWER = Message(2, "get_database", 1, Struct({0: Struct({1: "d1"})})).encoded()
-"""The answer to the first call."""
+"""The reply to the first call."""
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_write_does_not_go_to_a_server_that_died_unseen(tmp_path: Path) 
     with FakeHive(tls=made.server) as server:
         async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as asked:
             await asked.make("d0")
-            # The event loop stands still meanwhile.
+            # The event loop is blocked meanwhile.
             server.stop()
             server.start()
             await asked.make("d1")
@@ -143,14 +143,14 @@ async def test_a_server_that_does_not_speak_sasl_is_reported(server: FakeHive) -
 
 
 async def test_kerberos_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As if it were not installed, whether it is or not.
+    # As if it were not installed.
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(InvalidInputError, match=r"pip install 'lance-ns-async\[kerberos\]'"):
         Kerberos("hive", "localhost")
 
 
 class StandIn:
-    """What is used of the package gssapi, for a login of two tokens."""
+    """The used part of the package gssapi, for a login of two tokens."""
 
     class exceptions:
         GSSError = OSError

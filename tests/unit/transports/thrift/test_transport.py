@@ -1,4 +1,4 @@
-"""The Thrift wire: no answer but the call's own, whatever happens to calls, and no write sent twice."""
+"""The Thrift wire: each call gets only its own reply, whatever happens, and no write is sent twice."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_the_answer_to_another_call_is_never_taken(server: FakeHive, fault
         (server.reply_wrong_seqid if fault == "seqid" else server.reply_wrong_name)("'d1'")
         assert await asked.ask("d1") == "d1"
         assert server.calls.count("get_database") == 3
-        # The connection that gave it is not used again.
+        # The connection of that reply is not used again.
         assert server.connections == 2
 
 
@@ -192,7 +192,7 @@ async def test_an_answer_that_is_too_long_is_given_up(server: FakeHive) -> None:
 
 
 async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: FakeHive) -> None:
-    """Two hundred callers over eight connections, a tenth of them cancelled, the server restarted under them."""
+    """Two hundred callers over eight connections, a tenth of them cancelled, and a restart of the server."""
     chosen = random.Random(7)
     names = [chosen.choice(NAMES) for _ in range(200)]
     scopes = [anyio.CancelScope() for _ in names]
@@ -207,7 +207,7 @@ async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: F
             with scopes[i]:
                 answers[i] = await asked.ask(names[i])
             if len(answers) == 50 and not given_up:
-                # From now on the server may be busy with some that nobody waits for.
+                # From now on, the server may be busy with abandoned calls.
                 assert server.most_in_flight <= 8
                 given_up.extend(chosen.sample([j for j in range(200) if j not in answers], 20))
                 for j in given_up:
@@ -222,7 +222,7 @@ async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: F
             await asyncio.to_thread(server.stop)
             server.most_in_flight = 0
             await asyncio.to_thread(server.start)
-        # An answer that was there already when its call was cancelled is given all the same.
+        # A reply that had arrived before its call was cancelled is returned nevertheless.
         assert {*range(200)} - {*answers} <= {*given_up} and len(given_up) == 20
         assert answers == {i: names[i] for i in answers}
         assert server.most_in_flight <= 8 and server.open_connections <= 8
@@ -231,7 +231,7 @@ async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: F
 
 
 async def cancelled(work: Awaitable[Any], when: Callable[[], Awaitable[None]]) -> None:
-    """Does the work until `when` returns."""
+    """Runs the work until `when` returns."""
     async with anyio.create_task_group() as group:
         group.start_soon(_awaited, work)
         await when()
