@@ -84,7 +84,8 @@ async def copy(
     Cost:
         In the source, the listings, a bulk describe, and one call for each namespace. In the target, one call and one
         listing for each namespace, a bulk describe of the tables that exist, and one declaration for each new table;
-        the directory catalog declares 500 tables in one commit. A changed registration costs a describe more than a replacement.
+        the directory catalog declares 500 tables in one commit. A changed registration costs a describe more than a
+        replacement.
     """
     mapping = IdMapping.parse(to, rename)
     check_arguments(mapping, mode=mode, delete=delete, take_over=take_over, data=data)
