@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
 
 from lance_ns_async.model import Table
-from lance_ns_async.storage.dir_markers import HIDDEN_MARK, local_path
+from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker, local_path
 from lance_ns_async.tables import drop_marks
 from lance_ns_async.tables.drop_marks import Files, Mark
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_MARKERS = (".lance-reserved", HIDDEN_MARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def look(table: Table, opener: Opener) -> StorageState:
     marks = drop_marks.read_marks(session, files)
     names = {name for name in files.paths if not name.startswith(drop_marks.PREFIX)}
     return StorageState(
-        exists=bool(files.paths), has_data=not names <= {*_MARKERS}, is_hidden=HIDDEN_MARK in names, marks=marks
+        exists=bool(files.paths), has_data=not all(map(is_marker, names)), is_hidden=HIDDEN_MARK in names, marks=marks
     )
 
 
@@ -77,7 +75,7 @@ def _look_at_folder(table: Table, path: str, opener: Opener) -> StorageState:
     is_hidden = HIDDEN_MARK in names
     if "_versions" in names and (schema := _schema(table, opener)) is not None:
         return StorageState(has_manifest=True, has_data=True, is_hidden=is_hidden, marks=marks, schema=schema)
-    others = [name for name in names if name not in _MARKERS and not name.startswith(drop_marks.PREFIX)]
+    others = [name for name in names if not is_marker(name) and not name.startswith(drop_marks.PREFIX)]
     has_data = any(_has_files(os.path.join(path, name)) for name in others)
     return StorageState(has_data=has_data, is_hidden=is_hidden, marks=marks)
 

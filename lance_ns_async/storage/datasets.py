@@ -199,7 +199,11 @@ def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
     """
     paths = files.open_session(table.location, table.storage_options).list()
     tops = {path.partition("/")[0] for path in paths}
-    strange = {name for name in tops if name not in _OWN and not name.startswith((".", "_"))}
+    strange = {
+        name
+        for name in tops
+        if name not in _OWN and not name.startswith((".", "_")) and not dir_markers.is_marker(name)
+    }
     others = {path.partition("/_versions/")[0] for path in paths if "/_versions/" in path}
     if any(place.startswith("tree/") for place in others):
         # Lance stores branches in this folder.

@@ -13,6 +13,14 @@ from lance_ns_async.storage import files
 _RESERVED_MARK, HIDDEN_MARK = ".lance-reserved", ".lance-deregistered"
 """The markers of a reserved name and of a hidden table."""
 
+_DRAFT = "lance-marker.staging."
+"""Prefix of a marker that pylance is writing; it remains if the process is killed."""
+
+
+def is_marker(name: str) -> bool:
+    """Returns whether a file in a table's folder is a marker, complete or not."""
+    return name in (_RESERVED_MARK, HIDDEN_MARK) or name.startswith(_DRAFT)
+
 
 def reserve(location: str, options: Mapping[str, str] | None) -> None:
     """Writes the marker of a declared table if there are no files. Blocks."""
@@ -30,7 +38,7 @@ def remove(location: str, options: Mapping[str, str] | None) -> None:
     """
     session = files.open_session(location, options)
     paths = set(session.list())
-    if paths <= {_RESERVED_MARK, HIDDEN_MARK} and (HIDDEN_MARK in paths or not location.endswith(".lance")):
+    if all(map(is_marker, paths)) and (HIDDEN_MARK in paths or not location.endswith(".lance")):
         for mark in sorted(paths, reverse=True):
             files.delete(session, mark)
     _remove_empty_folders(location)
@@ -38,7 +46,8 @@ def remove(location: str, options: Mapping[str, str] | None) -> None:
 
 def is_only_declared(path: str) -> bool:
     """Returns whether a local folder has only the markers of a table and no written data. Blocks."""
-    return set(os.listdir(path)) <= {_RESERVED_MARK, HIDDEN_MARK, "data"} and not _has_files(os.path.join(path, "data"))
+    others = {name for name in os.listdir(path) if not is_marker(name)}
+    return others <= {"data"} and not _has_files(os.path.join(path, "data"))
 
 
 def clear(location: str, options: Mapping[str, str] | None) -> bool:
@@ -48,9 +57,7 @@ def clear(location: str, options: Mapping[str, str] | None) -> bool:
     """
     session = files.open_session(location, options)
     paths = set(session.list())
-    if HIDDEN_MARK not in paths or any(
-        it not in (_RESERVED_MARK, HIDDEN_MARK) and not it.startswith("data/.tmp") for it in paths
-    ):
+    if HIDDEN_MARK not in paths or not all(is_marker(it) or it.startswith("data/.tmp") for it in paths):
         return False
     for path in sorted(paths, reverse=True):
         files.delete(session, path)

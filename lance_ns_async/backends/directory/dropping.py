@@ -568,7 +568,9 @@ def _are_ours(files: Sequence[str]) -> bool:
     if any(file.startswith("_versions/") for file in files):
         return True
     return all(
-        file.partition("/")[0] in OF_LANCE and (not file.startswith("data/") or _DATA.fullmatch(file)) for file in files
+        dir_markers.is_marker(file)
+        or (file.partition("/")[0] in OF_LANCE and (not file.startswith("data/") or _DATA.fullmatch(file)))
+        for file in files
     )
 
 

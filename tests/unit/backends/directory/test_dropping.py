@@ -537,3 +537,24 @@ async def test_a_drop_that_panics_says_that_it_took_effect(monkeypatch: pytest.M
                 await ns.drop_table({"id": ["s", "t"]})
         assert not await ns.exists(["s", "t"])
         assert (await ns.write(["s", "t"], DATA)).to_table() == DATA
+
+
+@pytest.mark.parametrize("home", HOMES, ids=["root", "namespace"])
+@pytest.mark.parametrize("has_data", [True, False], ids=["written", "declared"])
+def test_an_incomplete_marker_of_pylance_does_not_keep_a_name_in_use(
+    tmp_path: Path, home: list[str], has_data: bool
+) -> None:
+    # A process that is killed while pylance declares a table leaves such a file.
+    id = [*home, "t"]
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        ns.create_namespace({"id": ["s"]})
+        path = local_path(ns.declare_table({"id": id}).location or "")
+        assert path is not None
+        Path(path).mkdir(exist_ok=True)
+        Path(path, "lance-marker.staging.0001a9c3").touch()
+        if has_data:
+            ns.write(id, DATA, mode="overwrite")
+        ns.drop_table({"id": id})
+        assert ns.write(id, DATA).count_rows() == 2
+        ns.drop_table({"id": id})
+        assert folders(tmp_path) == []
