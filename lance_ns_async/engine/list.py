@@ -11,8 +11,8 @@ from typing import TypeAlias
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.concurrency import each, in_slices
 from lance_ns_async.calls.paging import take, walk
+from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.describe import OnTable, describe_tables
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

@@ -11,8 +11,8 @@ from typing import Literal
 from lance_namespace.errors import NamespaceNotFoundError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.concurrency import each, in_slices
 from lance_ns_async.calls.paging import check_limit, decode_token, encode_token, endless, foreign_token, keep_all, take
+from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.model import NamespaceId, Page, TableId
 

@@ -4,7 +4,7 @@ Each operation is an async function whose first arguments are async namespaces, 
 the same functions for sync namespaces. An operation
 
 - has a module of its own, whose name differs from the function's, because the package has the function as attribute;
-- uses bulk calls and `calls.concurrency.each`, never more calls in flight than the policy of a namespace allows;
+- uses bulk calls and `calls.tasks.each`, never more calls in flight than the policy of a namespace allows;
 - collects rows, counters and costs in a `fleet.run.Run`, and returns its report;
 - records what it has finished in a `fleet.journal.Journal`, if the caller passes a file, and skips that in a new run.
 """

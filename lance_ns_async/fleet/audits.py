@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async.calls.concurrency import each, each_added
+from lance_ns_async.calls.tasks import each, each_added
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding

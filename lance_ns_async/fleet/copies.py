@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.fleet import copy_changes
 from lance_ns_async.fleet.copy_outcomes import CREATED, PROBLEMS, CopyOutcomes
 from lance_ns_async.fleet.copy_plan import CopyPlan, MappedIds, Mode, TargetState, map_tables, plan_copy

@@ -13,8 +13,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends import derived
-from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.paging import walk
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import OnTable, Progress, describe_tables
 from lance_ns_async.fleet.copy_plan import SourceState, TargetState, namespaces_of
 from lance_ns_async.fleet.id_mapping import IdMapping

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeGuard
 from lance_namespace.errors import LanceNamespaceError, UnauthenticatedError
 
 from lance_ns_async.backends.base import Declaration
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.declare import Outcome, declare_tables
 from lance_ns_async.fleet import copy_changes
 from lance_ns_async.fleet.copy_plan import CopyPlan, Declare, Deregister, NewNamespace, Replace, Step

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Declaration
-from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.declare import Outcome
 from lance_ns_async.fleet.journal import Entry, Journal, catalog_of, function_name, open_journal
 from lance_ns_async.fleet.report import Report, Row, Subject

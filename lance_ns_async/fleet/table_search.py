@@ -8,7 +8,7 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async.calls.concurrency import each_added
+from lance_ns_async.calls.tasks import each_added
 from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
 from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.report import Report, Row

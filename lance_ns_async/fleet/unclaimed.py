@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.fleet.walk import Kind, Sight, Walker, walk
 from lance_ns_async.model import Table

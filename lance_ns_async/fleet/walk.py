@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.storage.folders import LISTINGS, Folders
 
 _VERSIONS = "_versions"

@@ -16,7 +16,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import derived
 from lance_ns_async.backends.base import Declaration
-from lance_ns_async.calls.concurrency import each, in_slices
+from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine import declare, describe
 from lance_ns_async.engine.declare import Outcome, Record, Registered
 from lance_ns_async.engine.describe import Described

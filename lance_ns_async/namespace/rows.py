@@ -28,7 +28,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, UnsupportedOperationError
 
-from lance_ns_async.calls.concurrency import in_slices
+from lance_ns_async.calls.tasks import in_slices
 from lance_ns_async.engine.describe import Progress
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace import requests

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import OnTable
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.model import NamespaceId, Table, TableId

@@ -16,7 +16,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import dir_markers, files, locations

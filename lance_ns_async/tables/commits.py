@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Version, Versions
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import MAIN

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import remaining
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import Progress, describe_tables, without_traceback
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.errors import raise_first

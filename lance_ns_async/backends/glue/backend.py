@@ -33,9 +33,9 @@ from lance_ns_async.backends.glue.patterns import Patterns
 from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.backends.values import check_empty
 from lance_ns_async.backends.vended_credentials import merge_options
-from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.errors import PHRASES, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Endpoint, LocationSettings, Seconds

@@ -19,8 +19,8 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Server
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.values import check_name
-from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.calls.paging import walk
+from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.transports.aws.transport import AwsTransport
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from lance_ns_async.backends.base import Server
 from lance_ns_async.backends.glue.wire import ListedTable
-from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.paging import walk
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
 _LONGEST_EXPRESSION = 2048

@@ -53,8 +53,8 @@ from lance_ns_async.backends.hive3.responses import (
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
 from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
-from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.transports.thrift.transport import open_thrift

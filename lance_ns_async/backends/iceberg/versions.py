@@ -24,9 +24,9 @@ from lance_ns_async.backends.base import Prepare, Version, Versions
 from lance_ns_async.backends.iceberg.schema import iceberg_schema
 from lance_ns_async.backends.iceberg.wire import identifier
 from lance_ns_async.backends.values import text
-from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.repetition import TryAgainError
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import failure_of
 from lance_ns_async.model import Table, TableId
 

@@ -43,8 +43,8 @@ from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
 from lance_ns_async.backends.values import check_empty, ignore
 from lance_ns_async.backends.vended_credentials import merge_options
-from lance_ns_async.calls.concurrency import each
 from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location

@@ -57,7 +57,7 @@ async def drop(catalog: Catalog, parent: NamespaceId, bar: Bar) -> None:
 async def _make(namespace: AsyncNamespace, ids: Sequence[TableId], count: int, bar: Bar) -> int:
     from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
-    from lance_ns_async.calls.concurrency import each
+    from lance_ns_async.calls.tasks import each
 
     # The describe comes first, because it rejects an id that is too short for the catalog before any creation.
     descriptions = await namespace.describe_tables(ids)
@@ -89,7 +89,7 @@ async def _make(namespace: AsyncNamespace, ids: Sequence[TableId], count: int, b
 async def _drop(namespace: AsyncNamespace, parent: NamespaceId, bar: Bar) -> None:
     from lance_namespace import DropTableRequest
 
-    from lance_ns_async.calls.concurrency import each
+    from lance_ns_async.calls.tasks import each
 
     async with aclosing(namespace.iter_tables(parent)) as tables:
         ours = [id async for id in tables if _OURS.fullmatch(id.name)]

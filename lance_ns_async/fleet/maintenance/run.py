@@ -16,7 +16,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine

@@ -19,8 +19,8 @@ from lance_namespace import (
 )
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.calls.concurrency import SingleFlights
 from lance_ns_async.calls.observers import Observer
+from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests

@@ -18,7 +18,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.model import TableId

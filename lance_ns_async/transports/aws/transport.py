@@ -20,8 +20,8 @@ from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.calls.concurrency import SingleFlight
 from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import Id, NamespaceId, Page
 from lance_ns_async.transports.aws.credentials import (

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import httpx
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.calls.concurrency import SingleFlight
+from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import failure_of
 
 LIFETIME = 3600.0

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from lance_namespace import DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
-from lance_ns_async.calls.concurrency import each
+from lance_ns_async.calls.tasks import each
 from tests.fakes.calls import Turnstile, call, caller, settle
 from tests.fakes.clock import run
 from tests.fakes.glue import FakeGlue

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InternalError, ServiceUnavailableError, TableNotFoundError
 
-from lance_ns_async.calls.concurrency import SingleFlight, SingleFlights, each, each_added
 from lance_ns_async.calls.policy import deadline
+from lance_ns_async.calls.tasks import SingleFlight, SingleFlights, each, each_added
 from tests.fakes.clock import run
 
 
