@@ -229,10 +229,16 @@ class Settings(BaseModel, ABC):
 class LocationSettings(Settings, ABC):
     """Settings of a catalog that stores a location for each table."""
 
-    unique_locations: bool = False
-    """Whether a table declared without a location gets a unique one: the default location with a random suffix.
+    unique_locations: bool = True
+    """Whether a table declared without a location gets one that was never used before.
 
-    A table that is dropped and created again then never has the previous location.
+    If so, it is the location of the catalog's layout with a random suffix. If not, it is predictable, and a table that
+    is dropped and created again has the location of the previous one.
+    """
+    allow_aliases: bool = False
+    """Whether a table may be declared or registered at the location of another table.
+
+    If so, each drop describes all tables of the namespace, because it deletes no data of another table.
     """
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import ErrorTable
-from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.errors import PHRASES, ErrorTable
+from lance_ns_async.model import NamespaceId, Page, Table, TableId, has
 from lance_ns_async.settings import Settings
-from lance_ns_async.storage.locations import unique_location
+from lance_ns_async.storage.dir_markers import same_place
+from lance_ns_async.storage.locations import FOLDERS, unique_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +57,7 @@ class Capabilities:
     renames: bool = False
     """Whether a table can be renamed without moving its data."""
     replaces: bool = False
-    """Whether `replace_table` changes a registration in one atomic call."""
+    """Whether `replace_table` changes properties and location of a registration, in one atomic call."""
     relative_locations: bool = False
     """Whether a declaration may have a relative location, which the catalog resolves against its root."""
     location_properties: tuple[str, ...] = ()
@@ -166,6 +167,8 @@ class Backend(ABC):
     """What the catalog can do: set on the class, or when the instance is created if it depends on the settings."""
     unique_locations: bool = False
     """Whether each declaration without a location gets a unique location."""
+    allow_aliases: bool = False
+    """Whether a table may have the location of another one, so that each drop looks for such tables."""
     configured_options: Mapping[str, str] | None = None
     """Storage options from the settings, used for every table; None if there are none."""
 
@@ -285,7 +288,7 @@ class Backend(ABC):
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        """Changes location, properties and columns of a registration in one atomic call; requires `replaces`.
+        """Changes location, properties and columns of a registration in one atomic call.
 
         Args:
             old: The registration as it was described. A catalog that can compare registrations changes only this one.
@@ -299,9 +302,14 @@ class Backend(ABC):
         Raises:
             TableNotFoundError: The table is no longer registered.
             ConcurrentModificationError: The current registration is not `old`.
-            UnsupportedOperationError: The catalog (Nessie) can change the properties but not the location.
+            UnsupportedOperationError: The catalog cannot change registrations, or (Nessie) not their location.
         """
-        raise AssertionError(f"{type(self).__name__} replaces no registration in place")
+        if same_place(old.location, location) and has(old, properties) and schema is None:
+            return old
+        raise UnsupportedOperationError(
+            f"{PHRASES[UnsupportedOperationError]}: {old.id} (this catalog cannot change a registered table, and this "
+            f"one is at {old.location}: deregister it, and register it at {location}: the name is missing in between)"
+        )
 
     def needs_protection(self, table: Table) -> bool:
         """Returns whether other tools of the catalog may delete a table's files, and `protect_table` prevents that."""
@@ -335,6 +343,10 @@ class Backend(ABC):
         """
         return None
 
+    def makes_new_locations(self, parent: NamespaceId) -> bool:
+        """Returns whether a table declared without a location gets one that was never used before."""
+        return self.unique_locations
+
     async def default_location(self, id: TableId) -> str | None:
         """Returns the location that `declare_table` uses by default; None if it is known only after the declaration.
 
@@ -342,13 +354,33 @@ class Backend(ABC):
 
         Cost: no call, or one if the catalog stores the default location of a namespace.
         """
-        return None if self.unique_locations else await self.layout_location(id)
+        return None if self.makes_new_locations(id.parent) else await self.layout_location(id)
+
+    async def new_location(self, id: TableId) -> str | None:
+        """Returns a location that was never used before, for one declaration; None if only the catalog can choose it.
+
+        Cost: no call, or one if the catalog stores the default location of a namespace.
+        """
+        location = await self.layout_location(id) if self.unique_locations else None
+        return None if location is None else unique_location(location)
 
     async def _new_location(self, id: TableId) -> str:
-        """Returns the location of a new table declared without one; requires a layout that defines locations."""
+        """Returns the location of a new table declared without one; requires a layout that defines locations.
+
+        Raises:
+            InvalidInputError: The location is predictable, and may be among the files of another table.
+        """
         location = await self.layout_location(id)
         assert location is not None
-        return unique_location(location) if self.unique_locations else location
+        if self.unique_locations:
+            return unique_location(location)
+        nests = self.capabilities.min_depth != self.capabilities.max_depth
+        if nests and (name := next((name for name in id[2:] if name in FOLDERS), None)) is not None:
+            raise InvalidInputError(
+                f"table {id}: its default location {location} may be among the files of another table, because "
+                f"{name!r} is the name of one of Lance's folders; give a location, or set unique_locations=true"
+            )
+        return location
 
     def passes_on(self, operation: str) -> bool:
         """Returns whether the server performs an operation on a table's data or versions, instead of this process."""

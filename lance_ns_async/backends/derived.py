@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from lance_namespace.errors import (
@@ -58,11 +58,8 @@ async def keep_or_create_namespace(
     ) from error
 
 
-async def deregister(backend: Backend, id: TableId, before: Callable[[Table], Awaitable[None]]) -> Table:
+async def deregister(backend: Backend, id: TableId) -> Table:
     """Removes the registration of a Lance table and returns it.
-
-    Args:
-        before: Awaited with the table before the removal; skipped if the location is unknown.
 
     Returns:
         The table as it was described. Its location is empty if the registration is unreadable or the location invalid.
@@ -71,7 +68,5 @@ async def deregister(backend: Backend, id: TableId, before: Callable[[Table], Aw
         table = await backend.describe_table(id)
     except (BadLocationError, UnreadableRegistrationError):
         table = Table(id, "")
-    else:
-        await before(table)
     await backend.deregister_table(id)
     return table

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from lance_namespace.errors import InternalError, LanceNamespaceError
 
 from lance_ns_async.backends import registrations, vended_credentials
-from lance_ns_async.backends.journal import JournalBackend
+from lance_ns_async.backends.base import Backend
 from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.values import check_empty, text
 from lance_ns_async.calls.paging import walk
@@ -30,7 +30,7 @@ Vend = Callable[[Mapping[str, Any], str], Mapping[str, str]]
 """Returns the storage options that a load response vends for a location."""
 
 
-class GenericTableBackend(JournalBackend):
+class GenericTableBackend(Backend):
     """A backend whose Lance tables are generic tables, which the catalog cannot change in place."""
 
     _http: HttpTransport
@@ -82,7 +82,7 @@ class GenericTableBackend(JournalBackend):
     async def _list_all(
         self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[str]]
     ) -> Page[str]:
-        """Returns all names as one page, because journal entries can only be removed from a complete listing."""
+        """Returns all names as one page, which costs one call for each page of the server."""
 
         async def fetch(token: str | None) -> Page[str]:
             parameters = [query] if query else []
@@ -105,7 +105,7 @@ class GenericTableBackend(JournalBackend):
     async def _undo(self, id: TableId, error: InternalError) -> None:
         """Removes the registration that was just made; if that fails, adds a note to the error."""
         try:
-            await self._remove_registration(id)
+            await self.deregister_table(id)
         except LanceNamespaceError as e:
             error.add_note(f"and it is still registered there, because that could not be undone ({e})")
 

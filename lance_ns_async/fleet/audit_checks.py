@@ -32,7 +32,7 @@ DECLARED_ONLY, MANIFEST_MISSING = "declared-only", "manifest-missing"
 UNREADABLE, UNSAFE_LOCATION = "unreadable", "unsafe-location"
 SHARED_LOCATION, NESTED_LOCATION = "shared-location", "nested-location"
 COLUMNS_DIFFER, UNPROTECTED, NOT_EXTERNAL = "columns-differ", "unprotected", "not-external"
-EXPIRED_MARK, DROP_IN_PROGRESS, HIDDEN_MARKER = "expired-mark", "drop-in-progress", "hidden-marker"
+HIDDEN_MARKER = "hidden-marker"
 NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
 
 KINDS: Mapping[str, Kind] = {
@@ -49,12 +49,10 @@ KINDS: Mapping[str, Kind] = {
     COLUMNS_DIFFER: Kind(
         "warning",
         "the columns in the catalog differ from those of the dataset",
-        "store the dataset's columns in the catalog",
+        "register the table again with the dataset's columns; its name is missing in between",
     ),
     UNPROTECTED: Kind("error", "tools of the catalog may delete the table's files", "set gc.enabled=false"),
     NOT_EXTERNAL: Kind("error", "the catalog owns the data: Hive deletes it with the table", "set EXTERNAL=TRUE"),
-    EXPIRED_MARK: Kind("warning", "a drop was started and never finished", "remove the mark"),
-    DROP_IN_PROGRESS: Kind("info", "another process may be dropping the table"),
     HIDDEN_MARKER: Kind("warning", "a directory catalog has deregistered the table"),
     NAMESPACE_LOCATION: Kind("warning", "the namespace has a location that is not usable"),
     UNCLAIMED: Kind("info", "there is data of a table that the catalog does not have; discover registers it"),
@@ -145,16 +143,6 @@ def _types(table: Table) -> dict[str, str]:
     return {field.name: str(field.type) for field in table.schema} if table.schema is not None else {}
 
 
-def _check_expired_marks(table: Table, state: StorageState) -> str | None:
-    marks = [mark for mark in state.marks if not mark.is_at_work()]
-    return f"{marks[0].path} is of a process that has ended" if marks else None
-
-
-def _check_drops(table: Table, state: StorageState) -> str | None:
-    marks = [mark for mark in state.marks if mark.is_at_work()]
-    return f"{marks[0].path} is of a process that may still be running" if marks else None
-
-
 _CHECKS: Mapping[str, Callable[[Table, StorageState], str | None]] = {
     LOCATION_MISSING: _check_location,
     PARENT_MISSING: _check_parent,
@@ -163,8 +151,6 @@ _CHECKS: Mapping[str, Callable[[Table, StorageState], str | None]] = {
     UNREADABLE: _check_readable,
     UNSAFE_LOCATION: _check_safe,
     COLUMNS_DIFFER: _check_columns,
-    EXPIRED_MARK: _check_expired_marks,
-    DROP_IN_PROGRESS: _check_drops,
 }
 
 

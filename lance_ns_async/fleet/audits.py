@@ -20,11 +20,9 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.storage import files
 from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables import drop_marks, replacing
-from lance_ns_async.tables.drop_marks import Files
+from lance_ns_async.tables import replacing
 
 FIXED = "fixed"
 
@@ -216,25 +214,10 @@ async def _store_columns(namespace: AsyncNamespace, id: TableId) -> None:
         await replacing.replace(backend, table, table.location, table.properties or {}, schema)
 
 
-async def _remove_marks(namespace: AsyncNamespace, id: TableId) -> None:
-    with namespace._operation():
-        table = await namespace._locator.locate(id)
-
-        def work() -> None:
-            session = drop_marks.session_of(table)
-            marks = drop_marks.read_marks(session, Files(session.list()))
-            for mark in marks:
-                if not mark.is_at_work():
-                    files.delete(session, mark.path)
-
-        await in_thread(table, work, changes=True)
-
-
 _FIXES: Mapping[str, Callable[[AsyncNamespace, TableId], Awaitable[None]]] = {
     audit_checks.LOCATION_MISSING: _deregister,
     audit_checks.DECLARED_ONLY: _deregister,
     audit_checks.COLUMNS_DIFFER: _store_columns,
     audit_checks.UNPROTECTED: _protect,
     audit_checks.NOT_EXTERNAL: _protect,
-    audit_checks.EXPIRED_MARK: _remove_marks,
 }

@@ -53,6 +53,9 @@ async def take_over(source: AsyncNamespace, target: AsyncNamespace, step: Declar
 async def replace(source: AsyncNamespace, target: AsyncNamespace, step: Replace, *, moves: bool = True) -> None:
     """Changes a registration to the location and the properties of its source.
 
+    If the catalog cannot change a registration, it is removed and made again, and the name is missing in between. A
+    process that is killed then leaves a name that the next copy declares.
+
     Args:
         source: The catalog of the source.
         target: The catalog of the registration.

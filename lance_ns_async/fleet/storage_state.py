@@ -11,8 +11,7 @@ from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, Tabl
 
 from lance_ns_async.model import Table
 from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker, local_path
-from lance_ns_async.tables import drop_marks
-from lance_ns_async.tables.drop_marks import Files, Mark
+from lance_ns_async.storage.files import open_session
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ class StorageState:
     """Whether there are files other than markers."""
     is_hidden: bool = False
     """Whether a directory catalog has deregistered the table."""
-    marks: Sequence[Mark] = ()
-    """The marks of drops; in object stores only those beside data without a manifest."""
     schema: pa.Schema | None = None
     """The columns of the dataset; None if there is no version."""
     error: LanceNamespaceError | None = None
@@ -56,13 +53,8 @@ def look(table: Table, opener: Opener) -> StorageState:
     schema = _schema(table, opener)
     if schema is not None:
         return StorageState(has_manifest=True, has_data=True, schema=schema)
-    session = drop_marks.session_of(table)
-    files = Files(session.list())
-    marks = drop_marks.read_marks(session, files)
-    names = {name for name in files.paths if not name.startswith(drop_marks.PREFIX)}
-    return StorageState(
-        exists=bool(files.paths), has_data=not all(map(is_marker, names)), is_hidden=HIDDEN_MARK in names, marks=marks
-    )
+    names: Sequence[str] = open_session(table.location, table.storage_options).list()
+    return StorageState(exists=bool(names), has_data=not all(map(is_marker, names)), is_hidden=HIDDEN_MARK in names)
 
 
 def _look_at_folder(table: Table, path: str, opener: Opener) -> StorageState:
@@ -70,14 +62,12 @@ def _look_at_folder(table: Table, path: str, opener: Opener) -> StorageState:
         names = os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
         return StorageState(exists=False, has_parent=os.path.isdir(os.path.dirname(path)))
-    files = Files(names)
-    marks = drop_marks.read_marks(drop_marks.session_of(table), files) if files.marks else ()
     is_hidden = HIDDEN_MARK in names
     if "_versions" in names and (schema := _schema(table, opener)) is not None:
-        return StorageState(has_manifest=True, has_data=True, is_hidden=is_hidden, marks=marks, schema=schema)
-    others = [name for name in names if not is_marker(name) and not name.startswith(drop_marks.PREFIX)]
+        return StorageState(has_manifest=True, has_data=True, is_hidden=is_hidden, schema=schema)
+    others = [name for name in names if not is_marker(name)]
     has_data = any(_has_files(os.path.join(path, name)) for name in others)
-    return StorageState(has_data=has_data, is_hidden=is_hidden, marks=marks)
+    return StorageState(has_data=has_data, is_hidden=is_hidden)
 
 
 def _has_files(path: str) -> bool:

@@ -27,7 +27,7 @@ from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.locations import check_location
-from lance_ns_async.tables import dropping
+from lance_ns_async.tables.claims import Claims
 
 T = TypeVar("T")
 
@@ -217,9 +217,9 @@ class BulkOperations(Session):
                 is invalid; nothing was called.
 
         Cost:
-            One declaration and a listing of the location for each table. The directory catalog needs one commit for 500
-            tables. If the process is killed, each of these commits was made completely or not at all. After a 401, the
-            remaining tables fail without a call.
+            One declaration for each table, and the check of its location, as in `register_table`. The directory catalog
+            needs one commit for 500 tables. If the process is killed, each of these commits was made completely or not
+            at all. After a 401, the remaining tables fail without a call.
         """
         declarations: dict[TableId, Declaration] = {}
         for fields in tables:
@@ -249,18 +249,21 @@ class BulkOperations(Session):
 
         async def finish(declaration: Declaration, outcome: Outcome) -> None:
             self._locator.forget(declaration.id)
-            if isinstance(outcome, Table):
-                await dropping.disown(self._backend, outcome)
             await record(declaration, outcome)
 
         valid_declarations: list[Declaration] = []
-        relative = self._backend.capabilities.relative_locations
-        for it in declarations:
+        relative, claims = self._backend.capabilities.relative_locations, Claims(self._backend)
+
+        async def check(it: Declaration) -> None:
             try:
                 check_location(f"table {spelled(it.id)}", it.location or "", relative=relative)
+                self._backend.check_declaration(it.id, it.location, it.properties)
+                await claims.check_unclaimed(it.id, it.location or "")
                 valid_declarations.append(it)
-            except InvalidInputError as e:
+            except LanceNamespaceError as e:
                 await record(it, e)
+
+        await each(check, declarations, max_in_flight=max_in_flight)
         await declare.declare_tables(self._backend, valid_declarations, finish, max_in_flight=max_in_flight)
 
     async def protect_tables(

@@ -66,6 +66,7 @@ from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.locations import check_location
 from lance_ns_async.tables import creating, dropping, replacing
+from lance_ns_async.tables.claims import Claims
 
 
 class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, MaintenanceOperations, UnsupportedOperations):
@@ -384,8 +385,11 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         with self._changing(id):
             can = self._backend.capabilities
             place = request.location
-            self._backend.check_declaration(id, place, request.properties or {})
-            if place is None:
+            if place is not None:
+                self._backend.check_declaration(id, place, request.properties or {})
+                await Claims(self._backend).check_unclaimed(id, place)
+            else:
+                self._backend.check_declaration(id, None, request.properties or {})
                 try:
                     place, _ = await creating.look_before(self._backend, id)
                 except creating.DataThereError:
@@ -395,20 +399,15 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
                     # the location only if the catalog can rename tables.
                     if can.renames:
                         raise
-            table = await self._backend.declare_table(id, place, request.properties or {}, schema)
+            table = await creating.declare_at(self._backend, id, place, request.properties or {}, schema)
             vends = can.vends_unasked if request.vend_credentials is None else request.vend_credentials
             if can.vends and vends:
                 async with rollback(partial(creating.take_back, self._backend, table)):
                     table = await locate(self._backend, id)
-            if request.location is not None:
-                await dropping.disown(self._backend, table)
         return requests.registration(table)
 
     async def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
         """Registers a table whose data is at `location`.
-
-        From then on, the data belongs to this table: an interrupted drop of another name at that location is not
-        continued any more.
 
         Args:
             request: With mode Overwrite, an existing registration is replaced; its data stays. The default mode is
@@ -422,11 +421,12 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             NamespaceNotFoundError: The namespace does not exist.
             ConcurrentModificationError: Another client changed the registration during the replacement.
             InvalidInputError: The location is not allowed, or the mode is unknown.
-            UnsupportedOperationError: The catalog cannot change the location of a registered table (Nessie).
+            UnsupportedOperationError: The catalog cannot change a registered table (Polaris, Unity Catalog,
+                Lakekeeper), or not its location (Nessie).
 
         Cost:
-            One declaration and a listing of the location. To replace a registration, a describe, and one or two calls,
-            or seven if the catalog has no call for it.
+            One declaration. To replace a registration, a describe, and one or two calls. Up to two calls for each of
+            four ids if the location may be the default one of another table.
         """
         request = requests.parse(RegisterTableRequest, request)
         id = self._table(request.id)
@@ -434,11 +434,12 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         properties = request.properties or {}
         self._check_location(id, request.location)
         with self._changing(id):
+            self._backend.check_declaration(id, request.location, properties)
+            await Claims(self._backend).check_unclaimed(id, request.location)
             if mode == "overwrite":
                 table = await replacing.register(self._backend, id, request.location, properties)
             else:
                 table = await self._backend.register_table(id, request.location, properties)
-            await dropping.disown(self._backend, table)
         answer = requests.registration(table)
         return RegisterTableResponse(location=answer.location, properties=answer.properties)
 
@@ -453,33 +454,33 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             TableNotFoundError: The table does not exist.
 
         Cost:
-            Two calls and a listing of the location, and the calls for credentials if the catalog vends them.
+            Two calls.
         """
         request = requests.parse(DeregisterTableRequest, request)
         id = self._table(request.id)
         with self._changing(id):
-            table = await derived.deregister(self._backend, id, partial(dropping.disown, self._backend))
+            table = await derived.deregister(self._backend, id)
         answer = requests.registration(table)
         return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
     async def drop_table(self, request: DropTableRequest | Fields) -> DropTableResponse:
-        """Removes a table from the catalog, and then deletes everything under its location.
+        """Removes a table from the catalog, and then deletes the files under its location.
 
         If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
-        the next declaration of the name, or another drop of it, deletes what is left at its default location.
+        the remaining files belong to no table; `fleet.audit` with `data_under` lists them. If another table is
+        registered at the location, only the registration is removed.
 
         Returns:
             The id, the location and the properties of the table. The location is empty if the catalog has lost it.
 
         Raises:
-            TableNotFoundError: The table does not exist, and no interrupted drop of it can be completed.
-            InvalidTableStateError: The location contains other tables or files, is the default location of another
-                registered table, or is not safe to delete; nothing was removed.
-            ConcurrentModificationError: Others wrote to the location, or registered it, during the deletion; the rest
-                of the data stays.
+            TableNotFoundError: The table does not exist.
+            InvalidTableStateError: The location contains other tables or files, or is not safe to delete; nothing was
+                removed.
 
         Cost:
-            Two calls, the calls for credentials, and listing and deleting the data.
+            Two calls, the calls for credentials, and listing and deleting the data. If the location was requested, or
+            made for another name, also the calls that look for other tables there.
         """
         request = requests.parse(DropTableRequest, request)
         id = self._table(request.id)
@@ -506,7 +507,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         id = self._table(request.id)
         to = self._table([*(request.new_namespace_id or id.parent), request.new_table_name])
         with self._changing(id, to):
-            await dropping.disown(self._backend, await self._backend.describe_table(id))
+            await self._backend.describe_table(id)
             await self._backend.rename_table(id, to)
         return RenameTableResponse()
 

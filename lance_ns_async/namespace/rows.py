@@ -155,7 +155,7 @@ class RowOperations(DatasetOperations):
             InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
 
         Cost:
-            One call and one open; one more describe for the first version.
+            One call and one open.
         """
         request = requests.parse(InsertIntoTableRequest, request)
         id = self._table(request.id)
@@ -191,7 +191,7 @@ class RowOperations(DatasetOperations):
                 timeout is invalid, or an SQL text is too complex.
 
         Cost:
-            One call and one open; one more describe for the first version.
+            One call and one open.
         """
         request = requests.parse(MergeInsertIntoTableRequest, request)
         id = self._table(request.id)
@@ -199,11 +199,9 @@ class RowOperations(DatasetOperations):
         await self._check(writing.merge_texts(request))
         with self._operation():
             rows = await aside(lambda: arrow.rows(request_data))
-            table, (counts, version, commit) = await self._on_table(
+            counts, version = await self._on_table(
                 id, lambda table: writing.merge(self._opener, table, request, rows, timeout)
             )
-            if commit is not None:
-                await creating.confirm(self._backend, table, commit)
         return MergeInsertIntoTableResponse(
             num_updated_rows=counts["num_updated_rows"],
             num_inserted_rows=counts["num_inserted_rows"],
@@ -472,16 +470,13 @@ class RowOperations(DatasetOperations):
 
     async def _insert(self, id: TableId, branch: str | None, rows: Any, mode: str) -> LanceDataset:
         work = partial(writing.insert, self._opener, branch=branch, data=rows, mode=mode)
-        table, (dataset, commit) = await self._on_table(id, work)
-        if commit is not None:
-            await creating.confirm(self._backend, table, commit)
-        return dataset
+        return await self._on_table(id, work)
 
-    async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> tuple[Table, T]:
-        """Returns the table and the result of `work`, which may write the first version of the table."""
+    async def _on_table(self, id: TableId, work: Callable[[Table], T]) -> T:
+        """Returns the result of `work`, which may write the first version of the table."""
         table = await self._locator.locate(id)
         async with concurrent_changes.explain(self._backend, table):
-            return table, await in_thread(table, lambda: work(table), changes=True, kind="writing")
+            return await in_thread(table, lambda: work(table), changes=True, kind="writing")
 
 
 def _common_value(request: ExplainTableQueryPlanRequest, query: QueryTableRequest, field: str) -> Any:

@@ -135,8 +135,11 @@ def is_at_hand(table: Table) -> bool:
     return any(os.environ.get(name) for name in CREDENTIALS.get(scheme, ()))
 
 
-async def check_alone(table: Table) -> None:
+async def check_alone(table: Table) -> Sequence[str]:
     """Checks that a drop deletes only the table, for example not the folder of a namespace.
+
+    Returns:
+        The files under the location.
 
     Raises:
         InvalidTableStateError: The location is not safe (see `locations.check_deletable`), contains other datasets, or
@@ -146,7 +149,7 @@ async def check_alone(table: Table) -> None:
         A listing of the location.
     """
     locations.check_deletable(table)
-    others, strange = await in_thread(table, lambda: neighbours(table))
+    paths, others, strange = await in_thread(table, lambda: _neighbours(table))
     if strange:
         raise InvalidTableStateError(
             f"Invalid table state: {table.id} (drop_table would delete {len(strange)} folders or files under its "
@@ -158,6 +161,7 @@ async def check_alone(table: Table) -> None:
             f"Invalid table state: {table.id} (drop_table would delete {len(others)} other tables under its "
             f"location {table.location}, such as {others[0]}; deregister it, and move or drop those first)"
         )
+    return paths
 
 
 async def tidy(table: Table) -> None:
@@ -191,13 +195,13 @@ _OWN = ("data", "metadata", "tree")
 """The names in a table's folder, except those that begin with a dot or an underscore; `metadata` is the catalog's."""
 
 
-def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the paths of other datasets under the table's location, and the names that are not part of a Lance table.
+def _neighbours(table: Table) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """Returns the files under a location, the other datasets there, and the names that are not part of a Lance table.
 
     The names are empty if the location itself has no dataset, because a drop then does not delete these files. Blocks:
     for `in_thread`.
     """
-    paths = files.open_session(table.location, table.storage_options).list()
+    paths: Sequence[str] = files.open_session(table.location, table.storage_options).list()
     tops = {path.partition("/")[0] for path in paths}
     strange = {
         name
@@ -209,7 +213,7 @@ def neighbours(table: Table) -> tuple[Sequence[str], Sequence[str]]:
         # Lance stores branches in this folder.
         others -= {f"tree/{branch}" for branch in open_snapshot(table).branches.list()}
     strange -= {place.partition("/")[0] for place in others}
-    return sorted(others), sorted(strange) if "_versions" in tops else []
+    return paths, sorted(others), sorted(strange) if "_versions" in tops else []
 
 
 def options(table: Table) -> dict[str, str] | None:

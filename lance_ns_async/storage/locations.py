@@ -43,6 +43,12 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host
 
 _DRIVE = re.compile("[A-Za-z]:")
 
+_UNIQUE = re.compile(r"-[0-9a-f]{12}(?P<end>(\.lance)?)$")
+"""The random suffix of a unique location."""
+
+FOLDERS = frozenset({"data", "metadata", "tree", "_versions", "_transactions", "_deletions", "_indices", "_refs"})
+"""Names of the folders with the files of a table; `metadata` is that of its catalog."""
+
 
 def checked_root(value: str, *, also: Collection[str] = ()) -> str:
     """Returns the root unchanged.
@@ -256,13 +262,19 @@ def default_location(root: str | None, id: TableId) -> str:
         base = f"{scheme}://{rest.rstrip('/')}"
     else:
         base = Path(root or ".").expanduser().resolve().as_uri()
-    return "/".join((base, *(segment(name) for name in id)))
+    return "/".join((base, *(_level(name) for name in id.parent), segment(id.name)))
 
 
 def unique_location(location: str) -> str:
-    """Returns the location with a random suffix: `{root}/{namespace}/{table}-{8 hexadecimal digits}`."""
+    """Returns the location with a random suffix: `{root}/{namespace}/{table}-{12 hexadecimal digits}`."""
     stem = location.removesuffix(".lance")
-    return f"{stem}-{token_hex(4)}{location[len(stem) :]}"
+    return f"{stem}-{token_hex(6)}{location[len(stem) :]}"
+
+
+def without_suffix(location: str) -> str | None:
+    """Returns the location without the random suffix of `unique_location`; None if it has none."""
+    match = _UNIQUE.search(location)
+    return None if match is None else location[: match.start()] + location[match.start("end") :]
 
 
 def segment(name: str) -> str:
@@ -273,3 +285,9 @@ def segment(name: str) -> str:
     if name in (".", ".."):
         return name.replace(".", "~2E")
     return quote(name, safe="").replace("~", "%7E").replace("%", "~")
+
+
+def _level(name: str) -> str:
+    """Returns the segment of a namespace level, which no unique location of a table can have."""
+    text = segment(name)
+    return text if (match := _UNIQUE.search(text)) is None else f"{text[: match.start()]}~2D{text[match.start() + 1 :]}"

@@ -10,16 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 from lance_namespace.errors import (
-    ConcurrentModificationError,
+    InternalError,
     InvalidInputError,
     LanceNamespaceError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
     TableVersionNotFoundError,
+    UnsupportedOperationError,
 )
 
 from lance_ns_async.backends.base import Backend, Declaration
@@ -30,8 +32,9 @@ from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId, is_same
 from lance_ns_async.storage import datasets, dir_markers
+from lance_ns_async.storage.dir_markers import same_place
 from lance_ns_async.storage.threads import in_thread, under_way
-from lance_ns_async.tables import concurrent_changes, dropping, fields, first_version, replacing, writing
+from lance_ns_async.tables import concurrent_changes, fields, first_version, replacing, writing
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -84,12 +87,13 @@ class TableAndDataset:
 async def create(backend: Backend, opener: Opener, id: TableId, content: Content) -> TableAndDataset:
     """Declares a table that must not exist yet, and writes its first version; a failure removes both.
 
-    Cost: the call for the default location if there is one, an open, a declaration, and a describe before and after.
+    Cost: a declaration, and a describe if the catalog vends credentials. If the location may have been used before,
+    also the call for the default location, a describe and an open.
     """
     table = await declare(backend, id, content)
     place = content.place(table)
 
-    def work() -> first_version.First:
+    def work() -> LanceDataset:
         try:
             return first_version.create(opener, place, content.data)
         finally:
@@ -99,9 +103,7 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
 
     async with rollback(partial(take_back, backend, place)):
         async with concurrent_changes.explain(backend, place, makes=True):
-            result = await in_thread(place, work, changes=True, kind="writing")
-        await confirm(backend, place, result.commit)
-    return TableAndDataset(table, result.dataset)
+            return TableAndDataset(table, await in_thread(place, work, changes=True, kind="writing"))
 
 
 async def declare(backend: Backend, id: TableId, content: Content) -> Table:
@@ -111,13 +113,49 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
         DataThereError: There is data at its default location; no declaration remains.
         TableAlreadyExistsError: The table is registered, or another client has written to it since its declaration.
     """
-    backend.check_declaration(id, None, content.properties or {})
     location, is_free = await look_before(backend, id, content.options)
     try:
-        mine = await backend.declare_table(id, location, content.properties or {}, content.schema)
+        mine = await declare_at(backend, id, location, content.properties or {}, content.schema)
     except TableAlreadyExistsError as e:
         raise TableAlreadyExistsError(f"{e}; append to it, overwrite it, or drop it first") from e
     return await _check_declared(backend, mine, content, is_free=is_free, is_expected=location is not None)
+
+
+async def declare_at(
+    backend: Backend, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
+) -> Table:
+    """Registers a table that must not exist yet; an interrupted call leaves no registration.
+
+    After an interrupt, it is unknown whether the catalog has registered the table. If the location was never used
+    before, a registration there is certainly that of this call, and is removed. Otherwise a note on the error says what
+    may be left.
+
+    Args:
+        location: The location; None for the default one.
+
+    Cost: a declaration; after an interrupt a describe, and the removal.
+    """
+    backend.check_declaration(id, location, properties)
+    new_location = await backend.new_location(id) if location is None else None
+
+    async def undo(error: BaseException) -> None:
+        is_definite = not isinstance(error, ServiceUnavailableError | InternalError)
+        if isinstance(error, LanceNamespaceError) and (is_definite or new_location is None):
+            # The error itself says what is left.
+            return
+        try:
+            there = await backend.describe_table(id)
+        except (TableNotFoundError, NamespaceNotFoundError):
+            return
+        if new_location is None:
+            error.add_note(
+                f"and table {id} is registered at {there.location}, perhaps by this call; deregister_table removes it"
+            )
+        elif same_place(there.location, new_location):
+            await take_back(backend, there, error)
+
+    async with rollback(undo):
+        return await backend.declare_table(id, location or new_location, properties, schema)
 
 
 async def declare_many(
@@ -138,7 +176,7 @@ async def declare_many(
         max_in_flight: Maximum number of tables at a time.
 
     Cost:
-        A `declare` for each table. With batches, a call for each batch, and a describe for each table.
+        A `declare` for each table. With batches, a call for each batch instead of each declaration.
     """
 
     async def one(id: TableId) -> None:
@@ -185,6 +223,9 @@ async def _check_declared(
         is_expected: Whether the location was known before the declaration.
     """
     id, place = mine.id, content.place(mine)
+    is_free = is_free or backend.makes_new_locations(id.parent)
+    if is_free and not backend.capabilities.vends:
+        return mine
     async with rollback(partial(take_back, backend, place)):
         # The describe returns credentials.
         table = await locate(backend, id)
@@ -195,7 +236,7 @@ async def _check_declared(
             )
         place = content.place(table)
         async with concurrent_changes.explain(backend, place, makes=True):
-            free = is_free or await datasets.is_only_declared(place) or await dropping.finish(backend, place)
+            free = is_free or await datasets.is_only_declared(place)
         if not free:
             # If the location was unknown before the declaration, the data was written after it.
             kind = DataThereError if is_expected else TableAlreadyExistsError
@@ -234,12 +275,9 @@ async def look_before(
         try:
             await backend.describe_table(id)
         except TableNotFoundError:
-            if await dropping.finish(backend, table):
-                return location, True
             raise DataThereError(
                 f"{PHRASES[TableAlreadyExistsError]}: {id} (not in the catalog, but there is data at {location}; "
-                "register it there, use another location, or remove the data; if a drop of it is running, try again "
-                "later; if a drop was interrupted, drop_table completes it)"
+                "register it there, use another location, or remove the data)"
             ) from None
         # The data belongs to the registered table. The declaration fails, unless the table is deregistered before.
         return location, False
@@ -299,72 +337,7 @@ async def _replace_rows(backend: Backend, opener: Opener, table: Table, content:
     place = content.place(table)
     work = partial(writing.insert, opener, place, None, content.data, "overwrite")
     async with concurrent_changes.explain(backend, place, makes=True):
-        dataset, commit = await in_thread(place, work, changes=True, kind="writing")
-    if commit is not None:
-        await confirm(backend, place, commit)
-    return TableAndDataset(table, dataset)
-
-
-async def confirm(backend: Backend, table: Table, commit: first_version.Commit) -> None:
-    """Checks that a version, which was just committed, can be found by the table's name.
-
-    If the table was dropped or deregistered meanwhile, the version is removed again, unless others already use it.
-    Otherwise its rows could not be found by name, and would block the next table of that name. Afterwards the catalog
-    does not show whether the table was dropped or deregistered.
-
-    Args:
-        table: The table.
-        commit: The first version, or the second one if the first one was withdrawn.
-
-    Raises:
-        ConcurrentModificationError: The name does not refer to the location any more; the message says what happened
-            to the rows.
-
-    Cost: a describe.
-    """
-    if table.managed_versioning:
-        # The catalog itself committed the version.
-        return
-    why, delete = "it was dropped or deregistered while its first rows were written", True
-    try:
-        there = await backend.describe_table(table.id)
-        if is_same(table, there):
-            return
-        why = "it was dropped or deregistered, and registered again, while its first rows were written"
-        # If another client has registered the same location meanwhile, the rows belong to that registration.
-        delete = _path(there.location) != _path(table.location)
-    except TableNotFoundError:
-        pass
-    except LanceNamespaceError as e:
-        e.add_note(f"and the rows are written to {table.location}; it is unknown whether table {table.id} still exists")
-        raise
-    error = _withdrawn(table, why, _UNKNOWN.format(location=table.location))
-
-    async def withdraw(_: BaseException) -> None:
-        became = await in_thread(table, partial(first_version.withdraw, table, commit, delete=delete), changes=True)
-        error.args = _withdrawn(table, why, _BECAME[became].format(location=table.location)).args
-
-    async with rollback(withdraw):
-        raise error
-
-
-_UNKNOWN = "it is unknown whether they are still at {location}: check there before you write them again"
-
-_BECAME: Mapping[first_version.Fate, str] = {
-    "gone": "they were removed: write them again",
-    "there": "they are still at {location}, in data that other clients use now: check there, do not write them again",
-    "unknown": _UNKNOWN,
-}
-"""The part of the error message about the rows of a first version that was withdrawn, by outcome."""
-
-
-def _withdrawn(table: Table, why: str, became: str) -> ConcurrentModificationError:
-    return ConcurrentModificationError(f"{PHRASES[ConcurrentModificationError]}: {table.id} ({why}; {became})")
-
-
-def _path(location: str) -> str:
-    """Returns the location in a comparable form: local locations may be registered with or without a scheme."""
-    return unquote(location.removeprefix("file://")).rstrip("/")
+        return TableAndDataset(table, await in_thread(place, work, changes=True, kind="writing"))
 
 
 async def take_back(backend: Backend, table: Table, error: BaseException, *, clear: bool = False) -> None:
@@ -457,7 +430,15 @@ def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[st
     same = all(old_properties.get(key) == value for key, value in new_properties.items())
     if same and (old.schema is None or old.schema.equals(content.schema)):
         return None
-    if old.managed_versioning and not backend.capabilities.replaces:
+    if not backend.capabilities.replaces:
+        if same:
+            # Readers get the columns from the data. Those in the catalog stay as they were declared.
+            return None
+        raise UnsupportedOperationError(
+            f"{PHRASES[UnsupportedOperationError]}: {old.id} (this catalog cannot change the properties of a "
+            "registered table; omit the properties, or drop the table first)"
+        )
+    if old.managed_versioning and not backend.capabilities.commits_versions:
         raise InvalidInputError(
             f"table {old.id}: its catalog commits its versions, and would lose them with other properties; "
             "omit the properties, or drop the table first"
@@ -474,5 +455,5 @@ async def replace_registration(
     backend: Backend, old: Table, registration: tuple[str, Mapping[str, str]], schema: pa.Schema
 ) -> Table:
     """Replaces the registration; returns the table with the credentials for writes."""
-    await replacing.replace(backend, old, *registration, schema)
+    await backend.replace_table(old, *registration, schema)
     return await locate(backend, old.id)

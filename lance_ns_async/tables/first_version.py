@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import (
     LanceNamespaceError,
@@ -27,25 +25,8 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A version that was just committed, and that its writer must confirm in the catalog."""
-
-    version: int
-    transaction: str
-    """The id of the transaction that committed it; another table at the location may have the same version."""
-
-
-@dataclass(frozen=True, slots=True)
-class First:
-    """The first version of a dataset that was just written."""
-
-    dataset: LanceDataset
-    commit: Commit
-
-
-def create(opener: Opener, table: Table, data: Any) -> First:
-    """Writes the first version of a dataset. Blocks: for `in_thread`.
+def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
+    """Writes the first version of a dataset, and returns it. Blocks: for `in_thread`.
 
     `lance.write_dataset` does not detect concurrent creations: each one writes a version over the others without an
     error. Therefore the rows are written first, and then committed only as the first version.
@@ -67,7 +48,7 @@ def create(opener: Opener, table: Table, data: Any) -> First:
             if not isinstance(e, LanceNamespaceError):
                 raise
             # The commit succeeded; only its response was lost.
-            return First(first, Commit(1, rows.uuid))
+            return first
         discard(opener, table, rows, e)
         if first is None or not isinstance(e, LanceNamespaceError):
             raise
@@ -75,7 +56,7 @@ def create(opener: Opener, table: Table, data: Any) -> First:
         raise TableAlreadyExistsError(
             f"{phrase}: {table.id} (at {table.location}: another client wrote its first version)"
         ) from e
-    return First(opener.open(table, Snapshot(1)), Commit(1, rows.uuid))
+    return opener.open(table, Snapshot(1))
 
 
 def _write_files(opener: Opener, table: Table, data: Any) -> Any:
@@ -120,81 +101,6 @@ def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset |
         return None
     except LanceNamespaceError:
         raise error from None
-
-
-def find_unconfirmed(table: Table, dataset: LanceDataset) -> Commit | None:
-    """Returns the second version of a dataset if its first version was withdrawn meanwhile; else None.
-
-    Lance commits a second version even if the first one was deleted after it was opened. The table may then not be
-    registered any more, so the second version must be confirmed like a first version. Blocks: for `in_thread`.
-
-    Args:
-        table: The table.
-        dataset: The version of its main branch that was just committed.
-
-    Cost:
-        An open of the first version if the dataset has the second one; else none.
-    """
-    if dataset.version != 2 or table.managed_versioning:
-        return None
-    try:
-        with translate_errors(table):
-            # The caches are not used: they may still contain the deleted version.
-            datasets.open_snapshot(table, Snapshot(1))
-    except (TableNotFoundError, TableVersionNotFoundError):
-        with translate_errors(table):
-            record = dataset.read_transaction(2)
-        return None if record is None else Commit(2, record.uuid)
-    return None
-
-
-Fate = Literal["gone", "there", "unknown"]
-"""Whether rows still exist after `withdraw`."""
-
-
-def withdraw(table: Table, commit: Commit, *, delete: bool) -> Fate:
-    """Removes a version that was just committed, unless others already use it. Blocks: for `in_thread`.
-
-    Only its manifest is deleted. Its data files stay, because a version that is being committed may refer to them;
-    without a manifest they do not prevent a new table. A drop of a table at that location deletes them.
-
-    Args:
-        commit: The version.
-        delete: Whether the version may be deleted; if not, it is only inspected.
-
-    Returns:
-        Whether the rows are at the location now. This is unknown if their version is gone and other versions, branches
-        or tags exist, and if the version has no record of its transaction.
-    """
-    session = files.open_session(table.location, table.storage_options)
-    before, used = _manifests(session.list())
-    if not before:
-        return "gone"
-    try:
-        with translate_errors(table):
-            # The caches are not used: they may contain the version of a previous table at this location.
-            record = datasets.open_snapshot(table, Snapshot(commit.version)).read_transaction(commit.version)
-    except (TableNotFoundError, TableVersionNotFoundError):
-        return "unknown" if _manifests(session.list())[0] else "gone"
-    if record is None:
-        return "unknown"
-    if record.uuid != commit.transaction:
-        return "gone"
-    if used or len(before) > 1 or not delete:
-        return "there"
-    files.delete(session, before[0])
-    after, used = _manifests(session.list())
-    if before[0] in after:
-        # The manifest belongs to another table.
-        return "gone"
-    # A later version or a branch may still contain the rows; a tag cannot be read without the manifest.
-    return "unknown" if after or used else "gone"
-
-
-def _manifests(paths: Sequence[str]) -> tuple[Sequence[str], bool]:
-    """Returns the manifests of the main branch, and whether other branches or tags may refer to them."""
-    manifests = [path for path in paths if path.startswith("_versions/") and path.endswith(".manifest")]
-    return manifests, any(path.startswith(("tree/", "_refs/")) for path in paths)
 
 
 def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> None:

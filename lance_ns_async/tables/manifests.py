@@ -43,6 +43,14 @@ def names(number: int) -> tuple[str, str]:
     return f"{_LARGEST - number:020}.manifest", f"{number}.manifest"
 
 
+def number_of(name: str) -> int:
+    """Returns the version of a manifest by its file name; -1 if it is not that of a committed version."""
+    if (match := _FINAL.fullmatch(name)) is None:
+        return -1
+    # Only names in scheme V2 have twenty digits.
+    return int(match[1]) if len(match[1]) < 20 else _LARGEST - int(match[1])
+
+
 def directory(table: Table) -> str:
     """Returns the directory of the table's manifests in object-store form: no scheme, bucket or leading slash."""
     local = dir_markers.local_path(table.location)
@@ -180,9 +188,7 @@ class _Store:
         root = directory(self._table).removesuffix(_VERSIONS)
         for path in self._session.list(below):
             name = _name(path)
-            if (match := _FINAL.fullmatch(name)) is not None:
-                # Only names in scheme V2 have twenty digits.
-                number = int(match[1]) if len(match[1]) < 20 else _LARGEST - int(match[1])
+            if (number := number_of(name)) >= 0:
                 versions[number] = Version(number, f"{root}{below}/{name}")
         return versions
 

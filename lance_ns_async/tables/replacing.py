@@ -59,6 +59,7 @@ async def register(backend: Backend, id: TableId, location: str, properties: Map
 
     Raises:
         TableAlreadyExistsError: The catalog cannot describe the registration.
+        UnsupportedOperationError: The catalog cannot change a registration.
         ConcurrentModificationError: Other clients changed the registration again and again.
     """
     backend.check_declaration(id, location, properties)
@@ -68,7 +69,7 @@ async def register(backend: Backend, id: TableId, location: str, properties: Map
         try:
             if old is None:
                 return await backend.register_table(id, location, properties)
-            return await replace(backend, old, location, properties)
+            return await backend.replace_table(old, location, properties)
         except (TableAlreadyExistsError, TableNotFoundError) as e:
             errors.append(e)
     # A table that exists and is never found is one that the catalog does not describe, such as one of another format.
@@ -83,19 +84,39 @@ async def register(backend: Backend, id: TableId, location: str, properties: Map
 async def replace(
     backend: Backend, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
 ) -> Table:
-    """Replaces a registration by another one of the same table id.
+    """Changes a registration.
 
-    Concurrent readers find the old or the new registration, also after the process is killed: if the catalog has no
-    call for the replacement, a record of the new registration exists meanwhile.
+    If the catalog cannot change it, it is removed and made again. Its name is then missing in between, also after the
+    process is killed; a failure restores it.
 
     Raises:
-        TableNotFoundError: Another client has removed the registration meanwhile.
+        TableNotFoundError: Another client has removed the registration.
+        TableAlreadyExistsError: Another client has registered the name meanwhile.
         ConcurrentModificationError: Another client has replaced the registration meanwhile.
         UnsupportedOperationError: The catalog (Nessie) cannot change the location of a registered table.
 
-    Cost: one or two calls, or seven if the catalog has no call for the replacement.
+    Cost: one or two calls.
     """
-    return await backend.replace_table(old, location, properties, schema)
+    if backend.capabilities.replaces:
+        return await backend.replace_table(old, location, properties, schema)
+    backend.check_declaration(old.id, location, properties)
+    removed = False
+
+    async def undo(error: BaseException) -> None:
+        if not removed or isinstance(error, TableAlreadyExistsError):
+            return
+        try:
+            await backend.register_table(old.id, old.location, old.properties or {}, old.schema)
+        except TableAlreadyExistsError:
+            return
+        except LanceNamespaceError as e:
+            was = f"table {old.id} was registered at {old.location} with {mask(old.properties or {})}"
+            error.add_note(_left(e, was))
+
+    async with rollback(undo):
+        await backend.deregister_table(old.id)
+        removed = True
+        return await backend.register_table(old.id, location, properties, schema)
 
 
 async def restore(backend: Backend, old: Table, new: tuple[str, Mapping[str, str]], error: BaseException) -> None:
@@ -108,7 +129,7 @@ async def restore(backend: Backend, old: Table, new: tuple[str, Mapping[str, str
         there = await _there(backend, old.id)
         if there is None or _same(there, old) or not _is(there, *new):
             return
-        if backend.capabilities.replaces and there.registration != old.registration:
+        if there.registration != old.registration:
             return
         await backend.replace_table(there, old.location, old.properties or {}, old.schema)
     except (TableNotFoundError, ConcurrentModificationError):

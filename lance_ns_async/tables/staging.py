@@ -30,7 +30,6 @@ from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables import commits, concurrent_changes, creating, first_version, replacing
 from lance_ns_async.tables.creating import Content
-from lance_ns_async.tables.first_version import Commit
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -224,14 +223,11 @@ class Staging:
                 transaction = _transaction(staged_write, fragments)
                 work = partial(_commit_files, self.opener, table, staged_write, transaction)
                 async with concurrent_changes.explain(self.backend, table):
-                    dataset, commit = await in_thread(table, work, changes=True)
+                    return await in_thread(table, work, changes=True)
             except _CommitFailure as refused:
                 in_doubt = False
                 async with concurrent_changes.explain(self.backend, table):
                     raise refused.error from refused.error.__cause__
-        if commit is not None:
-            await creating.confirm(self.backend, table, commit)
-        return dataset
 
     async def _locate_again(self, staged_write: StagedWrite) -> Table:
         """Returns the table with fresh credentials."""
@@ -252,17 +248,7 @@ class _CommitFailure(Exception):
         self.error = error
 
 
-def _commit_files(
-    opener: Opener, table: Table, staged_write: StagedWrite, transaction: Any
-) -> tuple[LanceDataset, Commit | None]:
-    """Commits the files; returns the dataset, and the commit if the caller must confirm it."""
-    dataset = _commit_or_find(opener, table, staged_write, transaction)
-    if staged_write.dataset is None:
-        return dataset, Commit(1, transaction.uuid)
-    return dataset, first_version.find_unconfirmed(table, dataset)
-
-
-def _commit_or_find(opener: Opener, table: Table, staged_write: StagedWrite, transaction: Any) -> LanceDataset:
+def _commit_files(opener: Opener, table: Table, staged_write: StagedWrite, transaction: Any) -> LanceDataset:
     try:
         if staged_write.dataset is None:
             first_version.commit(opener, table, transaction)

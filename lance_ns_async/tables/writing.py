@@ -24,7 +24,6 @@ from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.tables import arrow, fields, first_version
-from lance_ns_async.tables.first_version import Commit
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.tables.sql_bounds import Texts
 
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
 _SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
 
 
-def insert(
-    opener: Opener, table: Table, branch: str | None, data: Any, mode: str
-) -> tuple[LanceDataset, Commit | None]:
+def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: str) -> LanceDataset:
     """Appends rows to a dataset, or replaces all its rows; creates the first version of a declared table.
 
     Args:
@@ -47,7 +44,7 @@ def insert(
         mode: `append` or `overwrite`.
 
     Returns:
-        The dataset, and the commit if the caller must confirm it.
+        The dataset.
 
     Raises:
         ConcurrentModificationError: Another client wrote the first version, and the rows can be read only once.
@@ -60,8 +57,7 @@ def insert(
             raise
         fields.check_columns(data.schema.names, "columns")
         try:
-            result = first_version.create(opener, table, data)
-            return result.dataset, result.commit
+            return first_version.create(opener, table, data)
         except TableAlreadyExistsError as e:
             if not isinstance(data, pa.Table | pa.RecordBatch):
                 # The data may be readable only once, and was read.
@@ -73,11 +69,7 @@ def insert(
         fields.check_columns(data.schema.names, "columns")
     with translate_errors(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
-    return dataset, _find_unconfirmed(table, branch, dataset)
-
-
-def _find_unconfirmed(table: Table, branch: str | None, dataset: LanceDataset) -> Commit | None:
-    return first_version.find_unconfirmed(table, dataset) if branch in (None, MAIN) else None
+    return dataset
 
 
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
@@ -126,14 +118,13 @@ def merge_texts(request: MergeInsertIntoTableRequest) -> Texts:
 
 def merge(
     opener: Opener, table: Table, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
-) -> tuple[Mapping[str, int], int, Commit | None]:
+) -> tuple[Mapping[str, int], int]:
     """Merges rows into the table, as specified by a checked request.
 
     A declared table gets its first version if the request inserts rows.
 
     Returns:
-        pylance's counts of updated, inserted and deleted rows, the version, and the commit if the caller must confirm
-        it.
+        pylance's counts of updated, inserted and deleted rows, and the version.
     """
     snapshot = Snapshot(branch=request.branch)
     try:
@@ -143,17 +134,17 @@ def merge(
             raise
         _check_keys(table, request.on or [], rows)
         try:
-            result = first_version.create(opener, table, rows)
+            dataset = first_version.create(opener, table, rows)
             counts: Mapping[str, int] = {
                 "num_updated_rows": 0,
                 "num_inserted_rows": rows.num_rows,
                 "num_deleted_rows": 0,
             }
-            return counts, result.dataset.version, result.commit
+            return counts, dataset.version
         except TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
     counts = _merge(dataset, request, rows, timeout)
-    return counts, dataset.version, _find_unconfirmed(table, request.branch, dataset)
+    return counts, dataset.version
 
 
 def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:

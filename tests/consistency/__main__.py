@@ -20,9 +20,9 @@ def crashes(site: Site, seeds: Iterable[int]) -> Iterator[crash.Round]:
         yield crash.run(place(site, seed), seed)
 
 
-def races(site: Site, plan: str, seeds: Iterable[int], *, unique: bool) -> Iterator[Race]:
+def races(site: Site, plan: str, seeds: Iterable[int]) -> Iterator[Race]:
     """Runs rounds of a race."""
-    with racers(track(site, unique=unique)) as processes:
+    with racers(track(site)) as processes:
         for seed in seeds:
             yield processes.run(plan, seed)
 
@@ -36,14 +36,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds follow each other")
     parser.add_argument("--plan", default="mixed", choices=sorted(PLANS), help="of a race")
     parser.add_argument("--times", type=int, default=1, help="how often each is run")
-    parser.add_argument("--unique", action="store_true", help="each declaration has a location of its own")
     chosen = parser.parse_args()
     seeds = range(chosen.seed, chosen.seed + chosen.seeds)
     bad = 0
     for _ in range(chosen.times):
         with tempfile.TemporaryDirectory() as directory, CATALOGS[chosen.site](Path(directory)) as site:
-            raced = races(site, chosen.plan, seeds, unique=chosen.unique)
-            for round in crashes(site, seeds) if chosen.suite == "crash" else raced:
+            rounds = crashes(site, seeds) if chosen.suite == "crash" else races(site, chosen.plan, seeds)
+            for round in rounds:
                 print(f"{round.seed}: {round.seconds:.2f} s", flush=True)
                 if round.violations:
                     bad += 1

@@ -189,7 +189,9 @@ async def _inspected(place: Place, candidates: list[Model], seed: int) -> tuple[
         if len(folders) > 1:
             found.wrong.append(f"after one kill, {len(folders)} folders belong to no table: {folders}")
         await _use_every_name(ns, place, found, model, Random(seed))
-        files = (it for it in _files(place) if not any(str(it).startswith(f"{gone}/") for gone in model.left))
+        # A drop that was killed leaves its data without a registration.
+        gone = {*model.left, *(str(place.disk / it) for it in folders)}
+        files = (it for it in _files(place) if not any(str(it).startswith(f"{folder}/") for folder in gone))
         left = sorted(str(it.relative_to(place.disk)) for it in files)
         if left:
             found.wrong.append(f"after every table was dropped there are {len(left)} files, such as {left[:3]}")
@@ -339,7 +341,7 @@ def _orphans(place: Place, known: set[str]) -> list[str]:
     for file in _files(place):
         if not any(str(file).startswith(f"{it}/") for it in known):
             below = file.relative_to(place.disk).parts
-            kinds = ("data", "_versions", "_transactions", "metadata", ".lance-dropping")
+            kinds = ("data", "_versions", "_transactions", "metadata")
             cut = next((i for i, part in enumerate(below) if part in kinds), len(below) - 1)
             folders.add("/".join(below[:cut]))
     return sorted(folders)

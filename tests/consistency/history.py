@@ -30,7 +30,7 @@ class Event(NamedTuple):
 
 
 class State(NamedTuple):
-    """A name in a catalog, and its location."""
+    """A name in a catalog. Each registration has a new location, which no later one has."""
 
     registered: bool = False
     data: Rows | None = None
@@ -41,10 +41,6 @@ class State(NamedTuple):
 class Rules:
     """The differences between catalogs."""
 
-    homes: bool
-    """Whether each name has a fixed location, so that data left by a deregister prevents a new table."""
-    adopts: bool
-    """Whether a declare takes over data at the name's location; otherwise it is refused."""
     journals: bool = True
     """Whether a drop removes the registration first and the data later; otherwise the data may be removed first."""
     once: bool = True
@@ -82,17 +78,12 @@ def _change(condition: Callable[[State], bool], change: Callable[[State], State]
 
 _IS_REGISTERED = _look(lambda it: it.registered)
 _IS_FREE = _look(lambda it: not it.registered)
-_IS_TAKEN = _look(lambda it: it.registered or it.data is not None)
 _HAS_ROWS = _look(lambda it: it.data is not None)
 _HAS_NO_ROWS = _look(lambda it: not it.registered or it.data is None)
-_DECLARE = _change(lambda it: not it.registered and it.data is None, lambda it: State(True))
-_LOOKED = _look(lambda it: it.registered or it.data is None)
+_DECLARE = _change(lambda it: not it.registered, lambda it: State(True))
 _TAKE_BACK = _change(lambda it: it.registered and it.data is None, lambda it: State())
-_UNREGISTER = _change(lambda it: it.registered, lambda it: State(False, it.data))
-_DELETE = _change(lambda it: not it.registered, lambda it: State())
 _EMPTY = _change(lambda it: it.registered, lambda it: State(True))
 _DROP = _change(lambda it: it.registered, lambda it: State())
-_REGISTER = _change(lambda it: not it.registered, lambda it: State(True, it.data))
 
 
 def _has(rows: Rows) -> Step:
@@ -108,22 +99,6 @@ def _write(rows: Rows) -> Step:
     return _change(lambda it: True, lambda it: State(True, rows) if it.registered else it)
 
 
-def _withdraw(rows: Rows) -> Step:
-    """Removes rows that were written to a table that was dropped or deregistered meanwhile, if nobody added rows.
-
-    A client that registers the location before that may see the rows for a moment, and then has an empty table.
-    """
-    return _change(
-        lambda it: it.data == rows or not rows <= (it.data or frozenset()),
-        lambda it: State(it.registered) if it.data == rows else it,
-    )
-
-
-def _leave_first(rows: Rows) -> Step:
-    """Writes a first version to a location that may have no table any more, and leaves it there."""
-    return _change(lambda it: it.data is None, lambda it: State(it.registered, rows))
-
-
 def _set(rows: Rows) -> Step:
     return _change(lambda it: it.registered, lambda it: State(True, rows))
 
@@ -137,11 +112,6 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
     if answer.error not in EXPECTED and not answer.ok:
         done = programs(it, Answer(), rules, again=again)
         return [program[:steps] for program in done for steps in range(len(program) + 1)]
-    if answer.stays:
-        leave = _leave_first(frozenset(it.rows))
-        left = [*programs(it, Answer(), rules, again=again), (leave,)]
-        left += [(_DECLARE, leave)] if it.kind in CREATES | OVERWRITES else []
-        return left + (_refused(it, answer.error or "") if answer.is_unknown else [])
     if answer.error is not None:
         refused = _refused(it, answer.error)
         # Its declaration may have been removed; then it starts again.
@@ -156,8 +126,7 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
         case "read":
             return [(_has(frozenset(answer.rows or ())),)]
         case "declare":
-            # A location that was read while it was in use may be abandoned with its data before it is declared.
-            return [(_REGISTER,)] if rules.adopts else [(_LOOKED, _REGISTER)]
+            return [(_DECLARE,)]
         case kind if kind in CREATES:
             return [(_DECLARE, _write_first(rows))]
         case kind if kind in OVERWRITES:
@@ -168,13 +137,9 @@ def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False
             return [(_add(rows),)]
         case "drop":
             late = [] if rules.journals else [(_EMPTY, _TAKE_BACK)]
-            # Without a fixed location, a name has no data after its registration was removed.
-            removed = (_UNREGISTER, _DELETE) if rules.homes else (_DROP,)
-            return [removed, *late, *also]
+            return [(_DROP,), *late, *also]
         case "deregister":
-            return [(_UNREGISTER if rules.homes else _DROP,), *also]
-        case "register":
-            return [(_REGISTER,)]
+            return [(_DROP,), *also]
     raise AssertionError(it.kind)
 
 
@@ -183,21 +148,13 @@ def _refused(it: Operation, error: str) -> list[Program]:
     if error == NOT_FOUND:
         if it.kind == "read":
             return [(_HAS_NO_ROWS,)]
-        # Its declaration may have been dropped; and as with declare, data may exist by then.
-        return [(_IS_FREE,), (_LOOKED, _REGISTER, _IS_FREE)] if creates else [(_IS_FREE,)]
+        # Its declaration may have been dropped.
+        return [(_IS_FREE,), (_DECLARE, _IS_FREE)] if creates else [(_IS_FREE,)]
     if error in EXISTS:
         # It may have declared the table whose first version another client wrote, or that others removed and declared.
-        mine = (_LOOKED, _REGISTER)
-        return [(_IS_TAKEN,), (*mine, _HAS_ROWS), (*mine, _IS_FREE, _IS_TAKEN)] if creates else [(_IS_TAKEN,)]
-    rows = frozenset(it.rows)
-    if it.kind in APPENDS:
-        return [(), (_add(rows), _withdraw(rows)), (_leave_first(rows), _withdraw(rows))]
-    if not creates:
-        # A drop that leaves the rest to others has removed the registration.
-        return [(), (_UNREGISTER,), (_DROP,)] if it.kind == "drop" else [()]
-    gone: list[Program] = [(_DECLARE, _IS_FREE), (_DECLARE, _leave_first(rows), _withdraw(rows))]
-    gone += [(_set(rows), _withdraw(rows))] if it.kind in OVERWRITES else []
-    return [(), (_DECLARE, _TAKE_BACK), *gone]
+        mine = (_DECLARE, _HAS_ROWS), (_DECLARE, _IS_FREE, _IS_REGISTERED)
+        return [(_IS_REGISTERED,), *mine] if creates else [(_IS_REGISTERED,)]
+    return [(), (_DECLARE, _TAKE_BACK), (_DECLARE, _IS_FREE)] if creates else [()]
 
 
 _NO_FILE = "No such file or directory|Directory not empty|Not found: |Table version not found"
@@ -279,7 +236,7 @@ def stray(events: Sequence[Event], rules: Rules) -> list[str]:
         it, answer = event.operation, event.answer
         if not answer.ok and not _is_explained(event, events, rules):
             wrong.append(f"unexpected: {event}")
-        own = rf"[/$]{it.name[-1]}(-[0-9a-f]{{8}})?(\.lance)?$"
+        own = rf"[/$]{it.name[-1]}(-[0-9a-f]{{12}})?(\.lance)?$"
         if answer.location is not None and not re.search(own, answer.location):
             wrong.append(f"the place of another name: {event}")
     return wrong

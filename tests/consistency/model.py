@@ -19,10 +19,10 @@ class Terms:
     renames: bool
     shares: bool
     """Whether a drop must find all other registrations of the same location."""
-    homes: frozenset[Name]
-    """Names with a fixed location, so that data at that location prevents a new table."""
+    replaces: bool = True
+    """Whether a registration can be replaced by one with other properties or another location."""
     bare: frozenset[Name] = frozenset()
-    """Names that accept neither properties nor a location."""
+    """Names with a fixed location and without properties, so that data at that location prevents a new table."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Model:
             case _:
                 if not there:
                     self.tables[name] = location or f"the new place of {'.'.join(name)}"
-                    if name in self.terms.homes:
+                    if name in self.terms.bare:
                         self.homes[name] = self.tables[name]
                 elif it.kind == "existok":
                     return
@@ -148,10 +148,11 @@ def operations(random: Random, model: Model) -> Iterator[Operation]:
             yield Operation("drop_namespace" if model.side else "create_namespace", terms.side)
             continue
         if there != (random.random() < 0.05):
-            kinds = ["append", "insert", "overwrite", "overwrite", "replace", "reregister", "drop", "drop"]
-            kinds += ["deregister"] + ["rename"] * 2 * terms.renames
+            kinds = ["append", "insert", "overwrite", "overwrite", "drop", "drop", "deregister"]
+            kinds += ["replace", "reregister"] * terms.replaces + ["rename"] * 2 * terms.renames
         else:
-            kinds = ["declare", "create", "write", "write", "overwrite", "existok", "replace", "register"]
+            kinds = ["declare", "create", "write", "write", "overwrite", "existok", "register"]
+            kinds += ["replace"] * terms.replaces
         kind = random.choice(kinds)
         properties = None if name in terms.bare else {"number": str(number)}
         if kind in ("register", "reregister"):

@@ -68,11 +68,6 @@ class Answer:
         """Returns whether the error says that the outcome is unknown."""
         return self.error is not None and ("unknown" in self.message or "may take effect" in self.message)
 
-    @property
-    def stays(self) -> bool:
-        """Returns whether the error says that written rows stay or may stay, although not in the intended table."""
-        return self.error is not None and "they are still at" in self.message
-
     def __str__(self) -> str:
         if self.ok:
             return "ok" if self.rows is None else f"ok {list(self.rows)}"

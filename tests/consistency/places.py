@@ -35,7 +35,7 @@ def place(site: Site, seed: int) -> Place:
         side=side,
         renames=site.can.renames,
         shares=site.impl == "dir",
-        homes=frozenset(bare if site.impl == "dir" else names),
+        replaces=site.can.replaces,
         bare=frozenset(bare),
     )
     properties = {**site.properties, "root": str(root) if site.impl == "dir" else root.as_uri()}
@@ -46,21 +46,14 @@ CATALOGS: Mapping[str, Open] = {**SITES, "hive-3.1.3": partial(real_hive, versio
 """The catalogs by name."""
 
 
-def track(site: Site, *, unique: bool = False) -> Track:
-    """Provides a namespace for races.
-
-    Args:
-        unique: Whether each declaration has a separate location, as nested tables of a directory always have.
-    """
-    properties = {**site.properties, "unique_locations": "true"} if unique else site.properties
-    namespace = (*site.above, "races_unique" if unique else "races")
+def track(site: Site) -> Track:
+    """Provides a namespace for races."""
+    namespace = (*site.above, "races")
     with Namespace.connect(site.impl, site.properties) as ns:
         ns.create_namespace({"id": list(namespace)})
     rules = Rules(
-        homes=site.impl != "dir" and not unique,
-        adopts=not site.can.renames,
         journals=site.impl not in ("polaris", "unity"),
         once=site.impl != "hive3",
         excuses="MetaException" if site.impl == "hive3" else "",
     )
-    return Track(site.impl, properties, namespace, rules, site.can.replaces)
+    return Track(site.impl, site.properties, namespace, rules, site.can.replaces)

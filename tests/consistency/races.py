@@ -34,7 +34,7 @@ class Track:
     """The namespace of the tables."""
     rules: Rules
     replaces: bool
-    """Whether the catalog changes a table's properties in one call; otherwise the table is missing for a moment."""
+    """Whether the catalog can change a table's properties."""
 
 
 @dataclass
@@ -65,13 +65,12 @@ class Racers:
         self._track = track
         self._workers = workers
         self._judge = judge
-        self._home: str | None = None
 
     def run(self, plan: str, seed: int) -> Race:
         """Runs a round and checks it."""
         race, began = Race(plan, seed), perf_counter()
         names = [(*self._track.namespace, f"{plan[0]}{seed}{letter}") for letter in "abcde"]
-        before, tasks = PLANS[plan](Random(seed), names, self._homes(names), self._track.replaces)
+        before, tasks = PLANS[plan](Random(seed), names, self._track.replaces)
         race.events += _asked(self._judge, [before])
         start = monotonic() + _AHEAD
         for worker, its in zip(self._workers, tasks, strict=True):
@@ -79,7 +78,7 @@ class Racers:
         for worker in self._workers:
             race.events += receive(worker)
         used = {it.operation.name for it in race.events}
-        race.events += _asked(self._judge, [_verdict(name, self._homes([name])) for name in sorted(used)])
+        race.events += _asked(self._judge, [_verdict(name) for name in sorted(used)])
         for name in sorted(used):
             events = [it for it in race.events if it.operation.name == name]
             wrong = stray(events, self._track.rules)
@@ -93,17 +92,6 @@ class Racers:
                 race.about.add(name)
         race.seconds = perf_counter() - began
         return race
-
-    def _homes(self, names: Sequence[Name]) -> Mapping[Name, str]:
-        """Returns the fixed locations of tables of these names; empty if each table has a new location."""
-        if not self._track.rules.homes:
-            return {}
-        if self._home is None:
-            probe = (*self._track.namespace, "probe")
-            declared, dropped = _asked(self._judge, [[Operation("declare", probe), Operation("drop", probe)]])
-            assert declared.answer.location is not None and dropped.answer.ok, (declared, dropped)
-            self._home = declared.answer.location
-        return {name: self._home.replace("probe", name[-1]) for name in names}
 
 
 def _asked(process: Connection, tasks: Tasks) -> list[Event]:
@@ -154,12 +142,9 @@ async def _perform(ns: AsyncNamespace, task: str, operations: Sequence[Operation
     return events
 
 
-def _verdict(name: Name, homes: Mapping[Name, str]) -> list[Operation]:
+def _verdict(name: Name) -> list[Operation]:
     """Returns events that show the final state of a name, and that the name can be used."""
     look = [Operation("describe", name), Operation("read", name), Operation("drop", name)]
-    if name in homes:
-        # Data left by a deregister prevents a new table.
-        look += [Operation("register", name, location=homes[name]), Operation("drop", name)]
     again = [Operation("write", name, (9001,)), Operation("append", name, (9002,)), Operation("read", name)]
     return [*look, *again, Operation("drop", name), Operation("describe", name)]
 
@@ -168,22 +153,16 @@ Planned = tuple[list[Operation], list[Tasks]]
 """The operations before a round, and those of each process in it."""
 
 
-def _mixed(random: Random, names: Sequence[Name], homes: Mapping[Name, str], replaces: bool) -> Planned:
+def _mixed(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
     """Each task performs random operations on all names."""
     kinds = ["describe", "read", "read", "declare", "create", "write", "overwrite", "overwrite"]
-    kinds += (
-        ["append", "append", "insert", "drop", "drop", "deregister"]
-        + ["register"] * bool(homes)
-        + ["replace"] * replaces
-    )
+    kinds += ["append", "append", "insert", "drop", "drop", "deregister"] + ["replace"] * replaces
     number = 0
 
     def operation() -> Operation:
         nonlocal number
         number += 10
         kind, name = random.choice(kinds), random.choice(names)
-        if kind == "register":
-            return Operation(kind, name, location=homes[name])
         writes = kind in CHANGES
         properties = {"number": str(number)} if kind == "replace" else None
         return Operation(kind, name, (number, number + 1) if writes else (), properties=properties)
@@ -195,12 +174,12 @@ CHANGES = {"create", "write", "overwrite", "replace", "append", "insert"}
 """Operations that write rows."""
 
 
-def _overwrites(random: Random, names: Sequence[Name], homes: Mapping[Name, str], replaces: bool) -> Planned:
+def _overwrites(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
     """Each process overwrites one table that does not exist yet."""
     return [], [[[Operation("overwrite", names[0], (number,))]] for number in range(PROCESSES)]
 
 
-def _creates(random: Random, names: Sequence[Name], homes: Mapping[Name, str], replaces: bool) -> Planned:
+def _creates(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
     """Each task declares or creates one table that does not exist yet."""
     kinds = ("declare", "declare", "create", "write")
     tasks = [
@@ -210,7 +189,7 @@ def _creates(random: Random, names: Sequence[Name], homes: Mapping[Name, str], r
     return [], list(tasks)
 
 
-def _removals(random: Random, names: Sequence[Name], homes: Mapping[Name, str], replaces: bool) -> Planned:
+def _removals(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
     """Each process drops or deregisters two tables that exist."""
     before = [Operation("write", name, (1, 2)) for name in names[:2]]
     kinds = ("drop", "deregister") if random.random() < 0.5 else ("drop",)

@@ -18,15 +18,6 @@ ROUNDS = {"mixed": 25, "overwrites": 60, "creates": 10, "removals": 15}
 FEWER = {"hive-3.1.3": 4, "iceberg-1.11.0": 3}
 """Divisor of the number of rounds for slow servers."""
 
-LAYOUTS = ("fixed", "unique")
-"""Whether a table that is created again has the location of the previous one.
-
-With fixed locations, the mixed plan has violations. A writer that found a table before its removal, and commits its
-rows afterwards, may leave them at the location of the next table of that name. Then the name is refused by
-DataThereError until the data is registered or removed, or rows appear that were reported as not written. This occurs
-in 1 to 3 of 25 rounds: `python -m tests.consistency race glue --plan mixed --seeds 25`. `unique_locations` prevents
-it."""
-
 ENOUGH = 3
 """Number of failed rounds after which the test ends."""
 
@@ -41,22 +32,18 @@ def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield request.param, site
 
 
-@pytest.fixture(scope="module", params=LAYOUTS)
-def racing(catalog: tuple[str, Site], request: pytest.FixtureRequest) -> Iterator[tuple[str, str, Racers]]:
+@pytest.fixture(scope="module")
+def racing(catalog: tuple[str, Site]) -> Iterator[tuple[str, Racers]]:
     name, site = catalog
-    if name == "dir" and request.param == "unique":
-        pytest.skip("nested tables of a directory always have locations of their own")
-    with racers(track(site, unique=request.param == "unique")) as processes:
-        yield name, request.param, processes
+    with racers(track(site)) as processes:
+        yield name, processes
 
 
 @pytest.mark.parametrize("plan", ROUNDS)
 def test_an_order_of_steps_explains_every_answer(
-    racing: tuple[str, str, Racers], plan: str, record_property: Callable[[str, object], None]
+    racing: tuple[str, Racers], plan: str, record_property: Callable[[str, object], None]
 ) -> None:
-    name, layout, processes = racing
-    if name != "dir" and (plan == "mixed") != (layout == "unique"):
-        pytest.skip("the other layout runs it")
+    name, processes = racing
     done: list[Race] = []
     bad: list[Race] = []
     for seed in range(ROUNDS[plan] // FEWER.get(name, 1)):
@@ -71,6 +58,5 @@ def test_an_order_of_steps_explains_every_answer(
         f"{len(bad)} rounds with violations, {sum(it.tangled for it in done)} histories too tangled to tell"
     )
     record_property("figures", figures)
-    unique = " --unique" if name != "dir" and layout == "unique" else ""
-    again = f"python -m tests.consistency race {name} --plan {plan}{unique} --times 20 --seed"
+    again = f"python -m tests.consistency race {name} --plan {plan} --times 20 --seed"
     assert not bad, "\n".join([figures, *(f"{again} {it.seed}\n{it}" for it in bad)])

@@ -14,16 +14,9 @@ from typing import Any
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.backends import journal
 from tests.fakes.sockets import Server, http, read_request
 from tests.fakes.thrift_wire import REPLY, Message, read_message
 from tests.faults.table import CATALOGS
-
-_NO_NOTE = {
-    "polaris": {"error": {"message": "Generic table does not exist", "type": "NoSuchTableException", "code": 404}},
-    "unity": {"error_code": "TABLE_NOT_FOUND", "message": "Table not found"},
-}
-"""The response of a catalog without a note of a replacement."""
 
 _LIMITS = {"max_retries": "0", "attempt_timeout": "5s", "adaptive": "false"}
 
@@ -78,8 +71,6 @@ class Answering(Server):
             return http(200, b"").data
         if re.search(self.case.asked, asked):
             return http(self.status, self.answer, {"Content-Type": "application/json"}).data
-        if journal.PREFIX in asked:
-            return http(404, json.dumps(_NO_NOTE[self.case.impl])).data
         around = self._around(asked)
         status, good = around if isinstance(around, tuple) else (200, around)
         return http(status, json.dumps(good)).data

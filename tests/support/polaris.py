@@ -29,7 +29,5 @@ async def described(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> D
 
 
 def asked(server: FakePolaris) -> list[str]:
-    """Returns the requests since the last `clear`, without the common prefix of paths, and without those for notes."""
-    return [
-        str(request).replace(" /api/", " ") for request in server.requests if "lance_ns_replacing_" not in request.path
-    ]
+    """Returns the requests since the last `clear`, without the common prefix of paths."""
+    return [str(request).replace(" /api/", " ") for request in server.requests]

@@ -21,6 +21,8 @@ from tests.documentation.pages import Block, Page
 
 # The embedded catalog adds a random part to the location of a table.
 _RANDOM = re.compile(r"/[0-9a-f]{8}_")
+_SUFFIX = re.compile(r"-[0-9a-f]{12}\b")
+"""The random part of a location in other catalogs."""
 
 
 class Reader:
@@ -86,7 +88,8 @@ class Reader:
 
 def comparable(printed: str) -> str:
     """Returns the part of an output that is the same each time."""
-    return "\n".join(line.rstrip() for line in _RANDOM.sub("/00000000_", printed).splitlines())
+    printed = _SUFFIX.sub("-000000000000", _RANDOM.sub("/00000000_", printed))
+    return "\n".join(line.rstrip() for line in printed.splitlines())
 
 
 def _run_program(path: Path, source: str) -> None:

@@ -33,12 +33,8 @@ async def declared(ns: AsyncNamespace, *id: str, **given: Any) -> DeclareTableRe
 
 
 def asked(server: FakeUnity) -> list[str]:
-    """Returns the requests so far, without the common prefix of paths, and without those for notes of replacements."""
-    return [
-        str(request).replace(f" {API}/", " ")
-        for request in server.requests
-        if "lance_ns_replacing_" not in request.path
-    ]
+    """Returns the requests so far, without the common prefix of paths."""
+    return [str(request).replace(f" {API}/", " ") for request in server.requests]
 
 
 @asynccontextmanager

@@ -264,7 +264,8 @@ class DirectoryBackend(Backend):
         if it.location is None:
             return Entry(_key(it.id), "table", _new_place(it.id), it.properties)
         place = self._relative_place(it.id, it.location, names)
-        overlaps.check(place)
+        if not _is_new_place(it.id, place) or place in entries.nested_locations or self._places.has_files(place):
+            overlaps.check(place)
         if tombstone(_key(it.id), place) in names.tombstones:
             # The table would count as dropped.
             raise ConcurrentModificationError("files of the previous table of that name could not be deleted")
@@ -310,6 +311,12 @@ class DirectoryBackend(Backend):
 
         # A declaration first deletes what a drop has left there, so the current content of the location is irrelevant.
         return None if await self._call(is_going, id, "describe_table") else self._places.at_root(id.name)
+
+    def makes_new_locations(self, parent: NamespaceId) -> bool:
+        return bool(parent)
+
+    async def new_location(self, id: TableId) -> str | None:
+        return self._places.uri(_new_place(id)) if id.parent else None
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         _check_names(id)
@@ -556,6 +563,11 @@ def _is_table(entry: Entry | None) -> bool:
 def _new_place(id: TableId) -> str:
     """Returns a new folder name in pylance's form: eight random hex digits and the id."""
     return f"{secrets.token_hex(4)}_{_key(id)}"
+
+
+def _is_new_place(id: TableId, place: str) -> bool:
+    """Returns whether a relative location has the form of `_new_place`."""
+    return len(place) == len(_new_place(id)) and place.endswith(f"_{_key(id)}") and "/" not in place
 
 
 def _properties(entries: Entries, id: NamespaceId) -> Mapping[str, str]:

@@ -89,6 +89,10 @@ class Places:
         """Returns the local path of a relative location; requires a local root."""
         return os.path.join(self.local or "", place)
 
+    def has_files(self, place: str) -> bool:
+        """Returns whether there may be files at a relative location; in an object store, without looking."""
+        return self.local is not None and os.path.lexists(self.path(place))
+
     def relative(self, location: str) -> str:
         """Returns a location relative to the root; raises OutsideError if it is not inside the root."""
         if not location.strip():

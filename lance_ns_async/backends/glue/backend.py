@@ -139,6 +139,7 @@ class GlueBackend(Backend):
         self._place = settings.root
         self._options = settings.storage_options()
         self.unique_locations = settings.unique_locations
+        self.allow_aliases = settings.allow_aliases
         self.configured_options = self._options
         self._catalogs = Catalogs(aws, settings.catalog_id, self.server, use_catalogs=settings.catalogs == "auto")
         self._namespaces = Namespaces(aws, self._catalogs)

@@ -117,6 +117,7 @@ class HiveBackend(Backend):
         self._root = settings.root
         self._storage_options = settings.storage_options()
         self.unique_locations = settings.unique_locations
+        self.allow_aliases = settings.allow_aliases
         self.configured_options = self._storage_options
         self._at_once = settings.client_pool_size
         self._databases = SingleFlights(partial(hive.database, operation="describe_table"))

@@ -130,6 +130,7 @@ class IcebergBackend(IcebergNamespaces):
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
         self._protection = {} if settings.gc_enabled else PROTECTION
         self.unique_locations = settings.unique_locations
+        self.allow_aliases = settings.allow_aliases
         self.configured_options = self._storage_options
 
     @classmethod

@@ -24,9 +24,8 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.backends import journal
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.backends.generic_tables import GenericTableBackend
+from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration
 from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
 from lance_ns_async.backends.iceberg.wire import IN_PROGRESS, explain, identifier, namespace_names
 from lance_ns_async.backends.lakekeeper import wire
@@ -102,6 +101,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         self._settings = settings
         self._options = settings.storage_options() or {}
         self.unique_locations = settings.unique_locations
+        self.allow_aliases = settings.allow_aliases
         self.configured_options = self._options
         if settings.vend_credentials:
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
@@ -135,8 +135,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
         path, decode = wire.tables(routes, parent), partial(wire.lance_names, parent)
-        page = await self._list_all(path, _PAGE_SIZE, parent, "list_tables", decode)
-        return Page(journal.visible_names(page.items))
+        return await self._list_all(path, _PAGE_SIZE, parent, "list_tables", decode)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.check_names(id)
@@ -144,7 +143,6 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     async def rename_table(self, id: TableId, to: TableId) -> None:
         routes = self._routes or await self._config()
         wire.table(routes, to)
-        await self._complete(id, to)
         await self._http.request(
             "POST",
             wire.rename(routes),
@@ -158,7 +156,11 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     async def layout_location(self, id: TableId) -> str | None:
         return None if self._settings.root is None else default_location(self._settings.root, id)
 
-    async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
+    def makes_new_locations(self, parent: NamespaceId) -> bool:
+        # The server's own locations contain the unique id of the table.
+        return self.unique_locations or self._settings.root is None
+
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         routes = self._routes or await self._config()
         return await self._http.request(
             "GET",
@@ -169,9 +171,10 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             decode=partial(self._decode_table, id, vend=vend),
         )
 
-    async def _declare_registration(
-        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
+        self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
         place = location
         if place is None and self._settings.root is not None:
@@ -182,7 +185,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             try:
                 return await self._create_table(
                     id,
-                    wire.new_table(id, place, properties),
+                    declaration(id.name, place, properties),
                     collection=wire.tables(routes, id.parent),
                     path=wire.table(routes, id),
                     location=place,
@@ -194,7 +197,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                 error = e
             # The server checks the location before the name.
             try:
-                await self._describe_registration(id, vend=False)
+                await self.describe_table(id)
             except NotALanceTableError:
                 pass
             except TableNotFoundError:
@@ -206,19 +209,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             "the warehouse, nor that of a deleted table that can still be restored"
         ) from error
 
-    async def _remove_registration(self, id: TableId) -> None:
-        """Removes a registration for good, so that its location can be declared again.
-
-        Without `force`, a warehouse with soft deletion keeps the location. As `force` also ignores the protection of a
-        table, it is checked before.
-        """
-        path = wire.table(self._routes or await self._config(), id)
-        if not journal.is_note(id.name):
-            decode = partial(wire.check_unprotected, id)
-            await self._http.request("GET", path, subject=id, operation="describe_table", decode=decode)
-        await self._delete_table(id, path, "purgeRequested=false&force=true")
-
-    async def _deregister(self, id: TableId) -> None:
+    async def deregister_table(self, id: TableId) -> None:
         path = wire.table(self._routes or await self._config(), id)
         # The server's default is to delete the files.
         await self._delete_table(id, path, "purgeRequested=false")

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends import vended_credentials
-from lance_ns_async.backends.generic_tables import declaration, lance_table
+from lance_ns_async.backends.generic_tables import lance_table
 from lance_ns_async.backends.iceberg.server_config import Routes
 from lance_ns_async.backends.iceberg.wire import table_names
-from lance_ns_async.backends.journal import is_note
-from lance_ns_async.backends.values import text
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 API = "/lakekeeper/v1"
@@ -74,29 +72,9 @@ def lance_names(parent: NamespaceId, body: Any) -> Page[str]:
     return Page(names, page.token)
 
 
-def new_table(id: TableId, location: str | None, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the declaration of a table, or of a journal entry."""
-    if is_note(id.name) and location is not None:
-        return declaration(id.name, None, {**properties, _LOCATION: location})
-    return declaration(id.name, location, properties)
-
-
 def decode_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
     """Returns the Lance table in a load response; see `generic_tables.lance_table`."""
-    description = body["table"]
-    properties = dict(description.get("properties") or {})
-    if is_note(id.name) and _LOCATION in properties:
-        location = text(properties.pop(_LOCATION))
-        body = {**body, "table": {**description, "base-location": location, "properties": properties}}
     return lance_table(id, options, body, vend=_vended_options if vend else None, folds_case=True)
-
-
-def check_unprotected(id: TableId, body: Any) -> None:
-    """Raises PermissionDeniedError if a load response describes a protected table."""
-    if body["table"].get("protected"):
-        raise PermissionDeniedError(
-            f"Permission denied: {id} (it is protected in Lakekeeper; remove the protection in its management API)"
-        )
 
 
 def _vended_options(body: Mapping[str, Any], location: str) -> Mapping[str, str]:

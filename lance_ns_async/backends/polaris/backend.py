@@ -24,7 +24,6 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends import journal
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration, lance_table
 from lance_ns_async.backends.iceberg.wire import namespace_names, table_names
@@ -104,6 +103,7 @@ class PolarisBackend(GenericTableBackend):
         self._settings = settings
         self._options = settings.storage_options() or {}
         self.unique_locations = settings.unique_locations
+        self.allow_aliases = settings.allow_aliases
         self.configured_options = self._options
         if settings.vend_credentials:
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
@@ -184,13 +184,12 @@ class PolarisBackend(GenericTableBackend):
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         page = await self._list_all(wire.tables(parent), "", parent, "list_tables", partial(table_names, parent[1:]))
-        page = Page(journal.visible_names(page.items))
         if self.capabilities.lists_only_lance:
             return page
         # Old servers accept names of tables that cannot be loaded afterwards, so their format is unknown.
         return Page([name for name in page.items if wire.is_addressable(name)])
 
-    async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         return await self._http.request(
             "GET",
             wire.table(id),
@@ -201,9 +200,10 @@ class PolarisBackend(GenericTableBackend):
             decode=partial(self._decode_table, id, vend=vend),
         )
 
-    async def _declare_registration(
-        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
+        self.check_declaration(id, location, properties)
         if (place := location) is None:
             place = await self._new_location(id)
             wire.check_location(id, place)
@@ -226,7 +226,7 @@ class PolarisBackend(GenericTableBackend):
                 f"table {id}: property {reserved_keys[0]!r}: names that begin with polaris. are reserved for the server"
             )
 
-    async def _remove_registration(self, id: TableId) -> None:
+    async def deregister_table(self, id: TableId) -> None:
         await self._delete_table(id, wire.table(id))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:

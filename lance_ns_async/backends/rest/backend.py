@@ -92,6 +92,7 @@ class RestBackend(Backend):
         cascades=True,
         vends=True,
         renames=True,
+        replaces=True,
         relative_locations=True,
         drops=True,
     )

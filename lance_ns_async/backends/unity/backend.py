@@ -30,9 +30,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends import journal
-from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.backends.journal import JournalBackend
+from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
@@ -89,7 +87,7 @@ UNITY_ERRORS: ErrorTable = {
 }
 
 
-class UnityBackend(JournalBackend):
+class UnityBackend(Backend):
     """One catalog of a Unity Catalog server.
 
     Cost: one call to describe an existing table, and one or two more with credentials.
@@ -115,6 +113,7 @@ class UnityBackend(JournalBackend):
         self._catalog = NamespaceId([settings.catalog])
         self._storage_options = settings.storage_options()
         self.unique_locations = settings.unique_locations
+        self.allow_aliases = settings.allow_aliases
         self.configured_options = self._storage_options
         self._at_once = settings.max_in_flight
         self._creates = CreateQueue(settings.endpoint, settings.api_path)
@@ -187,15 +186,22 @@ class UnityBackend(JournalBackend):
             raise
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
-        page = await self._page(parent, token, "list_tables", partial(wire.table_names, parent))
-        return replace(page, items=[name for name in page.items if not name.startswith(journal.PREFIX)])
+        return await self._page(parent, token, "list_tables", partial(wire.table_names, parent))
 
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
         decode = partial(wire.tables, parent, self._storage_options)
-        page = await self._page(parent, token, "scan_tables", decode)
-        return replace(page, items=[table for table in page.items if not table.id.name.startswith(journal.PREFIX)])
+        return await self._page(parent, token, "scan_tables", decode)
 
-    async def _describe_registration(self, id: TableId, *, vend: bool) -> Table:
+    async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
+        try:
+            return await self._describe(id, vend=vend)
+        except TableNotFoundError as e:
+            if failure_of(e) is None or not vend:
+                raise
+        # It may have been registered again between the request for its id and that for its credentials.
+        return await self._describe(id, vend=vend)
+
+    async def _describe(self, id: TableId, *, vend: bool) -> Table:
         self._check(id, "describe_table", "TABLE_NOT_FOUND")
         table = await self._http.request(
             "GET",
@@ -209,9 +215,10 @@ class UnityBackend(JournalBackend):
         credentials = await self._credentials.vend(id, table.uuid)
         return replace(table.table, storage_options=merge_options(self._storage_options or {}, credentials) or None)
 
-    async def _declare_registration(
-        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None
+    async def declare_table(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
+        self.check_declaration(id, location, properties)
         column_list = [] if schema is None else columns(id, schema)
         table = await self._create(
             id,
@@ -235,7 +242,7 @@ class UnityBackend(JournalBackend):
             raise InvalidInputError(f"table {id}: property table_type={kind!r}: it marks Lance tables; omit it")
         normalize_location(id, default_location(self._root, id) if location is None else location)
 
-    async def _remove_registration(self, id: TableId) -> None:
+    async def deregister_table(self, id: TableId) -> None:
         self._check(id, "deregister_table", "TABLE_NOT_FOUND")
         await self._delete(wire.table_path(id), id, "deregister_table")
 

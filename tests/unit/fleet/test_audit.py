@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +18,6 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import AsyncNamespace, Namespace
 from lance_ns_async.fleet import Report, sync
 from lance_ns_async.fleet.audits import audit
-from lance_ns_async.model import TableId
-from lance_ns_async.tables.drop_marks import new_mark
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.hive3.objects import EXTERNAL, MANAGED
 from tests.fakes.iceberg import FakeIceberg
@@ -46,13 +42,8 @@ def files_in(root: Path) -> Counter[str]:
     return Counter(os.fspath(path) for path in root.rglob("*") if path.is_file())
 
 
-def abandoned_mark(folder: Path, *, expired: bool) -> None:
-    mark = replace(new_mark(TableId(["t"])), host="another machine", until=0.0 if expired else 4e9)
-    (folder / mark.path).write_text(json.dumps(asdict(mark)))
-
-
 def plant(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
-    """Plants sound tables and ten kinds of faults; returns the ids by kind."""
+    """Plants sound tables and eight kinds of faults; returns the ids by kind."""
     sound = root / "sound"
     lance.write_dataset(ROWS, sound)
     planted: dict[str, set[str]] = {}
@@ -80,8 +71,6 @@ def plant(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
         outer = add(f"outer{i}")
         add(f"inner{i}", location=(outer / "data").as_uri(), data=False)
         add(f"open{i}", properties={"table_type": "lance"})
-        abandoned_mark(add(f"mark{i}"), expired=True)
-        abandoned_mark(add(f"busy{i}"), expired=False)
         (add(f"hidden{i}") / ".lance-deregistered").touch()
         expect("location-missing", [f"gone{i}"])
         expect("parent-missing", [f"unmounted{i}"])
@@ -91,8 +80,6 @@ def plant(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
         expect("shared-location", [f"t{i}", f"twin{i}"])
         expect("nested-location", [f"inner{i}"])
         expect("unprotected", [f"open{i}"])
-        expect("expired-mark", [f"mark{i}"])
-        expect("drop-in-progress", [f"busy{i}"])
         expect("hidden-marker", [f"hidden{i}"])
     return planted
 
@@ -105,7 +92,7 @@ async def test_audit_reports_each_planted_fault_and_nothing_else(tmp_path: Path)
 
 
 async def test_second_fix_changes_nothing_and_data_stays(tmp_path: Path) -> None:
-    fix = ("location-missing", "declared-only", "unprotected", "expired-mark")
+    fix = ("location-missing", "declared-only", "unprotected")
     with FakeIceberg() as server:
         planted = plant(server, tmp_path)
         files = files_in(tmp_path)
@@ -114,8 +101,7 @@ async def test_second_fix_changes_nothing_and_data_stays(tmp_path: Path) -> None
             rest = {kind: ids for kind, ids in planted.items() if kind not in fix}
             assert first == {**rest, "fixed": set().union(*(planted[kind] for kind in fix))}
             assert ids_by_kind(await audit(namespace, "ns.*", fix=fix)) == rest
-        removed = files - files_in(tmp_path)
-        assert all(".lance-dropping-" in path for path in removed) and len(removed) == EACH
+        assert files_in(tmp_path) == files
 
 
 async def test_unknown_and_undecidable_fixes_are_refused_before_any_call(tmp_path: Path) -> None:
@@ -191,21 +177,14 @@ async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(t
 
 async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
-        for name in ("sound", "half", "broken", "mark", "busy"):
+        for name in ("sound", "half", "broken"):
             await namespace.write([name], ROWS)
         shutil.rmtree(tmp_path / "half.lance" / "_versions")
         (tmp_path / "half.lance" / "_versions").mkdir()
         for manifest in (tmp_path / "broken.lance" / "_versions").iterdir():
             manifest.write_bytes(b"no manifest")
-        abandoned_mark(tmp_path / "mark.lance", expired=True)
-        abandoned_mark(tmp_path / "busy.lance", expired=False)
         found = ids_by_kind(await audit(namespace, "*"))
-        assert found == {
-            "manifest-missing": {"half"},
-            "unreadable": {"broken"},
-            "expired-mark": {"mark"},
-            "drop-in-progress": {"busy"},
-        }
+        assert found == {"manifest-missing": {"half"}, "unreadable": {"broken"}}
 
 
 async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Path) -> None:

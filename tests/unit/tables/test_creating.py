@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from lance_namespace import (
     RegisterTableRequest,
 )
 from lance_namespace.errors import (
-    ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
     NamespaceNotFoundError,
@@ -26,7 +25,6 @@ from lance_namespace.errors import (
     TableSchemaValidationError,
 )
 
-from lance_ns_async import Namespace
 from lance_ns_async.namespace.client import AsyncNamespace
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
@@ -166,27 +164,6 @@ async def test_of_many_that_create_it_at_once_one_does(here: Lake) -> None:
 async def test_all_that_keep_what_is_there_find_it(here: Lake) -> None:
     assert await _at_once(here.ns, "existok") == [None] * 8
     assert len(await here.values("id")) == 1
-
-
-@pytest.mark.parametrize("mode", ["overwrite", "append"])
-async def test_second_version_without_first_is_confirmed(here: Lake, mode: Any) -> None:
-    """The writer of the first version withdrew it after another had opened it, as its declaration was taken back."""
-    await here.create()
-    manifests = Path((await here.location()).removeprefix("file://")) / "_versions"
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        with Namespace.connect("dir", {"root": str(here.root)}) as other:
-            other.deregister_table(DeregisterTableRequest(id=ID))
-        for manifest in manifests.glob("*.manifest"):
-            manifest.unlink()
-        yield from ROWS.to_batches()
-
-    data = pa.RecordBatchReader.from_batches(ROWS.schema, rows())
-    with pytest.raises(ConcurrentModificationError, match="they were removed: write them again"):
-        await here.ns.write(ID, data, mode=mode)
-    assert list(manifests.glob("*.manifest")) == []
-    await here.ns.write(ID, ROWS)
-    assert await here.values("id") == [1, 2, 3]
 
 
 async def test_dropped_and_deregistered_tables_make_room(here: Lake) -> None:

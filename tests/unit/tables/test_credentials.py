@@ -76,7 +76,7 @@ async def test_credentials_that_the_catalog_gives_out_are_used(s3: FakeS3) -> No
             await ns.insert_into_table(InsertIntoTableRequest(id=id), stream(ROWS))
             assert (await ns.count_table_rows(CountTableRowsRequest(id=id))).count == 3
             assert (await ns.open(id)).to_table() == ROWS
-        assert [VENDING in request.headers for request in server.requests] == [True, False, True, True]
+        assert [VENDING in request.headers for request in server.requests] == [True, True, True]
 
 
 async def test_iceberg_gives_out_credentials_and_renews_them_at_their_endpoint(s3: FakeS3) -> None:
@@ -146,7 +146,7 @@ async def test_a_catalog_that_denies_credentials_is_called_without(s3: FakeS3) -
         server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
         async with connected(server, **stored) as ns:
             await ns.insert_into_table(InsertIntoTableRequest(id=["cat", "a", "t"]), stream(ROWS))
-        assert [VENDING in request.headers for request in server.requests] == [True, False, False]
+        assert [VENDING in request.headers for request in server.requests] == [True, False]
 
 
 async def test_after_a_401_no_other_table_is_opened(s3: FakeS3) -> None:
@@ -179,8 +179,7 @@ async def test_lance_requests_none_while_those_it_has_last(s3: FakeS3) -> None:
             await ns.write(["cat", "a", "t"], ROWS, mode="append")
             dataset = await ns.open(["cat", "a", "t"])
             assert dataset.to_table() == ROWS
-            # The last call checks whether the table still exists.
-            assert len(server.requests) == 3
+            assert len(server.requests) == 2
 
 
 async def test_a_storage_that_denies_is_distinguished_from_a_missing_one(s3: FakeS3) -> None:
@@ -197,9 +196,10 @@ async def test_a_storage_that_denies_is_distinguished_from_a_missing_one(s3: Fak
             server.add_namespace(("a",))
             properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, **QUICK}
             async with AsyncNamespace.connect("iceberg", properties) as ns:
-                with pytest.raises(PermissionDeniedError, match=r"^Permission denied: a\$t .*403"):
+                with pytest.raises(PermissionDeniedError, match=r"^Permission denied: a\$t .*403") as caught:
                     await ns.create_table(CreateTableRequest(id=["a", "t"]), stream(ROWS))
-                assert not await ns.exists(["a", "t"])
+                # Another client may have written to it, which cannot be seen here.
+                assert any("table a$t stays registered" in note for note in caught.value.__notes__)
 
 
 async def test_options_of_a_request_go_before_those_of_the_catalog(s3: FakeS3) -> None:
@@ -208,7 +208,7 @@ async def test_options_of_a_request_go_before_those_of_the_catalog(s3: FakeS3) -
     with FakeIceberg() as server:
         server.add_namespace(("a",))
         properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, **QUICK}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
+        async with AsyncNamespace.connect("iceberg", {**properties, "unique_locations": "false"}) as ns:
             for mode in ("create", "overwrite"):
                 request = CreateTableRequest(id=["a", "t"], mode=mode, storage_options=s3.options)
                 made = await ns.create_table(request, stream(ROWS))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import lance
 import lance.file
 import pyarrow as pa
@@ -17,7 +14,6 @@ from lance_namespace import (
     CreateTableRequest,
 )
 from lance_namespace.errors import (
-    ConcurrentModificationError,
     InternalError,
     PermissionDeniedError,
     ServiceUnavailableError,
@@ -29,7 +25,6 @@ from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Id, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.tables import creating
-from tests.fakes.calls import settle
 from tests.fakes.memory import MemoryBackend
 from tests.support.lake import ROWS, stream
 
@@ -100,6 +95,7 @@ async def test_what_cannot_be_undone_is_reported(tmp_path: Path) -> None:
 
 async def test_a_declared_table_is_removed_if_its_describe_fails(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
+    catalog.backend.catalog_capabilities = replace(catalog.backend.catalog_capabilities, vends=True)
     catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
 
     def heal(operation: str, _: Id) -> None:
@@ -114,6 +110,7 @@ async def test_a_declared_table_is_removed_if_its_describe_fails(tmp_path: Path)
 
 async def test_a_declaration_stays_if_it_is_unknown_whether_it_was_written_to(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
+    catalog.backend.catalog_capabilities = replace(catalog.backend.catalog_capabilities, vends=True)
     catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
     with pytest.raises(ServiceUnavailableError) as raised:
         await catalog.create()
@@ -193,57 +190,6 @@ async def test_a_first_version_that_is_not_made_leaves_no_files(
     assert catalog.backend.tables == {} and not any(path.is_file() for path in catalog.location.rglob("*"))
 
 
-def dropped_meanwhile(catalog: Catalog) -> pa.RecordBatchReader:
-    """Yields rows, while another client deregisters the table."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        catalog.backend.tables.clear()
-        yield from ROWS.to_batches()
-
-    return pa.RecordBatchReader.from_batches(ROWS.schema, batches())
-
-
-@pytest.mark.parametrize("error", [AttributeError, MemoryError, OSError])
-async def test_a_first_version_that_cannot_be_taken_back_is_reported_with_the_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise error("it ends here")
-
-    catalog = Catalog(tmp_path)
-    await catalog.ns.declare_table({"id": ["t"]})
-    monkeypatch.setattr(lance.file.LanceFileSession, "list", fail)
-    with pytest.raises(ConcurrentModificationError) as raised:
-        await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")
-    told = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
-    assert f"it is unknown whether they are still at {catalog.location}" in told and "it ends here" in told
-
-
-async def test_a_cancellation_while_a_first_version_is_removed_is_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    listed = lance.file.LanceFileSession.list
-
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        begun.set()
-        go_on.wait()
-        return listed(*args, **kwargs)
-
-    catalog = Catalog(tmp_path)
-    await catalog.ns.declare_table({"id": ["t"]})
-    monkeypatch.setattr(lance.file.LanceFileSession, "list", slow)
-    task = asyncio.ensure_future(catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append"))
-    await anyio.to_thread.run_sync(begun.wait)
-    task.cancel()
-    await settle()
-    go_on.set()
-    with pytest.raises(asyncio.CancelledError) as raised:
-        await task
-    assert "they were removed" in str(raised.value.__context__)
-    assert not any(path.suffix == ".manifest" for path in catalog.location.rglob("*"))
-
-
 async def test_data_of_a_table_deregistered_meanwhile_is_kept(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     await catalog.create(rows=OTHER)
@@ -259,33 +205,6 @@ async def test_data_of_a_table_deregistered_meanwhile_is_kept(tmp_path: Path) ->
     assert raised.value.__notes__ == [f"and table t stays registered, because a version of it is at {catalog.location}"]
     assert lance.dataset(catalog.location).to_table() == OTHER
     assert before == {path for path in catalog.location.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("theirs", ["tag", "append", "replace"])
-async def test_a_version_that_others_use_since_it_was_looked_at_is_reported_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str
-) -> None:
-    """Its manifest is deleted right after they began; only a lookup would show what is left of its rows."""
-    delete = lance.file.LanceFileSession.delete_file
-
-    def late(session: Any, path: str) -> None:
-        if path.startswith("_versions/"):
-            if theirs == "tag":
-                lance.dataset(catalog.location).tags.create("mine", 1)
-            elif theirs == "append":
-                lance.write_dataset(ROWS, catalog.location, mode="append")
-            else:
-                (catalog.location / path).unlink()
-                lance.write_dataset(OTHER, catalog.location)
-                return
-        delete(session, path)
-
-    catalog = Catalog(tmp_path)
-    await catalog.ns.declare_table({"id": ["t"]})
-    monkeypatch.setattr(lance.file.LanceFileSession, "delete_file", late)
-    told = "they were removed" if theirs == "replace" else "it is unknown whether they are still at .*: check there"
-    with pytest.raises(ConcurrentModificationError, match=told):
-        await catalog.ns.write(["t"], dropped_meanwhile(catalog), mode="append")
 
 
 @pytest.mark.parametrize("fault", [None, PermissionDeniedError("Permission denied: t")], ids=["again", "refused"])

@@ -78,7 +78,7 @@ async def test_a_table_goes_where_its_database_or_the_properties_say(
     server: FakeGlue, uri: str | None, root: str | None, location: str
 ) -> None:
     server.add_database("", "other", location=uri)
-    async with connected(server, **({"root": root} if root else {})) as ns:
+    async with connected(server, unique_locations="false", **({"root": root} if root else {})) as ns:
         assert (await declared(ns, "Other", "T/1")).location == location
 
 

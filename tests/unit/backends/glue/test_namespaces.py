@@ -110,7 +110,7 @@ async def test_a_catalog_holds_no_tables(server: FakeGlue) -> None:
 
 
 async def test_databases_are_made_in_catalogs(server: FakeGlue) -> None:
-    async with connected(server, root="s3://root") as ns:
+    async with connected(server, root="s3://root", unique_locations="false") as ns:
         assert await made(ns, "cat", "deep", "New", k="v") == {"k": "v"}
         assert await names(ns, "cat", "deep") == ["leaf", "new"]
         assert (await declared(ns, "cat", "deep", "new", "t")).location == "s3://root/cat/deep/new/t"

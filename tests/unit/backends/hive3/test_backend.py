@@ -178,7 +178,7 @@ async def test_what_is_declared_is_external_and_walks_no_directory(server: FakeH
 @pytest.mark.parametrize(("catalog", "below"), [("lake", "lake/d.db/t"), ("hive", "d.db/t")])
 async def test_a_table_has_a_usual_place(server: FakeHive, catalog: str, below: str) -> None:
     server.add_database("hive", "d")
-    async with connected(server) as ns:
+    async with connected(server, unique_locations="false") as ns:
         declared = await ns.declare_table(declare(catalog, "D", "T"))
     assert declared.location == (server.warehouse.parent / "root" / below).as_uri()
 

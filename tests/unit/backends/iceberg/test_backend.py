@@ -225,7 +225,7 @@ async def test_a_separate_token_endpoint_is_called() -> None:
 async def test_a_commit_whose_answer_was_lost_is_looked_up_and_not_sent_again(tmp_path: Path) -> None:
     with FakeIceberg() as server:
         server.add_namespace(("a",))
-        async with connected(server, root=str(tmp_path)) as ns:
+        async with connected(server, root=str(tmp_path), unique_locations="false") as ns:
             server.cut(match="POST .*/tables/t", when="after")
             declared = await ns.declare_table(DeclareTableRequest(id=["a", "t"]))
             assert declared.location == f"{tmp_path.as_uri()}/a/t"

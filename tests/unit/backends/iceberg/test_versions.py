@@ -97,6 +97,7 @@ class Site:
 @asynccontextmanager
 async def site(server: FakeIceberg, tmp: Path, written: Path, **properties: str) -> AsyncIterator[Site]:
     given = {"endpoint": server.endpoint, "root": tmp.as_uri(), "managed_by": "impl", **QUICK, **properties}
+    given["unique_locations"] = "false"
     with server:
         given["endpoint"] = server.endpoint
         server.add_namespace(("a",))

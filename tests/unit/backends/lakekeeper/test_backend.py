@@ -48,13 +48,9 @@ async def describe(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> De
 
 
 def requests_of(server: FakeLakekeeper) -> list[str]:
-    """Returns the requests without the warehouse's id, the configuration, and those for notes."""
+    """Returns the requests without the warehouse's id, and without the configuration."""
     prefix = server._prefix
-    return [
-        str(request).replace(f"/{prefix}", "")
-        for request in server.requests
-        if "lance_ns_replacing_" not in request.path and "/config" not in request.path
-    ]
+    return [str(request).replace(f"/{prefix}", "") for request in server.requests if "/config" not in request.path]
 
 
 async def test_every_operation_has_its_path() -> None:
@@ -80,7 +76,6 @@ async def test_every_operation_has_its_path() -> None:
             f"POST {tables}",
             f"GET {tables}?pageSize=1000",
             f"GET {tables}?pageSize=1000&pageToken=1",
-            f"GET {tables}/t%2F1",
             f"GET {tables}/t%2F1",
             f"DELETE {tables}/t%2F1?purgeRequested=false",
         ]
@@ -201,33 +196,6 @@ async def test_an_iceberg_table_takes_the_name() -> None:
             assert (await ns.list_tables(ListTablesRequest(id=["n"]))).tables == ["u"]
 
 
-async def test_an_interrupted_replacement_is_completed_before_a_rename() -> None:
-    properties = {"lance_ns.replaces": "t", "lance_ns.replacement": "x", "lance_ns.location": "s3://bucket/lake/new"}
-    with FakeLakekeeper() as server:
-        server.add_table(("n",), "lance_ns_replacing_t", properties=properties)
-        async with connect(server) as ns:
-            assert (await describe(ns, "n", "t")).location == "s3://bucket/lake/new"
-            await ns.rename_table(RenameTableRequest(id=["n", "t"], new_table_name="u"))
-            assert (await ns.list_tables(ListTablesRequest(id=["n"]))).tables == ["u"]
-            assert (await describe(ns, "n", "u")).location == "s3://bucket/lake/new"
-            with pytest.raises(TableNotFoundError):
-                await describe(ns, "n", "t")
-
-
-@pytest.mark.parametrize("soft", [False, True])
-async def test_a_replacement_at_the_same_location_leaves_nothing_behind(soft: bool) -> None:
-    with FakeLakekeeper(soft=soft) as server:
-        location = server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            request = RegisterTableRequest(
-                id=["n", "t"], location=location, mode="Overwrite", properties={"owner": "new"}
-            )
-            await ns.register_table(request)
-            found = await describe(ns, "n", "t")
-            assert found.location == location and (found.properties or {})["owner"] == "new"
-        assert len(server.warehouse.spaces[("n",)].tables) == 1 and server.warehouse.deleted == []
-
-
 async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> None:
     with FakeLakekeeper(soft=True) as server:
         location = server.add_table(("n",), "t")
@@ -242,16 +210,12 @@ async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> 
             assert again.location != location
 
 
-async def test_a_protected_table_is_neither_removed_nor_replaced() -> None:
+async def test_a_protected_table_is_not_removed() -> None:
     with FakeLakekeeper() as server:
         location = server.add_table(("n",), "t", protected=True)
         async with connect(server) as ns:
             with pytest.raises(PermissionDeniedError, match="protected"):
                 await ns.deregister_table(DeregisterTableRequest(id=["n", "t"]))
-            with pytest.raises(PermissionDeniedError, match="it is protected in Lakekeeper"):
-                await ns.register_table(
-                    RegisterTableRequest(id=["n", "t"], location="s3://bucket/lake/x", mode="Overwrite")
-                )
             assert (await describe(ns, "n", "t")).location == location
         assert list(server.warehouse.spaces[("n",)].tables) == ["t"]
 

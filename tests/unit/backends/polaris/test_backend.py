@@ -204,13 +204,15 @@ async def test_renaming_says_what_to_do_instead() -> None:
                 await ns.rename_table(RenameTableRequest(id=["cat", "a", "t"], new_table_name="u"))
 
 
-async def test_overwriting_takes_the_place_of_the_registration() -> None:
+async def test_an_overwritten_registration_is_refused_with_the_remedy() -> None:
     with open_server() as server:
-        server.add_table("cat", ("a",), "t")
+        location = server.add_table("cat", ("a",), "t")
         async with connected(server) as ns:
             request = RegisterTableRequest(id=["cat", "a", "t"], location="s3://b/new", mode="overwrite")
-            await ns.register_table(request)
-            assert (await described(ns, "cat", "a", "t")).location == "s3://b/new"
+            with pytest.raises(UnsupportedOperationError, match="deregister it, and register it at s3://b/new"):
+                await ns.register_table(request)
+            assert (await described(ns, "cat", "a", "t")).location == location
+        assert not any(path.startswith(("POST", "DELETE")) for path in asked(server))
 
 
 async def test_a_removal_after_another_one_is_reported_as_missing() -> None:

@@ -21,12 +21,12 @@ from tests.support.polaris import asked, connected, described, open_server
 async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(tmp_path: Path) -> None:
     with open_server() as server:
         server.add_namespace("cat", ("a", "b"))
-        async with connected(server) as ns:
+        async with connected(server, unique_locations="false") as ns:
             declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "b", "x y"]))
             assert declared.location == "file:///data/cat/a/b/x~20y"
             assert len(asked(server)) == 2
         server.clear()
-        async with connected(server, root=str(tmp_path)) as ns:
+        async with connected(server, root=str(tmp_path), unique_locations="false") as ns:
             declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "b", "t"]))
             assert declared.location == f"{tmp_path.as_uri()}/cat/a/b/t"
             assert len(asked(server)) == 1

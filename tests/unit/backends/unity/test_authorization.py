@@ -68,9 +68,9 @@ async def test_exist_ok_keeps_the_table(place: Place) -> None:
 
 
 async def test_a_location_of_another_table_is_denied(place: Place) -> None:
-    await declared(place.ns, *ID)
+    location = (await declared(place.ns, *ID)).location
     with pytest.raises(PermissionDeniedError, match="Access denied"):
-        await declared(place.ns, "main", "a", "other", location=f"{place.location}/inside")
+        await declared(place.ns, "main", "a", "other", location=f"{location}/inside")
 
 
 async def test_without_rights_a_declaration_is_denied_after_two_calls(place: Place) -> None:

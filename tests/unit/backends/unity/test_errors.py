@@ -136,7 +136,7 @@ async def test_a_path_that_is_not_served_is_no_missing_table() -> None:
 async def test_a_message_that_is_missing_or_huge_does_not_hide_the_code() -> None:
     with FakeUnity(dialect="0.4.0") as server:
         async with connected(server, **ROOT) as ns:
-            server.fail(404, body=body("TABLE_NOT_FOUND", None), times=3)
+            server.fail(404, body=body("TABLE_NOT_FOUND", None))
             with pytest.raises(TableNotFoundError):
                 await described(ns, *TABLE)
             with pytest.raises(NamespaceNotFoundError) as caught:

@@ -136,6 +136,6 @@ async def test_storage_properties_are_options_of_every_table() -> None:
 async def test_the_default_place_is_absolute_and_below_the_root(root: str | None, place: str) -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
-        async with connected(server, **({"root": root} if root else {})) as ns:
+        async with connected(server, unique_locations="false", **({"root": root} if root else {})) as ns:
             assert (await declared(ns, "main", "a", "t")).location == place
         assert server.requests[0].json["storage_location"] == place

@@ -1,0 +1,85 @@
+"""Two tables at one location: refused where that is known, and no drop deletes the rows of the other one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import RegisterTableRequest
+from lance_namespace.errors import InvalidInputError, TableNotFoundError
+
+from lance_ns_async import AsyncNamespace
+from tests.contract.conftest import Home
+from tests.contract.site import Site
+
+DATA = pa.table({"id": [1, 2, 3]})
+
+
+@pytest.fixture
+def aliased_site(site: Site) -> Site:
+    if site.impl in ("dir", "rest") or site.served or not site.overlaps:
+        pytest.skip("it refuses a second table at a location")
+    return replace(site, properties={**site.properties, "allow_aliases": "true"})
+
+
+@pytest.fixture
+async def aliased(aliased_site: Site) -> AsyncIterator[AsyncNamespace]:
+    async with AsyncNamespace.connect(aliased_site.impl, aliased_site.properties) as ns:
+        yield ns
+
+
+async def _rows(ns: AsyncNamespace, id: list[str]) -> list[int]:
+    ids: list[int] = (await ns.open(id)).to_table()["id"].to_pylist()
+    return ids
+
+
+async def test_the_default_location_of_another_table_is_refused(
+    aliased_site: Site, ns: AsyncNamespace, home: Home
+) -> None:
+    await ns.write(home.table("a"), DATA)
+    location = (await ns.describe_table({"id": home.table("a")})).location
+    assert location is not None
+    for operation in ("declare_table", "register_table"):
+        with pytest.raises(InvalidInputError, match=r"is that of table .*; choose another location, or connect with"):
+            await getattr(ns, operation)({"id": home.table("b"), "location": location})
+        assert not await ns.exists(home.table("b"))
+    result = await ns.register_tables([RegisterTableRequest(id=home.table("b"), location=location)])
+    (error,) = result.errors.values()
+    assert isinstance(error, InvalidInputError) and not await ns.exists(home.table("b"))
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_a_drop_of_an_alias_removes_only_its_registration(
+    aliased: AsyncNamespace, home: Home, first: str
+) -> None:
+    await aliased.write(home.table("a"), DATA)
+    location = (await aliased.describe_table({"id": home.table("a")})).location
+    await aliased.register_table({"id": home.table("b"), "location": location})
+    other = "b" if first == "a" else "a"
+    await aliased.drop_table({"id": home.table(first)})
+    assert not await aliased.exists(home.table(first))
+    assert await _rows(aliased, home.table(other)) == [1, 2, 3]
+    await aliased.drop_table({"id": home.table(other)})
+    with pytest.raises(ValueError, match="not found"):
+        lance.dataset(str(location))
+
+
+async def test_a_location_that_was_requested_twice_keeps_its_rows(
+    aliased_site: Site, ns: AsyncNamespace, home: Home, tmp_path: Path
+) -> None:
+    place = (await ns.declare_table({"id": home.table("probe")})).location
+    assert place is not None
+    await ns.deregister_table({"id": home.table("probe")})
+    location = f"{place.rpartition('/')[0]}/requested"
+    for name in ("a", "b"):
+        await ns.declare_table({"id": home.table(name), "location": location})
+    await ns.write(home.table("a"), DATA, mode="append")
+    await ns.drop_table({"id": home.table("b")})
+    assert await _rows(ns, home.table("a")) == [1, 2, 3]
+    await ns.drop_table({"id": home.table("a")})
+    with pytest.raises(TableNotFoundError):
+        await ns.open(home.table("a"))
