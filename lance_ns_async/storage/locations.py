@@ -143,6 +143,25 @@ def check_writable(table: Table) -> None:
         )
 
 
+def check_default(table: Table, catalog: str) -> None:
+    """Checks the location that a server chose for a new table.
+
+    Args:
+        table: The table, as the server registered it.
+        catalog: The name of the catalog, for the message.
+
+    Raises:
+        InvalidTableStateError: The location is relative; the first write would go to the working directory.
+    """
+    if is_relative(table.location):
+        text = shortened(table.location, _LONGEST_SHOWN)
+        parent = f"of namespace {spelled(table.id.parent)}" if table.id.parent else "of its root"
+        raise InvalidTableStateError(
+            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} ({catalog} chose the location {text!r}, which "
+            f"{_RELATIVE}; nothing was written; set an absolute location {parent} on the server, or give the table one)"
+        )
+
+
 def is_relative(location: str) -> bool:
     """Returns whether a location is a path that depends on the working directory of its reader."""
     return _URI.fullmatch(location) is None and not os.path.isabs(location)
