@@ -107,6 +107,7 @@ class UnityBackend(JournalBackend):
         vends=True,
         stores_columns=True,
         own_properties=("table_type",),
+        location_schemes=("s3a",),
     )
 
     def __init__(self, http: HttpTransport, settings: UnitySettings) -> None:
