@@ -66,9 +66,11 @@ class DatasetOperations(Session):
     async def aclose(self) -> None:
         """Releases connections, threads and caches; may be called twice. Open datasets stay open.
 
+        Also called in another event loop, it closes them in the namespace's own loop while that runs.
+
         Raises:
-            InvalidInputError: The running event loop is not the one of the namespace; connections cannot be closed
-                there.
+            InvalidInputError: The event loop of the namespace has ended or does not run; connections cannot be closed
+                in another one.
         """
         await super().aclose()
         self._opener.close()

@@ -97,11 +97,20 @@ class Session:
     async def aclose(self) -> None:
         """Releases connections and threads; may be called twice.
 
+        Also called in another event loop, it closes them in the namespace's own loop while that runs.
+
         Raises:
-            InvalidInputError: The running event loop is not the one of the namespace; connections cannot be closed
-                there.
+            InvalidInputError: The event loop of the namespace has ended or does not run; connections cannot be closed
+                in another one.
         """
+        own = self._loop
+        if own is not None and own is not asyncio.get_running_loop() and own.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), own))
+            return
         self._check_loop()
+        await self._close()
+
+    async def _close(self) -> None:
         self._is_closed = True
         self._locator.forget()
         await self._backend.aclose()
