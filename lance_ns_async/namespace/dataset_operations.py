@@ -10,7 +10,7 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Page, Table
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.settings import TokenFunction, with_token
+from lance_ns_async.settings import TokenFunction, conceal, with_token
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import concurrent_changes
@@ -58,6 +58,7 @@ class DatasetOperations(Session):
         Cost:
             No call: problems with the server are raised by the first operation.
         """
+        properties = conceal(properties)
         properties = with_token(properties, token)
         namespace = super().connect(impl, properties, policy=policy)
         namespace._opener = Opener(make_connector(impl, dict(properties), policy))
