@@ -108,7 +108,7 @@ def conceal(properties: Mapping[str, Any]) -> Mapping[str, Any]:
         The properties; the type of `properties` if they are no mapping, for the message of `by_name`.
     """
     if not isinstance(properties, Mapping):
-        return properties if isinstance(properties, type) else type(properties)  # type: ignore[return-value]
+        return properties if isinstance(properties, type) else type(properties)
     return {key: SecretStr(value) if isinstance(value, str) else value for key, value in properties.items()}
 
 
