@@ -99,14 +99,34 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 
 
-def by_name(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the properties.
+def conceal(properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the properties with each text as a secret, for the local variables of functions that may fail.
+
+    Error collectors record the local variables of all frames of a traceback. May be called twice.
+
+    Returns:
+        The properties; the type of `properties` if they are no mapping, for the message of `by_name`.
+    """
+    if not isinstance(properties, Mapping):
+        return properties if isinstance(properties, type) else type(properties)
+    return {key: SecretStr(value) if isinstance(value, str) else value for key, value in properties.items()}
+
+
+def reveal(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the properties with the texts in place of secrets."""
+    return {
+        key: value.get_secret_value() if isinstance(value, SecretStr) else value for key, value in properties.items()
+    }
+
+
+def by_name(properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the properties, which `conceal` has returned.
 
     Raises:
         InvalidInputError: They are not a mapping. The message does not show the value, which may be a secret.
     """
     if not isinstance(properties, Mapping):
-        kind = type(properties).__name__
+        kind = properties.__name__
         raise InvalidInputError(f"properties: they are a dict, for example {{'root': 'lake'}}, and this is a {kind}")
     return properties
 
@@ -117,7 +137,7 @@ def with_token(properties: Mapping[str, str], token: TokenFunction | None) -> Ma
     Raises:
         InvalidInputError: The properties are not a mapping, or contain another `token`.
     """
-    properties = by_name(properties)
+    properties = by_name(conceal(properties))
     if token is None:
         return properties
     if properties.get("token", token) is not token:
@@ -159,14 +179,10 @@ class Settings(BaseModel, ABC):
         Raises:
             InvalidInputError: Properties are unknown or invalid; the message contains all problems.
         """
-        values, problems = cls._gather(by_name(properties))
-        try:
-            settings = cls.model_validate(values)
-        except ValidationError as e:
-            problems += [_problem(error) for error in e.errors(include_url=False)]
-        if problems:
-            # Not `from` the validation error, because its report could contain values of properties.
-            raise InvalidInputError(f"{cls.backend} properties: {'; '.join(problems)}") from None
+        properties = by_name(conceal(properties))
+        settings, problems = cls._validate(properties)
+        if settings is None or problems:
+            raise InvalidInputError(f"{cls.backend} properties: {'; '.join(problems)}")
         return settings
 
     def policy(self) -> Policy:
@@ -198,6 +214,15 @@ class Settings(BaseModel, ABC):
     @abstractmethod
     def identity(self) -> str:
         """Returns a text that identifies the catalog and the principal, without secrets."""
+
+    @classmethod
+    def _validate(cls, properties: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
+        """Returns the settings or None, and the problems; raises nothing, because its variables contain secrets."""
+        values, problems = cls._gather(reveal(properties))
+        try:
+            return cls.model_validate(values), problems
+        except ValidationError as e:
+            return None, [*problems, *(_problem(error) for error in e.errors(include_url=False))]
 
     @classmethod
     def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:

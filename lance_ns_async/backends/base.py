@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import PHRASES, ErrorTable
+from lance_ns_async.errors import PHRASES, ErrorTable, spelled
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, has
 from lance_ns_async.settings import Settings
 from lance_ns_async.storage.dir_markers import same_place
-from lance_ns_async.storage.locations import FOLDERS, unique_location
+from lance_ns_async.storage.locations import FOLDERS, check_location, unique_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +60,8 @@ class Capabilities:
     """Whether `replace_table` changes properties and location of a registration, in one atomic call."""
     relative_locations: bool = False
     """Whether a declaration may have a relative location, which the catalog resolves against its root."""
+    location_schemes: tuple[str, ...] = ()
+    """URI schemes that Lance cannot open, and that the backend replaces by equivalent ones."""
     location_properties: tuple[str, ...] = ()
     """Names of namespace properties that hold the location for the namespace's tables."""
     drops: bool = False
@@ -410,6 +412,16 @@ class Backend(ABC):
         Raises:
             InvalidInputError: The catalog would always reject the declaration.
         """
+
+    def check_location(self, id: TableId, location: str) -> None:
+        """Checks the requested location of a table without a remote call, before `check_declaration`.
+
+        Raises:
+            InvalidInputError: The location is ambiguous, or Lance cannot open it; see `locations.check_location`.
+        """
+        can = self.capabilities
+        what = f"table {spelled(id)}"
+        check_location(what, location, relative=can.relative_locations, also=can.location_schemes)
 
     def listed_name(self, id: NamespaceId) -> str:
         """Returns the spelling of a child namespace in a `list_namespaces` response of the Lance spec."""

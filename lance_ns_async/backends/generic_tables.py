@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from lance_namespace.errors import InternalError, LanceNamespaceError
+from lance_namespace.errors import InternalError, InvalidTableStateError, LanceNamespaceError
 
 from lance_ns_async.backends import registrations, vended_credentials
 from lance_ns_async.backends.base import Backend
@@ -21,6 +21,7 @@ from lance_ns_async.backends.values import check_empty, text
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.errors import AnotherAnswerError, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.storage.locations import check_default
 from lance_ns_async.transports.http.transport import HttpTransport
 
 TYPE_KEY = "table_type"
@@ -72,6 +73,11 @@ class GenericTableBackend(Backend):
             )
             await self._undo(id, error)
             raise error
+        try:
+            check_default(table, "the catalog")
+        except InvalidTableStateError as e:
+            await self._undo(id, e)
+            raise
         return table
 
     async def _delete_table(self, id: TableId, path: str, query: str = "") -> None:
@@ -102,7 +108,7 @@ class GenericTableBackend(Backend):
         """Returns the table in a response; None if it differs from the declaration."""
         return self._decode_table(id, response) if is_declared(body, response) else None
 
-    async def _undo(self, id: TableId, error: InternalError) -> None:
+    async def _undo(self, id: TableId, error: LanceNamespaceError) -> None:
         """Removes the registration that was just made; if that fails, adds a note to the error."""
         try:
             await self.deregister_table(id)

@@ -22,7 +22,6 @@ from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.storage.locations import check_location
 
 
 async def copy(
@@ -157,7 +156,7 @@ def check_catalogs(source: AsyncNamespace, target: AsyncNamespace, *, data: bool
 def check_table(backend: Backend, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
     """Raises InvalidInputError if the catalog would always reject a table. Cost: no call."""
     if location is not None:
-        check_location(f"table {id}", location, relative=backend.capabilities.relative_locations)
+        backend.check_location(id, location)
     backend.check_declaration(id, location, properties)
 
 

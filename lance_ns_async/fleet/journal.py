@@ -51,7 +51,7 @@ class Journal:
         if self._connection is None:
             return {}
         rows = await self._in_thread(partial(_read, self._connection, stage))
-        return {key: json.loads(value) for key, value in rows}
+        return {key: _decode(value, self._path, f"entries, row stage={stage!r} key={key!r}") for key, value in rows}
 
     async def put(self, *entries: Entry) -> None:
         """Records entries, which replace earlier ones of the same stage and key; they are written in batches."""
@@ -197,13 +197,30 @@ def _prepare(connection: sqlite3.Connection, path: str, run: Mapping[str, Any]) 
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     if not is_new and meta.get("format") != str(_FORMAT):
         raise InvalidInputError(f"journal {path}: another version of this package wrote it; use another file")
-    if "run" in meta and (difference := _difference(json.loads(meta["run"]), run)):
+    other = _decode(meta["run"], path, "meta, row key='run'") if "run" in meta else run
+    if not isinstance(other, dict):
+        raise InvalidInputError(f"journal {path}: its run is no JSON object; use another file")
+    if difference := _difference(other, run):
         raise InvalidInputError(f"journal {path}: it belongs to another run ({difference}); use another file")
     if meta.get("finished"):
         connection.execute("DELETE FROM entries")
         connection.execute("DELETE FROM meta")
     values = [("format", str(_FORMAT)), ("run", json.dumps(run, sort_keys=True))]
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
+
+
+def _decode(text: Any, path: str, row: str) -> Any:
+    """Returns the value of a row.
+
+    Raises:
+        InvalidInputError: It is not JSON, because another program has changed it or the file is damaged.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as e:
+        raise InvalidInputError(
+            f"journal {path}: the value in table {row} is not JSON ({e}); use another file, and the run starts anew"
+        ) from e
 
 
 def _difference(other: Mapping[str, Any], run: Mapping[str, Any]) -> str:

@@ -21,12 +21,11 @@ from lance_ns_async.engine import declare, describe
 from lance_ns_async.engine.declare import Outcome, Record, Registered
 from lance_ns_async.engine.describe import Described
 from lance_ns_async.engine.list import Listed, Lister, TableFilter
-from lance_ns_async.errors import raise_first, spelled
+from lance_ns_async.errors import raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.storage.locations import check_location
 from lance_ns_async.tables.claims import Claims
 
 T = TypeVar("T")
@@ -252,11 +251,11 @@ class BulkOperations(Session):
             await record(declaration, outcome)
 
         valid_declarations: list[Declaration] = []
-        relative, claims = self._backend.capabilities.relative_locations, Claims(self._backend)
+        claims = Claims(self._backend)
 
         async def check(it: Declaration) -> None:
             try:
-                check_location(f"table {spelled(it.id)}", it.location or "", relative=relative)
+                self._backend.check_location(it.id, it.location or "")
                 self._backend.check_declaration(it.id, it.location, it.properties)
                 await claims.check_unclaimed(it.id, it.location or "")
                 valid_declarations.append(it)

@@ -514,8 +514,7 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
     def _check_location(self, id: TableId, location: str | None) -> None:
         """Raises InvalidInputError for a requested location that is not allowed in any catalog."""
         if location is not None:
-            relative = self._backend.capabilities.relative_locations
-            check_location(f"table {spelled(id)}", location, relative=relative)
+            self._backend.check_location(id, location)
 
     async def _describe(self, id: TableId, vend: bool | None, *, opens: bool) -> Table:
         if vend:

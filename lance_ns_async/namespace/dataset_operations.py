@@ -10,7 +10,7 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Page, Table
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.settings import TokenFunction, with_token
+from lance_ns_async.settings import TokenFunction, conceal, with_token
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import concurrent_changes
@@ -58,6 +58,7 @@ class DatasetOperations(Session):
         Cost:
             No call: problems with the server are raised by the first operation.
         """
+        properties = conceal(properties)
         properties = with_token(properties, token)
         namespace = super().connect(impl, properties, policy=policy)
         namespace._opener = Opener(make_connector(impl, dict(properties), policy))
@@ -66,9 +67,11 @@ class DatasetOperations(Session):
     async def aclose(self) -> None:
         """Releases connections, threads and caches; may be called twice. Open datasets stay open.
 
+        Also called in another event loop, it closes them in the namespace's own loop while that runs.
+
         Raises:
-            InvalidInputError: The running event loop is not the one of the namespace; connections cannot be closed
-                there.
+            InvalidInputError: The event loop of the namespace has ended or does not run; connections cannot be closed
+                in another one.
         """
         await super().aclose()
         self._opener.close()

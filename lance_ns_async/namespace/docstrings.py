@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
+
+from lance_ns_async.settings import conceal
 
 P = ParamSpec("P")
 C = TypeVar("C", bound=type)
@@ -33,9 +35,18 @@ def called_with(
 
     def wrap(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
         signature = inspect.signature(init)
+        named = frozenset(signature.parameters)
 
         @wraps(init)
         def init_with_hint(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            # Properties are a mapping, or keywords that no parameter names.
+            args = tuple(conceal(it) if isinstance(it, Mapping) else it for it in args)  # type: ignore[assignment]
+            kwargs = {  # type: ignore[assignment]
+                **{
+                    name: conceal(it) if isinstance(it, Mapping) else it for name, it in kwargs.items() if name in named
+                },
+                **conceal({name: it for name, it in kwargs.items() if name not in named}),
+            }
             try:
                 signature.bind(self, *args, **kwargs)
             except TypeError as e:

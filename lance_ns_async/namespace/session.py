@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from lance_namespace.errors import InvalidInputError
 
@@ -24,7 +24,7 @@ from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import one_line_errors
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.settings import Settings, TokenFunction, with_token
+from lance_ns_async.settings import Settings, TokenFunction, conceal, reveal, with_token
 
 _SECRET_DIGEST_KEY = os.urandom(16)
 
@@ -66,6 +66,7 @@ class Session:
         Cost:
             No call: problems with the server are raised by the first operation.
         """
+        properties = conceal(properties)
         backend_class = registry.load(impl)
         properties = with_token(properties, token)
         settings = backend_class.settings.parse(properties)
@@ -97,11 +98,20 @@ class Session:
     async def aclose(self) -> None:
         """Releases connections and threads; may be called twice.
 
+        Also called in another event loop, it closes them in the namespace's own loop while that runs.
+
         Raises:
-            InvalidInputError: The running event loop is not the one of the namespace; connections cannot be closed
-                there.
+            InvalidInputError: The event loop of the namespace has ended or does not run; connections cannot be closed
+                in another one.
         """
+        own = self._loop
+        if own is not None and own is not asyncio.get_running_loop() and own.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), own))
+            return
         self._check_loop()
+        await self._close()
+
+    async def _close(self) -> None:
         self._is_closed = True
         self._locator.forget()
         await self._backend.aclose()
@@ -188,10 +198,13 @@ def _limit_time(seconds: float | None) -> Iterator[None]:
 
 def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
     # The key is random for each process: the digest distinguishes principals without revealing a secret.
-    values = {key: _callable_id(value) if callable(value) else value for key, value in properties.items()}
+    return f"lance_ns_async:{impl}:{settings.identity()}#{_digest(properties)}"
+
+
+def _digest(properties: Mapping[str, Any]) -> str:
+    values = {key: _callable_id(value) if callable(value) else value for key, value in reveal(properties).items()}
     text = repr(sorted(values.items())).encode()
-    digest = hmac.new(_SECRET_DIGEST_KEY, text, sha256).hexdigest()[:12]
-    return f"lance_ns_async:{impl}:{settings.identity()}#{digest}"
+    return hmac.new(_SECRET_DIGEST_KEY, text, sha256).hexdigest()[:12]
 
 
 def _callable_id(function: object) -> tuple[int, str]:

@@ -66,7 +66,7 @@ from lance_ns_async.namespace.docstrings import called_with, copy_docstrings
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.sync_rows import SyncDataOperations
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
-from lance_ns_async.settings import TokenFunction, with_token
+from lance_ns_async.settings import TokenFunction, conceal, with_token
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,7 +116,10 @@ class Namespace(SyncDataOperations):
         *,
         token: TokenFunction | None = None,
     ) -> None:
+        properties = conceal(properties)
         self._impl = impl
+        # For the repr of a namespace that could not be connected.
+        self._namespace_id = f"lance_ns_async:{impl}"
         self._properties = dict(with_token(properties, token))
         self._policy = policy
         self._sessions: dict[int, tuple[_Session, weakref.finalize[[], Namespace]]] = {}
@@ -136,6 +139,7 @@ class Namespace(SyncDataOperations):
         token: TokenFunction | None = None,
     ) -> Namespace:
         """See `AsyncNamespace.connect`; `token` is called in the background thread, or in a worker thread."""
+        properties = conceal(properties)
         return Namespace(impl, properties, policy, token=token)
 
     def namespace_id(self) -> str:
@@ -425,6 +429,7 @@ class _Named(Namespace):
             InvalidInputError: A property is invalid; the message lists the known properties or the likely name.
             TypeError: An argument is not a keyword argument.
         """
+        properties = dict(conceal(properties))
         # A string is rejected by the check of the properties.
         super().__init__(self.impl, properties, token=cast("TokenFunction | None", token))
 

@@ -25,7 +25,7 @@ SCHEMES = (
 
 _LOCAL = ("file", "file+uring", "file-object-store")
 _OTHERS = ("s3a", "s3n", "abfs", "wasb", "wasbs", "adl", "hdfs", "viewfs", "http", "https")
-"""Schemes of other tools, which a catalog may contain."""
+"""Schemes of other tools, at which a catalog may contain tables and namespaces."""
 
 _LIKENESS = 0.75
 """How similar a suggested scheme must be; short names are easily similar by accident."""
@@ -97,7 +97,9 @@ def _local_path(root: str, schemes: Collection[str]) -> Path | None:
     return None
 
 
-def check_location(what: str, location: str, *, relative: bool = False, folder: bool = False) -> None:
+def check_location(
+    what: str, location: str, *, relative: bool = False, folder: bool = False, also: Collection[str] = ()
+) -> None:
     """Checks that a location is unambiguous and belongs to one table, because a drop deletes everything under it.
 
     It must mean the same for each reader, whatever its working directory and its URI parser. It must not be a whole
@@ -107,12 +109,15 @@ def check_location(what: str, location: str, *, relative: bool = False, folder: 
         what: The owner of the location, for the message.
         location: An absolute path or a URI, as a user wrote it.
         relative: Whether the catalog accepts relative locations, and resolves them against its own root.
-        folder: Whether the location is a parent of tables, which may be a whole bucket.
+        folder: Whether the location is a parent of tables, which may be a whole bucket, and may have any scheme,
+            because tables of other formats can be there.
+        also: URI schemes to accept in addition to those of Lance.
 
     Raises:
         InvalidInputError: The location is not allowed; the message says why, and what to write instead.
     """
-    if (problem := _problem(location, relative=relative, folder=folder)) is not None:
+    schemes = None if folder else (*SCHEMES, *also)
+    if (problem := _problem(location, relative=relative, folder=folder, schemes=schemes)) is not None:
         text = shortened(location, _LONGEST_SHOWN)
         raise InvalidInputError(f"{what}: its location {text!r} {problem}")
 
@@ -149,13 +154,38 @@ def check_writable(table: Table) -> None:
         )
 
 
+def check_default(table: Table, catalog: str) -> None:
+    """Checks the location that a server chose for a new table.
+
+    Args:
+        table: The table, as the server registered it.
+        catalog: The name of the catalog, for the message.
+
+    Raises:
+        InvalidTableStateError: The location is relative; the first write would go to the working directory.
+    """
+    if is_relative(table.location):
+        text = shortened(table.location, _LONGEST_SHOWN)
+        parent = f"of namespace {spelled(table.id.parent)}" if table.id.parent else "of its root"
+        raise InvalidTableStateError(
+            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} ({catalog} chose the location {text!r}, which "
+            f"{_RELATIVE}; nothing was written; set an absolute location {parent} on the server, or give the table one)"
+        )
+
+
 def is_relative(location: str) -> bool:
     """Returns whether a location is a path that depends on the working directory of its reader."""
     return _URI.fullmatch(location) is None and not os.path.isabs(location)
 
 
-def _problem(location: str, *, relative: bool = False, folder: bool = False) -> str | None:
-    """Returns the problem of a location, with what to write instead; None if it is allowed."""
+def _problem(
+    location: str, *, relative: bool = False, folder: bool = False, schemes: Collection[str] | None = None
+) -> str | None:
+    """Returns the problem of a location, with what to write instead; None if it is allowed.
+
+    Args:
+        schemes: The allowed URI schemes; None for all, except for misspelled ones.
+    """
     if not location.strip():
         return "is empty; omit it for the default location"
     if location != location.strip():
@@ -166,7 +196,7 @@ def _problem(location: str, *, relative: bool = False, folder: bool = False) -> 
         return "has a control character or a line separator; remove it"
     uri = _URI.fullmatch(location)
     if uri is not None:
-        return _problem_of_uri(uri, folder)
+        return _problem_of_uri(uri, folder, schemes)
     if is_relative(location):
         if not relative:
             return f"{_RELATIVE}; use a complete URI or an absolute path, such as s3://bucket/tables/t.lance"
@@ -179,7 +209,7 @@ def _problem(location: str, *, relative: bool = False, folder: bool = False) -> 
     return _problem_of_names(path, folder) or _problem_of_length(path)
 
 
-def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
+def _problem_of_uri(uri: re.Match[str], folder: bool, schemes: Collection[str] | None) -> str | None:
     scheme, host, path = uri["scheme"], uri["host"] if uri["slashes"] else "", uri["path"]
     if not uri["slashes"]:
         # Without two slashes, only file:/x is allowed, which is another spelling of file:///x.
@@ -187,6 +217,8 @@ def _problem_of_uri(uri: re.Match[str], folder: bool) -> str | None:
             return "is not a complete URI; write two slashes after the colon, as in file:///data/t or s3://bucket/t"
     if scheme != scheme.lower():
         return f"has a scheme in upper case; write {scheme.lower()}:"
+    if schemes is not None and scheme not in schemes:
+        return f"has the scheme {scheme!r}, which Lance cannot open; {suggest(scheme, SCHEMES, likeness=_LIKENESS)}"
     if scheme not in (*SCHEMES, *_OTHERS):
         # Lance does not support other schemes, so that it cannot delete anything there.
         near = nearest(scheme, SCHEMES, likeness=_LIKENESS)

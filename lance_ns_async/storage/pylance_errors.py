@@ -55,6 +55,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
     (re.compile(r"tree/\S+/_versions|Branch \S+ does not exist"), TableBranchNotFoundError),
     (re.compile(r"Branch \S+ already exists"), TableBranchAlreadyExistsError),
     (re.compile(r"is referenced by|Refusing to drop"), InvalidTableStateError),
+    (re.compile(r"Too many levels of symbolic links|File system loop found"), InvalidTableStateError),
     (re.compile(r"Ref not found error: tag"), TableTagNotFoundError),
     (re.compile(r"Ref conflict error: tag"), TableTagAlreadyExistsError),
     (re.compile(r"Dataset already exists"), TableAlreadyExistsError),

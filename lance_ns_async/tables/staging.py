@@ -26,6 +26,7 @@ from lance_ns_async.calls.policy import rollback, undoing
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.locations import check_writable
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables import commits, concurrent_changes, creating, first_version, replacing
@@ -176,6 +177,8 @@ class Staging:
 
     async def _begin_existing(self, id: TableId, fit: Fit, *, replaces: bool) -> StagedWrite:
         table, dataset = await self._find(id)
+        # The processes that write the files do not check the location.
+        check_writable(table)
         if dataset is not None and table.managed_versioning:
             # The processes that write files read this version from the storage; this publishes its manifest there.
             await commits.one(self.backend, id, dataset.version)

@@ -53,6 +53,9 @@ _DENIAL = re.compile(
 )
 """Text in pylance's errors, of any class, when the storage denies access."""
 
+_BROKEN = re.compile(r"Too many levels of symbolic links|File system loop found|\[Errno 20\]|kind: NotADirectory")
+"""Text in pylance's errors, and in those of the file system, about an entry that is neither a folder nor a file."""
+
 
 class LanceTransport:
     """Runs calls of pylance in threads; the slots of the policy limit the concurrency."""
@@ -195,6 +198,8 @@ def code_of(e: BaseException) -> str:
         isinstance(e, InternalError | OSError | ValueError | RuntimeError) and _DENIAL.search(text)
     ):
         return PermissionDeniedError.__name__
+    if isinstance(e, InternalError | OSError | ValueError | RuntimeError) and _BROKEN.search(text):
+        return InvalidTableStateError.__name__
     return type(e).__name__
 
 

@@ -48,6 +48,7 @@ NOWHERE = [
     *("abfss://container@account.dfs.core.windows.net/", "file://host/..", "file://host/data/t", "file://localhost/t"),
     *("~", "~/t", "~ada/t", "C:\\data\\t", "C:/data/t", "c:t"),
     *("file:t", "s3:/bucket/t", "S3://bucket/t", "FILE:///data/t", "flie:///data/t", "s3//bucket:t"),
+    *("https://x/y", "http://x/y", "hdfs://host:8020/data/t", "s3n://bucket/t", "abfs://c@a/t", "dbfs://data/t"),
 ]
 """Invalid locations from careless or hostile users, which are sent to no catalog."""
 

@@ -51,6 +51,7 @@ class FakeRest(FakeServer):
         credentials: Added to the storage options of a table whose credentials are requested.
         token: The bearer token that requests need; None for none.
         replaces: Whether it replaces a registration on request.
+        base: The location of its tables.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class FakeRest(FakeServer):
         credentials: Mapping[str, str] | None = None,
         token: str | None = None,
         replaces: bool = True,
+        base: str = "s3://lake",
     ) -> None:
         super().__init__()
         self.namespaces: dict[Names, dict[str, str]] = {(): {}}
@@ -70,6 +72,7 @@ class FakeRest(FakeServer):
         self._credentials = credentials
         self._token = token
         self._replaces = replaces
+        self._base = base
 
     def add_table(self, *id: str, location: str | None = None, **more: Any) -> None:
         """Adds a table, with its namespaces."""
@@ -182,7 +185,7 @@ class FakeRest(FakeServer):
         return self.tables[id]
 
     def _location(self, id: Names) -> str:
-        return f"s3://lake/{'/'.join(id)}"
+        return f"{self._base}/{'/'.join(id)}"
 
     def _refusal(self, error: Refusal) -> Answer:
         status = _CODES[error.code]

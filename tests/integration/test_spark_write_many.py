@@ -89,7 +89,11 @@ def test_several_values_and_expressions_name_a_table(spark: SparkSession, lake: 
 
 def test_names_that_a_catalog_does_not_distinguish_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.createDataFrame([("A", 1), ("a", 2), ("b", 3)], "name string, id long")
-    with FakeHive(tmp_path) as server, LocationResolver.connect("hive3", {"uri": server.uri}) as resolver:
+    # Without a root, tables would be created below the working directory if the write were not refused.
+    with (
+        FakeHive(tmp_path) as server,
+        LocationResolver.connect("hive3", {"uri": server.uri, "root": tmp_path.as_uri()}) as resolver,
+    ):
         with pytest.raises(InvalidInputError, match=r"hive\$db\$A and hive\$db\$a have the same name"):
             resolver.write_many(df, by="name", into="hive.db", mode="overwrite", progress=False)
         assert server.calls == []

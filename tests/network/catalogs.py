@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from lance_ns_async import NamespaceId
 from tests.contract.site import Site
-from tests.contract.sites import fake_glue, fake_hive, fake_iceberg, fake_polaris, fake_unity
+from tests.contract.sites import fake_glue, fake_hive, fake_iceberg, fake_lakekeeper, fake_polaris, fake_unity
 from tests.faults.certificates import authority
 from tests.network.faults import ANY_WIRE
 from tests.network.http_faults import HTTP_FAULTS
@@ -63,6 +63,7 @@ Open = Callable[[Path], AbstractContextManager[ProxiedCatalog]]
 CATALOGS: Mapping[str, Open] = {
     "iceberg": partial(_behind, fake_iceberg, HttpWire()),
     "polaris": partial(_behind, fake_polaris, HttpWire()),
+    "lakekeeper": partial(_behind, fake_lakekeeper, HttpWire()),
     "unity": partial(_behind, partial(fake_unity, dialect="0.6"), HttpWire()),
     "glue": partial(_behind, fake_glue, HttpWire()),
     "hive3": partial(_behind, partial(fake_hive, version="3.1.3"), ThriftWire()),

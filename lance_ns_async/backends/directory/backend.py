@@ -11,7 +11,9 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from errno import ELOOP
 from os.path import abspath, expanduser
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, TypeVar
 
 from lance_namespace import DeclareTableRequest, DeregisterTableRequest, DescribeTableRequest, ListTablesRequest
@@ -39,6 +41,7 @@ from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableI
 from lance_ns_async.settings import Settings
 from lance_ns_async.storage import dir_markers
 from lance_ns_async.storage.locations import Root
+from lance_ns_async.storage.process_end import check_given_up
 from lance_ns_async.transports.directory import Change, Directory, Entries, Entry
 from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport, error_of
 
@@ -428,27 +431,53 @@ class DirectoryBackend(Backend):
                 yield entry, place
 
     def _names_at_root(self, entries: Entries) -> Sequence[str]:
-        names: Sequence[str] = self._directory.flat.list_tables(ListTablesRequest(id=[])).tables
+        if self._places.local is None:
+            names: Sequence[str] = self._directory.flat.list_tables(ListTablesRequest(id=[])).tables
+        else:
+            names = self._local_names(self._places.local)
         return [
             name
             for name in names
-            if f"{name}.lance" not in entries.nested_locations
-            and not self._is_going(entries, name)
-            and self._holds_files(name)
+            if f"{name}.lance" not in entries.nested_locations and not self._is_going(entries, name)
         ]
 
+    def _local_names(self, root: str) -> Sequence[str]:
+        """Returns the names of the tables at a local root, as pylance does.
+
+        pylance itself would fail for all tables if one entry is a file, a loop of symbolic links, or contains one.
+        """
+        try:
+            names = sorted(name.removesuffix(".lance") for name in os.listdir(root) if name.endswith(".lance"))
+        except FileNotFoundError:
+            return []
+        result = []
+        for name in names:
+            check_given_up()
+            if name and self._is_folder(name) and self._holds_files(name):
+                result.append(name)
+        return result
+
     def _holds_files(self, name: str) -> bool:
-        """Returns whether the folder of a table at the root contains other files than unfinished ones.
+        """Returns whether the folder of a table at a local root is not hidden, and has more than unfinished files.
 
         A process that dies while it declares a table leaves only unfinished files. pylance lists such a folder, but
         cannot describe it as a table.
         """
-        if self._places.local is None:
-            return True
         try:
-            with os.scandir(self._places.path(f"{name}.lance")) as files:
-                return any(not _UNFINISHED_FILE.search(entry.name) for entry in files)
+            files = os.listdir(self._places.path(f"{name}.lance"))
         except FileNotFoundError:
+            return False
+        return dir_markers.HIDDEN_MARK not in files and not all(map(_UNFINISHED_FILE.search, files))
+
+    def _is_folder(self, name: str) -> bool:
+        """Returns whether a folder of a table is at a local root; False for a file, and for a link to nothing."""
+        try:
+            return S_ISDIR(os.stat(self._places.path(f"{name}.lance")).st_mode)
+        except FileNotFoundError:
+            return False
+        except OSError as e:
+            if e.errno != ELOOP:
+                raise
             return False
 
     def _is_going(self, entries: Entries, name: str) -> bool:
@@ -459,6 +488,8 @@ class DirectoryBackend(Backend):
     def _at_root(self, id: TableId, entries: Entries, names: RootNames | None = None) -> Table:
         place = f"{id.name}.lance"
         if place in entries.nested_locations or self._is_going(entries, id.name):
+            raise TableNotFoundError(f"table id '{id}'")
+        if self._places.local is not None and not self._is_folder(id.name):
             raise TableNotFoundError(f"table id '{id}'")
         try:
             self._directory.flat.describe_table(DescribeTableRequest(id=list(id)))
@@ -498,6 +529,9 @@ class DirectoryBackend(Backend):
         if f"{id.name}.lance" in entries.nested_locations:
             raise TableAlreadyExistsError(f"a table in a namespace is at {id.name}.lance")
         self._overlaps(entries, id).check(f"{id.name}.lance")
+        if self._places.local is not None and os.path.lexists(path := self._places.path(f"{id.name}.lance")):
+            if not self._is_folder(id.name):
+                raise InvalidTableStateError(f"{path} is a file, or a symbolic link to no folder; remove it")
         request = DeclareTableRequest(id=list(id))
         try:
             self._directory.flat.declare_table(request)

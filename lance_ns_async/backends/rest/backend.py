@@ -30,10 +30,11 @@ from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.values import ignore
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.policy import Caller, rollback
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of, spelled
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
+from lance_ns_async.storage.locations import check_default, is_relative
 from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
@@ -150,6 +151,14 @@ class RestBackend(Backend):
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
+        table = await self._declare(id, location, properties)
+        if location is None and is_relative(table.location):
+            async with rollback(lambda error: self.deregister_table(id)):
+                table = await self.describe_table(id)
+                check_default(table, "the server")
+        return table
+
+    async def _declare(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> Table:
         await self._must_exist(id.parent, "declare_table")
         fields = {"location": location, "properties": _with_identity(id, properties)}
         if self.server.lacks("declare_table"):

@@ -105,6 +105,7 @@ class UnityBackend(Backend):
         vends=True,
         stores_columns=True,
         own_properties=("table_type",),
+        location_schemes=("s3a",),
     )
 
     def __init__(self, http: HttpTransport, settings: UnitySettings) -> None:

@@ -10,8 +10,8 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
 
-SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
-"""All URI schemes that the server accepts, in lower case only."""
+SCHEMES = ("file", "s3", "gs", "abfss")
+"""The URI schemes that the server accepts, in lower case only, and that Lance can open."""
 
 _LONGEST = 2048
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")

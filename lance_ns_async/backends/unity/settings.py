@@ -61,7 +61,7 @@ class UnitySettings(LocationSettings, OAuth2Settings):
     """Permission of the requested credentials: `auto`, `read`, `read_write`, or `none` to request no credentials."""
     vend_credentials: bool = False
     """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
-    root: Annotated[str, AfterValidator(partial(checked_root, also=("s3a", "abfs")))] | None = None
+    root: Annotated[str, AfterValidator(partial(checked_root, also=("s3a",)))] | None = None
     """Base of default table locations, `{root}/{catalog}/{schema}/{table}`; None means the working directory."""
 
     @model_validator(mode="after")

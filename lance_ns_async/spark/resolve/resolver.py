@@ -17,7 +17,7 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.settings import folded
+from lance_ns_async.settings import by_name, conceal, folded
 from lance_ns_async.spark.resolve.cache import LocationCache
 from lance_ns_async.spark.resolve.locations import Locations
 from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
@@ -113,7 +113,8 @@ class LocationResolver:
         """
         # The check comes first, because an error after the next step would leave the new namespace open.
         _check(ttl, remembers)
-        if policy is None and not any(folded(key).endswith("max_in_flight") for key in properties):
+        properties = conceal(properties)
+        if policy is None and not any(folded(key).endswith("max_in_flight") for key in by_name(properties)):
             properties = {**properties, "max_in_flight": str(IN_FLIGHT)}
         namespace = Namespace.connect(impl, properties, policy=policy)
         resolver = cls(namespace, ttl=ttl, remembers=remembers, vend_credentials=vend_credentials)

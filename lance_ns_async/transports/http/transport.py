@@ -373,7 +373,8 @@ def _proxy(settings: HttpSettings, url: str) -> str | None:
         return None if value == "none" else value
     proxy = environment_proxy(url)
     if proxy is not None and not is_url(proxy):
-        # The value is not quoted, because it may contain a password.
+        # The value is neither quoted nor kept as a variable, because it may contain a password.
+        del proxy
         raise InvalidInputError(
             f"{settings.backend} properties: proxy: the environment's proxy for {url} is not an HTTP proxy; "
             "set the property to one, or to none"

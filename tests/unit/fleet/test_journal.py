@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,34 @@ async def test_a_catalog_has_one_text_in_every_process(tmp_path: Path) -> None:
 
 def test_functions_have_names() -> None:
     assert function_name(None) is None and function_name(function_name) == "lance_ns_async.fleet.journal.function_name"
+
+
+@pytest.mark.parametrize("value", ["", "{", "not json", "[" * 100_000, b"\xff"])
+async def test_a_value_that_is_not_json_is_named(tmp_path: Path, value: str | bytes) -> None:
+    file = tmp_path / "journal"
+
+    async def spoil(table: str, key: str) -> None:
+        async with open_journal(file, "copy", RUN) as journal:
+            await journal.put(("tables", "a", 1))
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute(f"UPDATE {table} SET value = ? WHERE key = ?", (value, key))
+
+    await spoil("entries", "a")
+    async with open_journal(file, "copy", RUN) as journal:
+        with pytest.raises(InvalidInputError, match=rf"{file}: .* entries, row stage='tables' key='a' is not JSON"):
+            await journal.entries("tables")
+    await spoil("meta", "run")
+    with pytest.raises(InvalidInputError, match=rf"journal {file}: the value in table meta, row key='run' is not JSON"):
+        async with open_journal(file, "copy", RUN):
+            pass
+
+
+async def test_a_run_that_is_no_object_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "journal"
+    async with open_journal(file, "copy", RUN):
+        pass
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE meta SET value = '[1]' WHERE key = 'run'")
+    with pytest.raises(InvalidInputError, match="its run is no JSON object"):
+        async with open_journal(file, "copy", RUN):
+            pass

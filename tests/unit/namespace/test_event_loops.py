@@ -114,10 +114,18 @@ def test_each_operation_of_the_spec_is_refused_in_another_loop(server: FakeIcebe
 async def test_two_loops_at_once_are_distinguished(server: FakeIceberg) -> None:
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
         assert await ns.exists(ID)
-        for name in ("exists", "iter_tables", "aclose"):
+        for name in ("exists", "iter_tables"):
             message = await anyio.to_thread.run_sync(asyncio.run, told(ns, name))
             assert "another event loop;" in message
         assert await ns.exists(ID)
+
+
+async def test_another_loop_closes_the_connections_of_a_running_one(server: FakeIceberg) -> None:
+    ns = AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint})
+    assert await ns.exists(ID)
+    await anyio.to_thread.run_sync(asyncio.run, ns.aclose())
+    with pytest.raises(InvalidInputError, match="it is closed"):
+        await ns.exists(ID)
 
 
 def test_connecting_binds_no_loop(server: FakeIceberg) -> None:

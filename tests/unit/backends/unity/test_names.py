@@ -192,7 +192,6 @@ async def test_a_table_is_not_declared_as_anything_else() -> None:
         ("s3a://b/a", "s3://b/a"),
         ("gs://b/a", "gs://b/a"),
         ("abfss://c@account.dfs.core.windows.net/a", "abfss://c@account.dfs.core.windows.net/a"),
-        ("abfs://c@account.dfs.core.windows.net/a", "abfs://c@account.dfs.core.windows.net/a"),
         ("s3://b/a%20bé", "s3://b/a%20bé"),
         ("/data/t", "file:///data/t"),
         ("/data/a b", "file:///data/a%20b"),
@@ -212,9 +211,12 @@ async def test_the_location_is_the_one_that_the_server_keeps(given: str, kept: s
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        *[(f"{scheme}://b/a", f"has the scheme '{scheme}'") for scheme in ("az", "hdfs", "https", "r2", "wasbs")],
+        *[
+            (f"{scheme}://b/a", f"has the scheme '{scheme}'")
+            for scheme in ("az", "hdfs", "https", "r2", "wasbs", "abfs")
+        ],
         ("S3://b/a", "has a scheme in upper case; write s3:"),
-        ("s3+ddb://b/a", "use one of file, s3, gs, abfs, abfss"),
+        ("s3+ddb://b/a", "use one of file, s3, gs, abfss"),
         ("memory:///a", "has the scheme 'memory'"),
         ("", "is empty"),
         ("s3://b/a b", "a space as %20"),
