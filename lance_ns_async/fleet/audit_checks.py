@@ -10,8 +10,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError, Pe
 
 from lance_ns_async.fleet.report import Subject
 from lance_ns_async.fleet.storage_state import StorageState
-from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.model import NamespaceId, Table, TableId, place_of
 from lance_ns_async.storage.locations import check_deletable, check_location
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
@@ -195,8 +194,7 @@ def _others(table: Table, group: Sequence[Table]) -> str:
 
 def _place(location: str) -> str:
     """Returns one spelling of a location, which ends with a slash."""
-    local = local_path(location)
-    return f"{location.rstrip('/')}/" if local is None else f"file://{local.rstrip('/')}/"
+    return f"{place_of(location).rstrip('/')}/"
 
 
 def check_namespaces(namespaces: Mapping[NamespaceId, Mapping[str, str]], keys: Sequence[str]) -> Iterator[Finding]:

@@ -16,12 +16,11 @@ from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.fleet.unclaimed import find_unclaimed
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId, local_path
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage import files
-from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables import drop_marks, replacing
 from lance_ns_async.tables.drop_marks import Files

@@ -13,17 +13,13 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.fleet.id_mapping import IdMapping
-from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.storage.dir_markers import same_place
+from lance_ns_async.model import NamespaceId, Table, TableId, same_place
 
 Mode: TypeAlias = Literal["create", "sync"]
 """`create` adds tables that the target does not have; `sync` also changes those that differ."""
 
 Check: TypeAlias = Callable[[TableId, str | None, Mapping[str, str]], None]
 """Raises InvalidInputError if the target would always reject a table with this id, location and properties."""
-
-_S3_SCHEMES = ("s3a://", "s3n://")
-"""Other spellings of `s3://`, which some catalogs replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +337,7 @@ def differences(
         columns: Whether the target stores columns.
     """
     changes: list[str] = []
-    if not data and not is_same_location(source.location, target.location):
+    if not data and not same_place(source.location, target.location):
         changes.append("location")
     current = split_properties(target.properties or {}, own)[0]
     goal = split_properties(properties, own)[0]
@@ -361,18 +357,6 @@ def split_properties(properties: Mapping[str, str], own: Collection[str]) -> tup
 def matches(key: str, patterns: Iterable[str]) -> bool:
     """Returns whether the name of a property matches one of the patterns, whatever its case."""
     return any(fnmatchcase(key.lower(), pattern) for pattern in patterns)
-
-
-def is_same_location(one: str, other: str) -> bool:
-    """Returns whether two locations are the same for Lance, whatever their spelling."""
-    return same_place(_plain(one), _plain(other))
-
-
-def _plain(location: str) -> str:
-    for scheme in _S3_SCHEMES:
-        if location.startswith(scheme):
-            return f"s3://{location.removeprefix(scheme)}"
-    return location
 
 
 def _plan_namespaces(

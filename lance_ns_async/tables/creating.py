@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 from lance_namespace.errors import (
@@ -28,7 +27,7 @@ from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.declare import declare_tables
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.model import Table, TableId, is_same
+from lance_ns_async.model import Table, TableId, is_same, same_place
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.threads import in_thread, under_way
 from lance_ns_async.tables import concurrent_changes, dropping, fields, first_version, replacing, writing
@@ -332,7 +331,7 @@ async def confirm(backend: Backend, table: Table, commit: first_version.Commit) 
             return
         why = "it was dropped or deregistered, and registered again, while its first rows were written"
         # If another client has registered the same location meanwhile, the rows belong to that registration.
-        delete = _path(there.location) != _path(table.location)
+        delete = not same_place(there.location, table.location)
     except TableNotFoundError:
         pass
     except LanceNamespaceError as e:
@@ -360,11 +359,6 @@ _BECAME: Mapping[first_version.Fate, str] = {
 
 def _withdrawn(table: Table, why: str, became: str) -> ConcurrentModificationError:
     return ConcurrentModificationError(f"{PHRASES[ConcurrentModificationError]}: {table.id} ({why}; {became})")
-
-
-def _path(location: str) -> str:
-    """Returns the location in a comparable form: local locations may be registered with or without a scheme."""
-    return unquote(location.removeprefix("file://")).rstrip("/")
 
 
 async def take_back(backend: Backend, table: Table, error: BaseException, *, clear: bool = False) -> None:

@@ -12,7 +12,7 @@ from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, Describ
 
 from lance_ns_async import AsyncNamespace, Call, NamespaceId
 from lance_ns_async.fleet.copies import copy
-from lance_ns_async.fleet.copy_plan import is_same_location
+from lance_ns_async.model import same_place
 from tests.contract.site import Site
 from tests.contract.sites import REAL, SITES, VARIANTS
 
@@ -87,7 +87,7 @@ async def test_each_catalog_is_copied_to_each_other(
         originals = await source.describe_tables([[*home, f"t{i}"] for i in range(5)])
         for id, table in described.raise_for_errors().tables.items():
             original = originals.tables[home.table(id.name)]
-            assert is_same_location(table.location, original.location)
+            assert same_place(table.location, original.location)
             assert (table.properties or {})["i"] == id.name[1:]
         namespace = await target.describe_namespace(DescribeNamespaceRequest(id=list(copied_home)))
         assert (namespace.properties or {})["team"] == "lake"

@@ -23,7 +23,6 @@ from lance_ns_async.fleet.copy_plan import (
     Replace,
     SourceState,
     TargetState,
-    is_same_location,
     map_tables,
     plan_copy,
 )
@@ -212,8 +211,3 @@ def test_existing_namespaces_stay() -> None:
     assert not plan.namespaces and not plan.losses
     plan = make_plan([], namespaces=source, existing={sales: {"s": "2"}})
     assert plan.losses == [(sales, "the properties of lake$sales differ; catalogs have no call to change them")]
-
-
-def test_spellings_of_one_location_are_equal() -> None:
-    assert is_same_location("s3://b/t/", "s3a://b/t") and is_same_location("/a b/t", "file:///a%20b/t")
-    assert not is_same_location("s3://b/t", "s3://b/u") and not is_same_location("s3://b/t", "gs://b/t")
