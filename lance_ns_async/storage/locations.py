@@ -42,6 +42,8 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host
 
 
 _DRIVE = re.compile("[A-Za-z]:")
+_RANDOM_SUFFIX = re.compile(r"-[0-9a-f]{8}(?=(\.lance)?$)")
+"""The suffix of `unique_location`."""
 
 
 def checked_root(value: str, *, also: Collection[str] = ()) -> str:
@@ -263,6 +265,11 @@ def unique_location(location: str) -> str:
     """Returns the location with a random suffix: `{root}/{namespace}/{table}-{8 hexadecimal digits}`."""
     stem = location.removesuffix(".lance")
     return f"{stem}-{token_hex(4)}{location[len(stem) :]}"
+
+
+def location_beside(location: str) -> str:
+    """Returns a location that was never used, beside an existing one, for another copy of its table."""
+    return unique_location(_RANDOM_SUFFIX.sub("", location.rstrip("/")))
 
 
 def segment(name: str) -> str:
