@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, PermissionDeniedError
 
@@ -56,7 +56,9 @@ KINDS: Mapping[str, Kind] = {
     DROP_IN_PROGRESS: Kind("info", "another process may be dropping the table"),
     HIDDEN_MARKER: Kind("warning", "a directory catalog has deregistered the table"),
     NAMESPACE_LOCATION: Kind("warning", "the namespace has a location that is not usable"),
-    UNCLAIMED: Kind("info", "there is data of a table that the catalog does not have; discover registers it"),
+    UNCLAIMED: Kind(
+        "info", "there is data of a table that the catalog does not have; discover registers complete ones"
+    ),
 }
 """All kinds of findings by name."""
 
@@ -70,6 +72,8 @@ class Finding:
     seen: str
     """A description for users."""
     location: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of its row."""
 
 
 def check_table(table: Table, state: StorageState, *, needs_protection: bool, uses_markers: bool) -> Iterator[Finding]:

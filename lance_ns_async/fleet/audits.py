@@ -52,7 +52,9 @@ async def audit(
         progress: Shows a line on a terminal, or receives the number of completed tables and the total.
 
     Returns:
-        A row for each finding: its outcome is the kind, or "fixed". An item that could not be examined because of the
+        A row for each finding: its outcome is the kind, or "fixed". One of data that no table claims has the fields
+            `bytes` and `modified`: the size of its files and the time of their last change in a local folder, else of
+            the newest version; None if there is no version. An item that could not be examined because of the
             catalog is "missing", "denied" or "failed".
 
     Raises:
@@ -101,8 +103,7 @@ async def audit(
         keys = namespace._backend.capabilities.location_properties
         findings += audit_checks.check_namespaces(reading.state.namespaces, keys)
         if data_under is not None:
-            for location, seen in await find_unclaimed(namespace, data_under, storage_options, run):
-                findings.append(Finding(audit_checks.UNCLAIMED, location, seen, location))
+            findings += await find_unclaimed(namespace, data_under, storage_options, run)
         await _report(namespace, findings, kinds, run)
         return run.report(frozenset(KINDS))
 
@@ -168,7 +169,7 @@ async def _report(namespace: AsyncNamespace, findings: list[Finding], kinds: fro
 
     async def repair(finding: Finding) -> None:
         kind = KINDS[finding.kind]
-        fields = {"finding": finding.kind, "severity": kind.severity, "fix": kind.fix}
+        fields = {"finding": finding.kind, "severity": kind.severity, "fix": kind.fix, **finding.fields}
         if finding.kind not in kinds or not isinstance(finding.id, TableId):
             run.add(Row(finding.id, finding.kind, finding.seen, finding.location, fields=fields))
             return
