@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from lance_namespace.errors import InvalidInputError
 
@@ -18,6 +20,12 @@ EXPIRY = "expires_at_millis"
 """The storage option with the time at which the other options expire."""
 
 _WILD = frozenset("*?[")
+
+_LOCAL = ("file+uring", "file-object-store")
+"""Further schemes of Lance for local files, besides `file`."""
+
+_S3 = ("s3a", "s3n")
+"""Other spellings of the scheme `s3`, which some catalogs replace."""
 
 T = TypeVar("T")
 
@@ -171,11 +179,33 @@ class Page(Generic[T]):
 
 def is_same(one: Table, other: Table) -> bool:
     """Returns whether two descriptions of a name belong to one registration, as far as the catalog shows it."""
-    if one.location.rstrip("/") != other.location.rstrip("/"):
+    if not same_place(one.location, other.location):
         return False
     if one.registration is not None and other.registration is not None:
         return one.registration == other.registration
     return has(other, one.properties or {})
+
+
+def same_place(one: str, other: str) -> bool:
+    """Returns whether two locations are the same, whatever their spelling."""
+    return one == other or place_of(one) == place_of(other)
+
+
+def place_of(location: str) -> str:
+    """Returns a text that is equal for all spellings of one location; symbolic links are not resolved."""
+    if (path := local_path(location)) is not None:
+        return f"file://{path}"
+    scheme, _, rest = location.partition("://")
+    if scheme in _LOCAL:
+        return f"file://{os.path.abspath(unquote(rest))}"
+    return f"{'s3' if scheme in _S3 else scheme}://{unquote(rest).rstrip('/')}"
+
+
+def local_path(location: str) -> str | None:
+    """Returns the path of a location in the local file system; None for other storages."""
+    if location.startswith("file:"):
+        return os.path.abspath(unquote(urlsplit(location).path))
+    return None if "://" in location else os.path.abspath(location)
 
 
 def has(table: Table, properties: Mapping[str, str]) -> bool:

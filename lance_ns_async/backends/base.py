@@ -12,9 +12,8 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Unsup
 
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import PHRASES, ErrorTable, spelled
-from lance_ns_async.model import NamespaceId, Page, Table, TableId, has
+from lance_ns_async.model import NamespaceId, Page, Table, TableId, has, same_place
 from lance_ns_async.settings import Settings
-from lance_ns_async.storage.dir_markers import same_place
 from lance_ns_async.storage.locations import FOLDERS, check_location, unique_location
 
 if TYPE_CHECKING:

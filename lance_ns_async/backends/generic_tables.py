@@ -20,7 +20,7 @@ from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.values import check_empty, text
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.errors import AnotherAnswerError, not_lance
-from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.model import NamespaceId, Page, Table, TableId, same_place
 from lance_ns_async.storage.locations import check_default
 from lance_ns_async.transports.http.transport import HttpTransport
 
@@ -66,7 +66,7 @@ class GenericTableBackend(Backend):
             create if send is None else partial(send, create),
             partial(request, "GET", path, decode=partial(self._find_declared, id, body)),
         )
-        if location is not None and table.location != location:
+        if location is not None and not same_place(table.location, location):
             error = InternalError(
                 f"table {id}: the catalog would register it at {table.location}, not at {location}; "
                 "give a location that it accepts"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, PermissionDeniedError
 
 from lance_ns_async.fleet.report import Subject
 from lance_ns_async.fleet.storage_state import StorageState
-from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.model import NamespaceId, Table, TableId, place_of
 from lance_ns_async.storage.locations import check_deletable, check_location
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
@@ -55,7 +54,9 @@ KINDS: Mapping[str, Kind] = {
     NOT_EXTERNAL: Kind("error", "the catalog owns the data: Hive deletes it with the table", "set EXTERNAL=TRUE"),
     HIDDEN_MARKER: Kind("warning", "a directory catalog has deregistered the table"),
     NAMESPACE_LOCATION: Kind("warning", "the namespace has a location that is not usable"),
-    UNCLAIMED: Kind("info", "there is data of a table that the catalog does not have; discover registers it"),
+    UNCLAIMED: Kind(
+        "info", "there is data of a table that the catalog does not have; discover registers complete ones"
+    ),
 }
 """All kinds of findings by name."""
 
@@ -69,6 +70,8 @@ class Finding:
     seen: str
     """A description for users."""
     location: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of its row."""
 
 
 def check_table(table: Table, state: StorageState, *, needs_protection: bool, uses_markers: bool) -> Iterator[Finding]:
@@ -181,8 +184,7 @@ def _others(table: Table, group: Sequence[Table]) -> str:
 
 def _place(location: str) -> str:
     """Returns one spelling of a location, which ends with a slash."""
-    local = local_path(location)
-    return f"{location.rstrip('/')}/" if local is None else f"file://{local.rstrip('/')}/"
+    return f"{place_of(location).rstrip('/')}/"
 
 
 def check_namespaces(namespaces: Mapping[NamespaceId, Mapping[str, str]], keys: Sequence[str]) -> Iterator[Finding]:

@@ -16,11 +16,10 @@ from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.fleet.unclaimed import find_unclaimed
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId, local_path
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables import replacing
 
@@ -51,7 +50,9 @@ async def audit(
         progress: Shows a line on a terminal, or receives the number of completed tables and the total.
 
     Returns:
-        A row for each finding: its outcome is the kind, or "fixed". An item that could not be examined because of the
+        A row for each finding: its outcome is the kind, or "fixed". One of data that no table claims has the fields
+            `bytes` and `modified`: the size of its files and the time of their last change in a local folder, else of
+            the newest version; None if there is no version. An item that could not be examined because of the
             catalog is "missing", "denied" or "failed".
 
     Raises:
@@ -100,8 +101,7 @@ async def audit(
         keys = namespace._backend.capabilities.location_properties
         findings += audit_checks.check_namespaces(reading.state.namespaces, keys)
         if data_under is not None:
-            for location, seen in await find_unclaimed(namespace, data_under, storage_options, run):
-                findings.append(Finding(audit_checks.UNCLAIMED, location, seen, location))
+            findings += await find_unclaimed(namespace, data_under, storage_options, run)
         await _report(namespace, findings, kinds, run)
         return run.report(frozenset(KINDS))
 
@@ -167,7 +167,7 @@ async def _report(namespace: AsyncNamespace, findings: list[Finding], kinds: fro
 
     async def repair(finding: Finding) -> None:
         kind = KINDS[finding.kind]
-        fields = {"finding": finding.kind, "severity": kind.severity, "fix": kind.fix}
+        fields = {"finding": finding.kind, "severity": kind.severity, "fix": kind.fix, **finding.fields}
         if finding.kind not in kinds or not isinstance(finding.id, TableId):
             run.add(Row(finding.id, finding.kind, finding.seen, finding.location, fields=fields))
             return

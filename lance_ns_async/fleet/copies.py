@@ -11,7 +11,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.fleet import copy_changes
 from lance_ns_async.fleet.copy_outcomes import CREATED, PROBLEMS, CopyOutcomes
-from lance_ns_async.fleet.copy_plan import CopyPlan, MappedIds, Mode, TargetState, map_tables, plan_copy
+from lance_ns_async.fleet.copy_plan import CopyPlan, DataPair, MappedIds, Mode, TargetState, map_tables, plan_copy
 from lance_ns_async.fleet.copy_reading import SourceReading, read_extra_tables, read_source, read_target
 from lance_ns_async.fleet.copy_run import CopyRun
 from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
@@ -62,7 +62,9 @@ async def copy(
             registration in the source changes to `managed_by=storage`, so that writers of both catalogs commit in the
             storage. Both sides are checked to have the same newest version.
         data: Whether the data is copied, too: the newest version of each table is cloned to the target's default
-            location.
+            location. In mode "sync", a clone whose source has other data is cloned again, to a new location: the
+            registration changes to it, and the earlier clone stays in the storage. A table that was written by others
+            is a conflict in both modes.
         partial: Whether tables are copied although the target cannot have others.
         dry_run: Whether to change nothing, and to report what would be changed.
         journal: A file that records what was done, so that a run that was stopped or killed goes on; None for none.
@@ -84,7 +86,8 @@ async def copy(
         In the source, the listings, a bulk describe, and one call for each namespace. In the target, one call and one
         listing for each namespace, a bulk describe of the tables that exist, and one declaration for each new table;
         the directory catalog declares 500 tables in one commit. A changed registration costs a describe more than a
-        replacement.
+        replacement. With `data`, each table that both catalogs have costs a describe and an open in both of them, and
+        if they differ one small read more; no data is read for the comparison.
     """
     mapping = IdMapping.parse(to, rename)
     check_arguments(mapping, mode=mode, delete=delete, take_over=take_over, data=data)
@@ -187,7 +190,7 @@ async def make_plan(
         copies = {*mapped.targets.values(), *(it.target for it in mapped.refusals if it.target)}
         extra = await read_extra_tables(target, selection, mapping, copies, reading)
         state = TargetState(state.tables, state.errors, state.namespaces, state.capabilities, extra)
-    versions = await _read_versions(source, target, mapped, state) if data else {}
+    pairs = await _read_data(source, target, mapped, state) if data else {}
     plan = plan_copy(
         reading.state,
         state,
@@ -198,25 +201,21 @@ async def make_plan(
         delete=delete,
         take_over=take_over,
         data=data,
-        versions=versions,
+        pairs=pairs,
         unfinished=unfinished,
     )
     return reading, plan
 
 
-async def _read_versions(
+async def _read_data(
     source: AsyncNamespace, target: AsyncNamespace, mapped: MappedIds, state: TargetState
-) -> Mapping[TableId, tuple[int | None, int | None]]:
-    """Returns the newest versions of the tables that both catalogs have, in the source and in the target."""
-    versions: dict[TableId, tuple[int | None, int | None]] = {}
+) -> Mapping[TableId, DataPair]:
+    """Returns what is stored of the tables that both catalogs have."""
+    pairs: dict[TableId, DataPair] = {}
 
     async def read(id: TableId) -> None:
-        copy = mapped.targets[id]
-        versions[id] = (
-            await copy_changes.newest_version(source, id),
-            await copy_changes.newest_version(target, copy),
-        )
+        pairs[id] = await copy_changes.read_pair(source, target, id, mapped.targets[id])
 
     both = [id for id, copy in mapped.targets.items() if copy in state.tables]
     await each(read, both, max_in_flight=min(source._workers(None), target._workers(None)))
-    return versions
+    return pairs

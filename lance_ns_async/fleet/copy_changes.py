@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,10 +20,10 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.fleet.copy_plan import Declare, Deregister, NewNamespace, Replace
-from lance_ns_async.model import Table, TableId, is_same
+from lance_ns_async.fleet.copy_plan import DataPair, Declare, Deregister, NewNamespace, Replace, StoredData
+from lance_ns_async.model import Table, TableId, is_same, same_place
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.storage import datasets
+from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
@@ -152,10 +154,54 @@ async def check_versions(source: AsyncNamespace, target: AsyncNamespace, id: Tab
         )
 
 
-async def newest_version(ns: AsyncNamespace, id: TableId) -> int | None:
-    """Returns the newest version of a table; None if nothing was written to it. Cost: a describe and an open."""
+async def read_data(ns: AsyncNamespace, id: TableId) -> StoredData | None:
+    """Returns what is stored of a table; None if nothing was written to it.
+
+    Cost: a describe and an open; no data is read.
+    """
     with ns._operation():
-        return None if (dataset := await _open(ns, id)) is None else dataset.version
+        table, dataset = await _open(ns, id)
+        return None if dataset is None else await in_thread(table, partial(_read, table, dataset))
+
+
+async def read_pair(source: AsyncNamespace, target: AsyncNamespace, id: TableId, copy: TableId) -> DataPair:
+    """Returns what is stored of a table in two catalogs.
+
+    Cost: that of `read_data` for each of them; if they differ, a read of the record of the target's newest transaction.
+    """
+    original = await read_data(source, id)
+    with target._operation():
+        table, dataset = await _open(target, copy)
+        if dataset is None:
+            return DataPair(original, None)
+        data = await in_thread(table, partial(_read, table, dataset))
+        differs = data != original
+        return DataPair(original, data, differs and await in_thread(table, partial(_is_clone, table, dataset)))
+
+
+def _is_clone(table: Table, dataset: LanceDataset) -> bool:
+    """Returns whether the newest version of a dataset is a clone, so that nobody has written to it since."""
+    from lance import LanceOperation
+
+    with translate_errors(table):
+        record = dataset.read_transaction(dataset.version)
+    return record is not None and isinstance(record.operation, LanceOperation.Clone)
+
+
+def _read(table: Table, dataset: LanceDataset) -> StoredData:
+    with translate_errors(table):
+        names = [
+            (
+                fragment.fragment_id,
+                [file.path for file in fragment.metadata.files],
+                deletion and (deletion.read_version, deletion.id),
+                [str(overlay) for overlay in fragment.metadata.overlays],
+            )
+            for fragment in dataset.get_fragments()
+            for deletion in (fragment.metadata.deletion_file,)
+        ]
+        schema = dataset.schema.serialize().to_pybytes()
+    return StoredData(dataset.version, hashlib.sha256(repr(names).encode() + schema).hexdigest())
 
 
 async def clone(
@@ -181,7 +227,7 @@ async def clone(
     Cost:
         The calls of `create_table`, and reads and writes of all files of the version.
     """
-    dataset = await _open(source, id)
+    _, dataset = await _open(source, id)
     backend = target._backend
     with target._within(None):
         try:
@@ -200,23 +246,80 @@ async def clone(
             target._locator.forget(copy)
 
 
-async def _open(ns: AsyncNamespace, id: TableId) -> LanceDataset | None:
-    """Opens the newest version of a table by its location alone, because Lance clones no dataset that has a catalog."""
+async def clone_again(source: AsyncNamespace, target: AsyncNamespace, step: Replace) -> None:
+    """Clones the newest version of a table to a new location, and changes the registration of its copy to it.
+
+    The earlier clone stays in the storage. A failure removes the files of the new one.
+
+    Args:
+        source: The catalog of the table.
+        target: The catalog of the copy.
+        step: The change, with the new location.
+
+    Raises:
+        ConcurrentModificationError: Another client has changed the registration, or written to the earlier clone, since
+            the plan.
+
+    Cost:
+        A describe and an open of the source, three describes, an open and a replacement in the target, and reads and
+        writes of all files of the version.
+    """
+    assert step.clone_location is not None
+    old, backend = step.old, target._backend
+    _, dataset = await _open(source, step.source.id)
+    if dataset is None:
+        raise _changed_meanwhile(step.source.id)
+    with target._within(None):
+        try:
+            place = dataclasses.replace(await locate(backend, old.id), location=step.clone_location)
+            async with rollback(partial(_remove_clone, backend, place)):
+                await in_thread(place, partial(_clone, dataset, place), changes=True)
+                target._locator.forget(old.id)
+                data = await read_data(target, old.id)
+                current = await backend.describe_table(old.id)
+                if data != step.cloned or not is_same(old, current):
+                    raise _changed_meanwhile(old.id)
+                await replacing.replace(backend, current, step.clone_location, step.properties, step.source.schema)
+        finally:
+            target._locator.forget(old.id)
+
+
+async def _remove_clone(backend: Backend, place: Table, error: BaseException) -> None:
+    """Removes the files of a clone that no registration leads to."""
+
+    def work() -> None:
+        session = files.open_session(place.location, place.storage_options)
+        for path in session.list():
+            files.delete(session, path)
+
+    try:
+        # The response of a replacement may be lost.
+        if not same_place((await backend.describe_table(place.id)).location, place.location):
+            await in_thread(place, work, changes=True)
+    except LanceNamespaceError as e:
+        error.add_note(f"and files of a clone of table {place.id} may be left at {place.location} ({e})")
+
+
+async def _open(ns: AsyncNamespace, id: TableId) -> tuple[Table, LanceDataset | None]:
+    """Opens the newest version of a table by its location alone; None if nothing was written to it.
+
+    Lance clones no dataset that has a catalog.
+    """
     table = await ns._locator.locate(id)
     version = None
     if table.managed_versioning:
         newest = await commits.latest(ns._backend, id)
         if newest is None:
-            return None
+            return table, None
         version = newest.number
     elif await datasets.is_only_declared(table):
-        return None
+        return table, None
 
     def work() -> LanceDataset:
         with translate_errors(table):
             return datasets.open_snapshot(table, Snapshot(version))
 
-    return await in_thread(table, work)
+    return table, await in_thread(table, work)
 
 
 async def _fill(backend: Backend, dataset: LanceDataset, place: Table) -> None:

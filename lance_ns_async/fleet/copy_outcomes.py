@@ -129,6 +129,9 @@ def _row(change: Declare | Replace | Deregister) -> Row:
     fields: dict[str, Any] = {"target": str(_target(change))}
     if isinstance(change, Replace):
         fields["changes"] = [*change.changes]
+        if change.clone_location is not None:
+            reason = f"cloned again to {change.clone_location}; the earlier clone stays at {change.old.location}"
+            return Row(_source(change), CHANGED, reason, location=change.clone_location, fields=fields)
     table = change.table if isinstance(change, Deregister) else change.source
     return Row(_source(change), _outcome(change), location=table.location, fields=fields)
 

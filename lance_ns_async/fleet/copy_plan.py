@@ -13,17 +13,14 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.fleet.id_mapping import IdMapping
-from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.storage.dir_markers import same_place
+from lance_ns_async.model import NamespaceId, Table, TableId, same_place
+from lance_ns_async.storage.locations import location_beside
 
 Mode: TypeAlias = Literal["create", "sync"]
 """`create` adds tables that the target does not have; `sync` also changes those that differ."""
 
 Check: TypeAlias = Callable[[TableId, str | None, Mapping[str, str]], None]
 """Raises InvalidInputError if the target would always reject a table with this id, location and properties."""
-
-_S3_SCHEMES = ("s3a://", "s3n://")
-"""Other spellings of `s3://`, which some catalogs replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +66,28 @@ class MappedIds:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredData:
+    """The newest version of a dataset."""
+
+    version: int
+    digest: str
+    """A digest of its columns and of the names of its data files and deletion files, which are random.
+
+    Two versions with the same digest have the same rows. A clone has the digest of its source.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class DataPair:
+    """The data of a table in the source and in the target; None if nothing was written there."""
+
+    source: StoredData | None
+    target: StoredData | None
+    is_clone: bool = False
+    """Whether the data of the target is a clone of another dataset, and nobody has written to it since."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewNamespace:
     """A namespace to create."""
 
@@ -100,6 +119,10 @@ class Replace:
     changes: Sequence[str]
     """The changed parts, for the report."""
     takes_over: bool = False
+    clone_location: str | None = None
+    """The location for a new clone of the data; None if the data stays."""
+    cloned: StoredData | None = None
+    """The data of the earlier clone, which has to be unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +221,7 @@ def plan_copy(
     delete: bool = False,
     take_over: bool = False,
     data: bool = False,
-    versions: Mapping[TableId, tuple[int | None, int | None]] = MappingProxyType({}),
+    pairs: Mapping[TableId, DataPair] = MappingProxyType({}),
     unfinished: Collection[TableId] = (),
 ) -> CopyPlan:
     """Returns the changes that bring the target to the state of the source.
@@ -213,7 +236,7 @@ def plan_copy(
         delete: Whether properties that only the target has are removed, and `target.extra_tables` are deregistered.
         take_over: Whether tables whose versions the source commits are handed over to the storage.
         data: Whether the data is cloned, so that locations differ.
-        versions: With `data`, the newest versions of a table in the source and in the target, by the id in the source.
+        pairs: With `data`, the data of the tables that both catalogs have, by the id in the source.
         unfinished: With `data`, the ids in the target at which an earlier run began a clone.
     """
     steps: list[Step] = []
@@ -236,9 +259,20 @@ def plan_copy(
             _check_versions(table, take_over=take_over, data=data)
             check(target_id, None if data else table.location, properties)
             there = target.tables.get(target_id)
-            if data and there is not None and (conflict := _version_conflict(id, target_id, versions[id])) is not None:
-                is_left = versions[id][1] is None and (mode == "sync" or target_id in unfinished)
-                steps.append(Declare(table, target_id, properties, there=there) if is_left else conflict)
+            if data and there is not None and pairs[id].source != pairs[id].target:
+                kept = {} if delete else split_properties(there.properties or {}, own)[0]
+                steps.append(
+                    _data_step(
+                        table,
+                        there,
+                        pairs[id],
+                        properties,
+                        {**kept, **properties},
+                        check,
+                        is_sync=mode == "sync",
+                        is_unfinished=target_id in unfinished,
+                    )
+                )
                 continue
             steps.append(
                 _table_step(
@@ -271,16 +305,49 @@ def plan_copy(
     return CopyPlan(namespaces, steps, refusals, losses, notes)
 
 
-def _version_conflict(id: TableId, target: TableId, versions: tuple[int | None, int | None]) -> Conflict | None:
-    """Returns the conflict of a clone whose version is not that of its source; None if both are equal."""
-    original, copy = versions
-    if original == copy:
-        return None
-    if copy is None:
+def _data_step(
+    table: Table,
+    there: Table,
+    pair: DataPair,
+    new_properties: Mapping[str, str],
+    all_properties: Mapping[str, str],
+    check: Check,
+    *,
+    is_sync: bool,
+    is_unfinished: bool,
+) -> Step:
+    """Returns the step for a table whose data in the target is not that of the source.
+
+    Data is never overwritten: a clone gets a new location, and the registration changes to it.
+    """
+    id = there.id
+    if pair.target is None and (is_sync or is_unfinished):
+        return Declare(table, id, new_properties, there=there)
+    if pair.target is None:
         reason = "it exists without data; use mode 'sync' to clone the data into it"
+    elif pair.source is None:
+        reason = f"its data has version {pair.target.version}, and nothing was written to the source; deregister it"
+    elif not pair.is_clone:
+        reason = f"{_difference(pair.source, pair.target)}, and it was not cloned; deregister it to clone the data"
+    elif not is_sync:
+        reason = f"{_difference(pair.source, pair.target)}; use mode 'sync' to clone the data again"
+    elif there.managed_versioning:
+        reason = "the target's catalog commits its versions (managed_by=impl); deregister it there first"
     else:
-        reason = f"its data has version {copy}, that of the source {original}; deregister it to clone the data again"
-    return Conflict(id, target, f"table {target}: {reason}")
+        location = location_beside(there.location)
+        try:
+            check(id, location, all_properties)
+        except InvalidInputError as e:
+            reason = f"{_difference(pair.source, pair.target)}; drop it to clone the data again ({e})"
+        else:
+            return Replace(table, there, all_properties, ["data"], clone_location=location, cloned=pair.target)
+    return Conflict(table.id, id, f"table {id}: {reason}")
+
+
+def _difference(source: StoredData, target: StoredData) -> str:
+    if source.version != target.version:
+        return f"its data has version {target.version}, that of the source {source.version}"
+    return f"its data has version {target.version} as the source has, but other files"
 
 
 def _check_versions(table: Table, *, take_over: bool, data: bool) -> None:
@@ -341,7 +408,7 @@ def differences(
         columns: Whether the target stores columns.
     """
     changes: list[str] = []
-    if not data and not is_same_location(source.location, target.location):
+    if not data and not same_place(source.location, target.location):
         changes.append("location")
     current = split_properties(target.properties or {}, own)[0]
     goal = split_properties(properties, own)[0]
@@ -361,18 +428,6 @@ def split_properties(properties: Mapping[str, str], own: Collection[str]) -> tup
 def matches(key: str, patterns: Iterable[str]) -> bool:
     """Returns whether the name of a property matches one of the patterns, whatever its case."""
     return any(fnmatchcase(key.lower(), pattern) for pattern in patterns)
-
-
-def is_same_location(one: str, other: str) -> bool:
-    """Returns whether two locations are the same for Lance, whatever their spelling."""
-    return same_place(_plain(one), _plain(other))
-
-
-def _plain(location: str) -> str:
-    for scheme in _S3_SCHEMES:
-        if location.startswith(scheme):
-            return f"s3://{location.removeprefix(scheme)}"
-    return location
 
 
 def _plan_namespaces(

@@ -105,6 +105,8 @@ class CopyRun:
                 await copy_changes.clone(source, target, change.source.id, change.id, change.properties, change.there)
             case Declare():
                 await copy_changes.take_over(source, target, change)
+            case Replace() if change.clone_location is not None:
+                await copy_changes.clone_again(source, target, change)
             case Replace():
                 await copy_changes.replace(source, target, change, moves=not self._data)
             case Deregister():

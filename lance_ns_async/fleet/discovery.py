@@ -17,6 +17,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.declare import Outcome
+from lance_ns_async.fleet import leftovers
 from lance_ns_async.fleet.journal import Entry, Journal, catalog_of, function_name, open_journal
 from lance_ns_async.fleet.report import Report, Row, Subject
 from lance_ns_async.fleet.run import Run, failure_row, start
@@ -25,6 +26,7 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.folders import Folders, place_key
+from lance_ns_async.storage.threads import THREADS
 
 NameFunction = Callable[[str], Iterable[str] | None]
 """Returns the names below `into` for a table's path relative to the root; None leaves the table out."""
@@ -36,8 +38,9 @@ OTHER_NAME = "other name"
 CONFLICT = "conflict"
 UNFINISHED = "unfinished"
 VANISHED = "vanished"
+HALF_DELETED = "half-deleted"
 
-_PROBLEMS = frozenset({ELSEWHERE, CONFLICT})
+_PROBLEMS = frozenset({ELSEWHERE, CONFLICT, HALF_DELETED})
 _FOLDERS, _TABLES, _ROWS = "folders", "tables", "rows"
 """The stages in the journal: folders to look at, paths of tables, and finished rows."""
 _DONE = "done"
@@ -83,8 +86,10 @@ async def discover(
         A row for each table, and for each folder that needs attention. The outcomes are "registered", "present" (under
             this name), "other name" (registered under another name, which `other_id` says), "elsewhere" (the name
             belongs to a table at `other_location`), "conflict" (several locations have this name), "unfinished" (the
-            folder looks like a table without a version), "vanished", and those of errors. The counters are the listings
-            of the storage, with their further pages, and the tables and other folders among the folders.
+            folder looks like a table without a version), "half-deleted" (data files of the newest version are missing,
+            because a drop was interrupted; it is not registered), "vanished", and those of errors. The counters are the
+            listings of the storage, with their further pages, the tables and other folders among the folders, and the
+            new tables that could not be opened.
 
     Raises:
         InvalidInputError: The folder or bucket does not exist, or an argument is invalid.
@@ -92,7 +97,8 @@ async def discover(
 
     Cost:
         About one listing of the storage for each table and each other folder, and further pages; a listing and describe
-            of the tables below `into`; a call for each namespace, and the calls of `register_tables` for new tables.
+            of the tables below `into`; one open and a listing of the data files for each new table, and a call for each
+        namespace, and the calls of `register_tables` for new tables.
     """
     target = namespace._namespace([*into])
     workers = namespace._workers(max_in_flight)
@@ -113,6 +119,7 @@ async def discover(
             work = _Discovery(namespace, run, record, folders, target, name, workers)
             paths = await work.find(Walker(folders, tuple(include), tuple(exclude)))
             tables = await work.compare(await work.choose_ids(paths), whole_catalog)
+            tables = await work.select_complete(tables, options)
             if dry_run:
                 for id, path in tables.items():
                     run.add(Row(id, REGISTERED, location=folders.location(path)))
@@ -261,6 +268,30 @@ class _Discovery:
 
         await in_slices(check, tables.items())
         return new
+
+    async def select_complete(
+        self, tables: Mapping[TableId, str], options: Mapping[str, str] | None
+    ) -> Mapping[TableId, str]:
+        """Returns the tables whose data files exist; reports the others, which an interrupted drop has left.
+
+        A table that cannot be opened is not excluded: `audit` reports it.
+        """
+        excluded: set[TableId] = set()
+
+        async def check(id: TableId) -> None:
+            location = self._folders.location(tables[id])
+            try:
+                missing = await leftovers.find_missing(location, options)
+            except LanceNamespaceError:
+                self._run.counters["not opened"] += 1
+                return
+            if missing:
+                excluded.add(id)
+                self._add(Row(id, HALF_DELETED, leftovers.describe_missing(missing), location))
+
+        with self._namespace._within(None):
+            await each(check, tables, max_in_flight=THREADS)
+        return {id: path for id, path in tables.items() if id not in excluded}
 
     async def register(self, tables: Mapping[TableId, str]) -> None:
         """Creates the namespaces of the tables, and registers the tables."""

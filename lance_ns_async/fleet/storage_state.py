@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
 
-from lance_ns_async.model import Table
-from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker, local_path
+from lance_ns_async.model import Table, local_path
+from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker
 from lance_ns_async.storage.files import open_session
 from lance_ns_async.tables.opening import Opener
 

@@ -13,11 +13,10 @@ from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
 from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import failure_row, start
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId, local_path
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.threads import THREADS
 
 MATCH = "match"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each, in_slices
+from lance_ns_async.fleet import leftovers
+from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.fleet.walk import Kind, Sight, Walker, walk
 from lance_ns_async.model import Table
@@ -18,8 +21,8 @@ _DATA = frozenset({Kind.TABLE, Kind.UNFINISHED})
 
 async def find_unclaimed(
     namespace: AsyncNamespace, uri: str, storage_options: Mapping[str, str] | None, run: Run
-) -> Sequence[tuple[str, str]]:
-    """Returns the location of each unclaimed table below a folder or bucket, with what was seen there.
+) -> Sequence[Finding]:
+    """Returns a finding for each unclaimed table below a folder or bucket, with its size and age.
 
     The storage is walked before the catalog is read, so that a table is not reported which is registered meanwhile. A
     folder that is dropped meanwhile is not reported either, because each one is looked at again. Folders that cannot be
@@ -37,8 +40,8 @@ async def find_unclaimed(
         LanceNamespaceError: The catalog could not be read completely, so that the claims are unknown.
 
     Cost:
-        The listings of `discover`; a listing and a bulk describe of the whole catalog, and a listing for each unclaimed
-        table.
+        The listings of `discover`; a listing and a bulk describe of the whole catalog, and for each unclaimed table
+        two listings and an open.
     """
     options = namespace._backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
@@ -68,16 +71,35 @@ async def find_unclaimed(
         return place_key(table.location)
 
     claims = {*await in_slices(key, described.tables.values())}
-    unclaimed: list[tuple[str, str]] = []
+    unclaimed: list[Finding] = []
+    now = datetime.now(UTC)
 
     async def look_again(sight: Sight) -> None:
-        if place_key(folders.location(sight.path)) in claims:
+        location = folders.location(sight.path)
+        if place_key(location) in claims:
             return
         again = await walker.look(sight.path)
         if again.kind in _DATA:
+            leftover = await leftovers.measure(location, options)
             seen = "no table has this location" if again.kind is Kind.TABLE else again.reason
-            unclaimed.append((folders.location(sight.path), seen))
+            if leftover.missing:
+                seen = leftovers.describe_missing(leftover.missing)
+            if leftover.size is not None and leftover.modified is not None:
+                seen += f" ({leftover.size} bytes, last changed {age_text(now - leftover.modified)} ago)"
+            fields = {
+                "bytes": leftover.size,
+                "modified": None if leftover.modified is None else leftover.modified.isoformat(timespec="seconds"),
+            }
+            unclaimed.append(Finding(UNCLAIMED, location, seen, location, fields))
 
     await each(look_again, sights, max_in_flight=LISTINGS)
     run.counters["listings"] = folders.listings
-    return sorted(unclaimed)
+    return sorted(unclaimed, key=lambda finding: str(finding.location))
+
+
+def age_text(age: timedelta) -> str:
+    """Returns an age in days, or in hours or minutes if it is less than two of the larger unit."""
+    minutes = max(0, int(age.total_seconds())) // 60
+    if minutes >= 2 * 24 * 60:
+        return f"{minutes // (24 * 60)} days"
+    return f"{minutes // 60} hours" if minutes >= 2 * 60 else f"{minutes} minutes"

@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import dir_markers, files, locations
 from lance_ns_async.storage.threads import THREADS, in_thread
 
@@ -74,7 +74,7 @@ async def is_only_declared(table: Table) -> bool:
 
     Cost: one open; two during a drop of a table there; none in a local folder.
     """
-    if (path := dir_markers.local_path(table.location)) is not None:
+    if (path := local_path(table.location)) is not None:
         # Without pylance, whose calls can hang in a process that was forked after pylance was used.
         return not await in_thread(table, partial(_has_manifest, path))
     for last in (False, True):

@@ -6,8 +6,8 @@ import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from urllib.parse import unquote, urlsplit
 
+from lance_ns_async.model import local_path
 from lance_ns_async.storage import files
 
 _RESERVED_MARK, HIDDEN_MARK = ".lance-reserved", ".lance-deregistered"
@@ -76,20 +76,3 @@ def _remove_empty_folders(location: str) -> None:
             # The folder may contain files that other clients are writing.
             with suppress(OSError):
                 os.rmdir(folder)
-
-
-def local_path(location: str) -> str | None:
-    """Returns the path of a location in the local file system; None for other storages."""
-    if location.startswith("file:"):
-        return os.path.abspath(unquote(urlsplit(location).path))
-    return None if "://" in location else os.path.abspath(location)
-
-
-def same_place(one: str, other: str) -> bool:
-    """Returns whether two locations are the same, whatever their spelling."""
-    return _plain(one) == _plain(other)
-
-
-def _plain(location: str) -> str:
-    local = local_path(location)
-    return location.rstrip("/") if local is None else f"file://{local}"

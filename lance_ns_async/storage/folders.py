@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 
 from lance_ns_async.calls.policy import remaining
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Table, TableId, local_path, place_of
 from lance_ns_async.storage import files
-from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.locations import check_location, checked_root
 from lance_ns_async.storage.process_end import native_call, thread_start
 from lance_ns_async.storage.pylance_errors import translate_errors
@@ -158,8 +157,6 @@ def _list_local(path: str) -> Folder | None:
 
 
 def place_key(location: str) -> str:
-    """Returns a text that is equal for different spellings of one location."""
-    if (path := local_path(location)) is not None:
-        return os.path.realpath(path)
-    scheme, _, rest = location.partition("://")
-    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{unquote(rest).rstrip('/')}"
+    """Returns a text that is equal for all spellings of one location, also through symbolic links."""
+    path = local_path(location)
+    return place_of(location if path is None else os.path.realpath(path))

@@ -42,6 +42,8 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host
 
 
 _DRIVE = re.compile("[A-Za-z]:")
+_RANDOM_SUFFIX = re.compile(r"-[0-9a-f]{8}(?=(\.lance)?$)")
+"""The suffix of `unique_location`."""
 
 _UNIQUE = re.compile(r"-[0-9a-f]{12}(?P<end>(\.lance)?)$")
 """The random suffix of a unique location."""
@@ -307,6 +309,11 @@ def without_suffix(location: str) -> str | None:
     """Returns the location without the random suffix of `unique_location`; None if it has none."""
     match = _UNIQUE.search(location)
     return None if match is None else location[: match.start()] + location[match.start("end") :]
+
+
+def location_beside(location: str) -> str:
+    """Returns a location that was never used, beside an existing one, for another copy of its table."""
+    return unique_location(_RANDOM_SUFFIX.sub("", location.rstrip("/")))
 
 
 def segment(name: str) -> str:

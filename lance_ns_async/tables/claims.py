@@ -21,8 +21,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.errors import BadLocationError, NotALanceTableError, UnreadableRegistrationError
-from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.storage.dir_markers import same_place
+from lance_ns_async.model import NamespaceId, Table, TableId, same_place
 from lance_ns_async.storage.locations import without_suffix
 
 _AT_ONCE = 16

@@ -30,9 +30,8 @@ from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.declare import declare_tables
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
-from lance_ns_async.model import Table, TableId, is_same
+from lance_ns_async.model import Table, TableId, is_same, same_place
 from lance_ns_async.storage import datasets, dir_markers
-from lance_ns_async.storage.dir_markers import same_place
 from lance_ns_async.storage.threads import in_thread, under_way
 from lance_ns_async.tables import concurrent_changes, fields, first_version, replacing, writing
 from lance_ns_async.tables.opening import Opener

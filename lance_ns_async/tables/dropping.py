@@ -28,9 +28,8 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import UnreadableRegistrationError
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, dir_markers
-from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.files import delete, download, open_session
 from lance_ns_async.storage.locations import without_suffix
 from lance_ns_async.storage.threads import in_thread, under_way

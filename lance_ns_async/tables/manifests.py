@@ -25,8 +25,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Version
-from lance_ns_async.model import Table
-from lance_ns_async.storage import datasets, dir_markers, files
+from lance_ns_async.model import Table, local_path
+from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.threads import in_thread
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def number_of(name: str) -> int:
 
 def directory(table: Table) -> str:
     """Returns the directory of the table's manifests in object-store form: no scheme, bucket or leading slash."""
-    local = dir_markers.local_path(table.location)
+    local = local_path(table.location)
     root = unquote(urlsplit(table.location).path) if local is None else local
     return f"{root.strip('/')}/{_VERSIONS}"
 
@@ -176,7 +176,7 @@ class _Store:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._session = files.open_session(table.location, table.storage_options)
-        local = dir_markers.local_path(table.location)
+        local = local_path(table.location)
         self._folder = None if local is None else Path(local, _VERSIONS)
 
     def has(self, name: str) -> bool:

@@ -24,7 +24,7 @@ from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import rollback, undoing
 from lance_ns_async.engine.locate import locate
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Table, TableId, same_place
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.locations import check_writable
 from lance_ns_async.storage.pylance_errors import translate_errors
@@ -168,7 +168,7 @@ class Staging:
             error.add_note(f"and files written to {staged_write.table.location} were not deleted ({e})")
             return
         # A table at another location is another table; its credentials do not apply to these files.
-        table = table if table.location == staged_write.table.location else staged_write.table
+        table = table if same_place(table.location, staged_write.table.location) else staged_write.table
         if fragments:
             await _discard(self.opener, table, staged_write, fragments, error)
         if staged_write.is_new and not is_gone:
@@ -235,7 +235,7 @@ class Staging:
     async def _locate_again(self, staged_write: StagedWrite) -> Table:
         """Returns the table with fresh credentials."""
         table = await locate(self.backend, staged_write.table.id)
-        if table.location != staged_write.table.location:
+        if not same_place(table.location, staged_write.table.location):
             raise ConcurrentModificationError(
                 f"Concurrent modification: {table.id} (the data was written to {staged_write.table.location}, but the "
                 f"table is now at {table.location}; write it again)"

@@ -29,8 +29,7 @@ from lance_namespace.errors import (
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.errors import COMMON_ERRORS
-from lance_ns_async.model import DELIMITER
-from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.model import DELIMITER, local_path
 from lance_ns_async.storage.process_end import check_given_up
 
 if TYPE_CHECKING:

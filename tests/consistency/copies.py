@@ -15,7 +15,7 @@ from typing import Any
 
 from lance_ns_async import AsyncNamespace, Call, NamespaceId, Policy, TableId
 from lance_ns_async.fleet.copies import copy
-from lance_ns_async.fleet.copy_plan import is_same_location
+from lance_ns_async.model import same_place
 from tests.consistency.processes import receive, started, wait_until_quiet
 
 CHANGES = frozenset({"create_namespace", "declare_table", "deregister_table", "replace_table", "create_table"})
@@ -148,7 +148,7 @@ async def differences(job: Job, where: str) -> tuple[int, list[str]]:
     wrong += [f"{name} is extra" for name in copies.keys() - originals.keys()]
     for name in originals.keys() & copies.keys():
         one, other = originals[name], copies[name]
-        if not job.arguments.get("data") and not is_same_location(one.location, other.location):
+        if not job.arguments.get("data") and not same_place(one.location, other.location):
             wrong.append(f"{name} is at {other.location}, and should be at {one.location}")
         if (one.properties or {}).get("i") != (other.properties or {}).get("i"):
             wrong.append(f"{name} has the properties {other.properties}, and should have {one.properties}")

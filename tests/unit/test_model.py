@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId, is_same, same_place
 from lance_ns_async.namespace.patterns import Selection
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -151,3 +151,17 @@ def test_values_cannot_change() -> None:
     with pytest.raises(AttributeError):
         TableId(["t"]).other = 1  # type: ignore[attr-defined]
     assert Page(["a"]).token is None
+
+
+def test_spellings_of_a_location_are_one_place() -> None:
+    for other in ("file:///a b/t", "file:/a%20b/t", "file://localhost/a%20b/t/", "file+uring:///a%20b/t", "/a b/t/"):
+        assert same_place("/a b/t", other)
+    assert same_place("s3://b/t/", "s3a://b/t") and same_place("s3://b/a%20b", "s3://b/a b")
+    assert not same_place("s3://b/t", "s3://b/u") and not same_place("s3://b/t", "gs://b/t")
+    assert not same_place("/a%20b/t", "/a b/t")
+
+
+def test_a_registration_is_the_same_in_each_spelling_of_its_location() -> None:
+    one = Table(TableId(["t"]), "file:///a%20b/t.lance")
+    assert is_same(one, Table(TableId(["t"]), "/a b/t.lance"))
+    assert not is_same(one, Table(TableId(["t"]), "/a b/u.lance"))

@@ -27,6 +27,14 @@ def test_every_backend_has_a_class_path_that_connects() -> None:
             assert isinstance(ns, getattr(lance_ns_async, path.rpartition(".")[2]))
 
 
+def test_rest_knows_the_properties_of_each_catalog_that_may_be_behind_it() -> None:
+    rest = registry.load("rest").catalog_capabilities
+    for impl in registry.BACKENDS:
+        catalog = registry.load(impl).catalog_capabilities
+        assert {*catalog.own_properties} <= {*rest.own_properties}, impl
+        assert {*catalog.own_namespace_properties} <= {*rest.own_namespace_properties}, impl
+
+
 def test_registered_names_connect_and_leave_the_plain_ones_alone() -> None:
     script = """
         import lance_namespace

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from lance_namespace.errors import PermissionDeniedError
 
-from lance_ns_async.model import Table
+from lance_ns_async.model import Table, local_path
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.threads import in_thread
 
@@ -30,7 +30,7 @@ async def make(table: Table) -> Sequence[str]:
     Cost:
         In an object store, one listing and one write.
     """
-    if (path := dir_markers.local_path(table.location)) is not None:
+    if (path := local_path(table.location)) is not None:
         return _make_local(path)
     if datasets.is_at_hand(table):
         # A client without permission to write cannot have data at the location.
@@ -58,6 +58,6 @@ async def remove(table: Table, new_folders: Sequence[str]) -> None:
     for folder in reversed(new_folders):
         with suppress(OSError):
             os.rmdir(folder)
-    if dir_markers.local_path(table.location) is None and datasets.is_at_hand(table):
+    if local_path(table.location) is None and datasets.is_at_hand(table):
         with suppress(PermissionDeniedError):
             await datasets.tidy(table)

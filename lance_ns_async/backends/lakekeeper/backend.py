@@ -94,6 +94,8 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         vends=True,
         renames=True,
         location_properties=("location",),
+        own_properties=("table_type",),
+        own_namespace_properties=("location",),
     )
 
     def __init__(self, http: HttpTransport, settings: LakekeeperSettings) -> None:

@@ -49,6 +49,19 @@ T = TypeVar("T")
 _NO_OPERATION = (404, 405, 406, 501)
 """Statuses of a server, or of a proxy, that does not have the path of an operation."""
 
+_OWN_PROPERTIES = (
+    *("table_type", "managed_by", "gc.enabled", "write.metadata.path", "write.parquet.compression-codec"),
+    *("created-at", "nessie.*", "polaris.*", "bucketing_version", "classification", "empty_table", "external"),
+    *("numfiles", "numrows", "rawdatasize", "totalsize", "transient_lastddltime"),
+)
+"""The properties that the catalogs behind a server may set themselves: the protocol does not name the catalog."""
+
+_OWN_NAMESPACE_PROPERTIES = (
+    *("location", "exists", "nessie.*", "polaris.*", "glue.kind"),
+    *("database.location-uri", "database.owner", "database.owner-type", "catalog.location.uri"),
+)
+"""The same for namespaces."""
+
 REST_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
     **SIGNING_ERRORS,
@@ -96,6 +109,8 @@ class RestBackend(Backend):
         replaces=True,
         relative_locations=True,
         drops=True,
+        own_properties=_OWN_PROPERTIES,
+        own_namespace_properties=_OWN_NAMESPACE_PROPERTIES,
     )
 
     def __init__(self, http: HttpTransport, settings: RestSettings) -> None:

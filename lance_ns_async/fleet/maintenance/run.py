@@ -24,12 +24,11 @@ from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOpti
 from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, MaintenancePlan, TablePlan
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId, local_path
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.datasets import remove_files
-from lance_ns_async.storage.dir_markers import local_path
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables import commits, concurrent_changes, maintaining
 from lance_ns_async.tables.maintaining import DatasetState, RewriteTask

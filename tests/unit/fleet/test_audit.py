@@ -7,12 +7,14 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import lance
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileSession
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace, Namespace
@@ -239,11 +241,32 @@ async def test_data_that_no_table_claims_is_found(tmp_path: Path) -> None:
             assert ids_by_kind(report) == {
                 "unclaimed": {str(tmp_path / "b" / it) for it in ("lost.lance", "half.lance")}
             }
+            sizes = {Path(str(row.location)).name: row.fields["bytes"] for row in report.rows}
+            lost = [path for path in (tmp_path / "b" / "lost.lance").rglob("*") if path.is_file()]
+            assert sizes == {"half.lance": 0, "lost.lance": sum(path.stat().st_size for path in lost)}
+            assert all(datetime.fromisoformat(row.fields["modified"]) <= datetime.now(UTC) for row in report.rows)
             assert "data_under" not in str(report) and report.counters["tables"] == 1
             with pytest.raises(InvalidInputError, match="no such folder"):
                 await audit(namespace, "ns.one", data_under=str(tmp_path / "absent"))
             with pytest.raises(InvalidInputError, match="only you can decide"):
                 await audit(namespace, "ns.one", data_under=str(tmp_path), fix="unclaimed")
+
+
+async def test_half_deleted_data_is_reported_with_its_size_and_age(tmp_path: Path) -> None:
+    """In a bucket they are those of the newest version."""
+    with FakeS3() as storage:
+        for name in ("whole", "half"):
+            lance.write_dataset(ROWS, f"s3://lake/{name}.lance", storage_options=storage.options)
+        files = LanceFileSession("s3://lake/half.lance", storage_options=storage.options)
+        for path in files.list("data"):
+            files.delete_file(path)
+        async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+            report = await audit(namespace, "*", data_under="s3://lake", storage_options=storage.options)
+            rows = {str(row.location): row for row in report.having("unclaimed")}
+            assert [*rows] == ["s3://lake/half.lance", "s3://lake/whole.lance"]
+            assert all(row.fields["bytes"] > 100 and row.fields["modified"] for row in rows.values())
+            assert "a drop of it was probably interrupted" in rows["s3://lake/half.lance"].reason
+            assert "last changed 0 minutes ago" in rows["s3://lake/whole.lance"].reason
 
 
 async def test_the_columns_in_the_catalog_become_those_of_the_dataset(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 from lance_namespace import (
     CountTableRowsRequest,
@@ -17,10 +19,12 @@ from lance_namespace import (
 
 from lance_ns_async import AsyncNamespace, Table, TableId
 from lance_ns_async.fleet.copies import copy
+from lance_ns_async.fleet.copy_plan import Mode
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.lake import ROWS, stream
 from tests.unit.fleet.outcomes import table_counts
 
+Lakes = tuple[AsyncNamespace, AsyncNamespace]
 ORDERS = TableId(["sales", "orders"])
 
 
@@ -101,12 +105,92 @@ async def test_data_is_cloned_to_the_root_of_the_target(
     assert await count(target) == 6
 
 
-async def test_a_clone_does_not_follow_later_versions(source: AsyncNamespace, target: AsyncNamespace) -> None:
+async def test_a_sync_clones_later_versions_to_a_new_location(source: AsyncNamespace, target: AsyncNamespace) -> None:
     await copy(source, target, data=True)
+    earlier = await describe(target)
     await insert(source)
-    report = await copy(source, target, data=True, mode="sync")
+    report = await copy(source, target, data=True)
     assert table_counts(report) == {"conflict": 1}
-    assert "its data has version 2, that of the source 3" in str(report.problems)
+    assert "its data has version 2, that of the source 3; use mode 'sync'" in str(report.problems)
+    report = await copy(source, target, data=True, mode="sync")
+    assert table_counts(report) == {"changed": 1} and earlier.location in report.rows[0].reason
+    later = await describe(target)
+    assert later.location != earlier.location and not later.managed_versioning
+    assert await count(target) == 9
+    assert len(lance.dataset(earlier.location)) == 6
+    assert table_counts(await copy(source, target, data=True, mode="sync", delete=True)) == {"unchanged": 1}
+
+
+@pytest.fixture
+async def lakes(tmp_path: Path) -> AsyncIterator[Lakes]:
+    """Two directory catalogs with a namespace."""
+    async with (
+        AsyncNamespace.connect("dir", {"root": str(tmp_path / "a")}) as one,
+        AsyncNamespace.connect("dir", {"root": str(tmp_path / "b")}) as other,
+    ):
+        for ns in (one, other):
+            await ns.create_namespace({"id": ["sales"]})
+        yield one, other
+
+
+@pytest.mark.parametrize("mode", ["create", "sync"])
+async def test_a_table_of_others_with_the_same_version_is_a_conflict(lakes: Lakes, mode: Mode) -> None:
+    source, target = lakes
+    others = pa.table({"other": ["a"]})
+    await source.write(ORDERS, ROWS)
+    await target.write(ORDERS, others)
+    report = await copy(source, target, data=True, mode=mode)
+    assert table_counts(report) == {"conflict": 1} and "but other files, and it was not cloned" in str(report.problems)
+    assert (await target.open(ORDERS)).to_table() == others
+
+
+@pytest.mark.parametrize("mode", ["create", "sync"])
+async def test_a_source_that_was_created_again_is_another_one(lakes: Lakes, mode: Mode) -> None:
+    source, target = lakes
+    await source.write(ORDERS, ROWS)
+    await copy(source, target, data=True)
+    await source.drop_table({"id": list(ORDERS)})
+    new = ROWS.slice(1)
+    await source.write(ORDERS, new)
+    report = await copy(source, target, data=True, mode=mode)
+    assert table_counts(report) == ({"conflict": 1} if mode == "create" else {"changed": 1})
+    assert (await target.open(ORDERS)).to_table() == (ROWS if mode == "create" else new)
+
+
+async def test_a_clone_that_others_changed_is_a_conflict(lakes: Lakes) -> None:
+    """Both sides have the same version afterwards."""
+    source, target = lakes
+    await source.write(ORDERS, ROWS)
+    await copy(source, target, data=True)
+    for ns in lakes:
+        await insert(ns)
+    report = await copy(source, target, data=True, mode="sync")
+    assert table_counts(report) == {"conflict": 1} and await count(target) == 6
+
+
+async def test_a_second_clone_that_fails_leaves_the_first(lakes: Lakes, tmp_path: Path) -> None:
+    source, target = lakes
+    await source.write(ORDERS, ROWS)
+    await copy(source, target, data=True)
+    before = sorted(path for path in (tmp_path / "b").rglob("*") if path.is_file())
+    await insert(source)
+    folder = Path((await describe(source)).location.removeprefix("file://")) / "data"
+    max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns).unlink()
+    assert table_counts(await copy(source, target, data=True, mode="sync")) == {"failed": 1}
+    assert await count(target) == 3
+    assert sorted(path for path in (tmp_path / "b").rglob("*") if path.is_file()) == before
+
+
+async def test_a_clone_at_a_fixed_location_is_a_conflict(tmp_path: Path) -> None:
+    async with (
+        AsyncNamespace.connect("dir", {"root": str(tmp_path / "a")}) as source,
+        AsyncNamespace.connect("dir", {"root": str(tmp_path / "b")}) as target,
+    ):
+        await source.write(["t"], ROWS)
+        await copy(source, target, data=True)
+        await source.write(["t"], ROWS, mode="append")
+        report = await copy(source, target, data=True, mode="sync")
+        assert table_counts(report) == {"conflict": 1} and "drop it to clone the data again" in str(report.problems)
 
 
 async def test_a_registration_without_data_gets_it_by_a_sync(source: AsyncNamespace, target: AsyncNamespace) -> None:

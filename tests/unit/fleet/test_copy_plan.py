@@ -14,6 +14,7 @@ from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.fleet.copy_plan import (
     Conflict,
     CopyPlan,
+    DataPair,
     Declare,
     Deregister,
     Keep,
@@ -22,8 +23,8 @@ from lance_ns_async.fleet.copy_plan import (
     Refusal,
     Replace,
     SourceState,
+    StoredData,
     TargetState,
-    is_same_location,
     map_tables,
     plan_copy,
 )
@@ -48,6 +49,11 @@ def accept(id: TableId, location: str | None, properties: Mapping[str, str]) -> 
 
 def refuse(id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
     raise InvalidInputError(f"table {id}: not here")
+
+
+def refuse_locations(id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+    if location is not None:
+        refuse(id, location, properties)
 
 
 def make_plan(
@@ -178,18 +184,28 @@ def test_what_the_target_rejects_is_refused() -> None:
     assert not plan.steps and not plan.namespaces
 
 
-def test_clones_are_compared_by_version() -> None:
-    source, there = table("a.t"), table("a.t", "s3://copies/t")
+def test_clones_are_compared_by_their_data() -> None:
+    source, there = table("a.t"), table("a.t", "s3://copies/t.lance", properties={"k": "v"})
     id = source.id
+    three, other, two = StoredData(3, "a"), StoredData(3, "b"), StoredData(2, "a")
 
-    def plan(versions: tuple[int | None, int | None], **more: Any) -> Any:
-        return make_plan([source], [there], data=True, versions={id: versions}, **more).steps[0]
+    def plan(original: StoredData | None, copy: StoredData | None, is_clone: bool = False, **more: Any) -> Any:
+        pairs = {id: DataPair(original, copy, is_clone)}
+        return make_plan([source], [there], data=True, pairs=pairs, **more).steps[0]
 
-    assert plan((3, 3)) == Keep(id, id)
-    assert "version 2, that of the source 3" in plan((3, 2), mode="sync").reason
-    assert "exists without data" in plan((3, None)).reason
+    assert plan(three, three) == Keep(id, id)
+    assert "version 2, that of the source 3, and it was not cloned" in plan(three, two, mode="sync").reason
+    assert "version 3 as the source has, but other files" in plan(three, other, mode="sync").reason
+    assert "use mode 'sync' to clone the data again" in plan(three, other, True).reason
+    assert "nothing was written to the source" in plan(None, other, True, mode="sync").reason
+    again = plan(three, other, True, mode="sync")
+    assert isinstance(again, Replace) and again.changes == ["data"] and again.cloned == other
+    assert (again.clone_location or "").startswith("s3://copies/t-") and again.properties == {"k": "v"}
+    assert plan(three, other, True, mode="sync", delete=True).properties == {}
+    assert "drop it to clone the data again" in plan(three, other, True, mode="sync", check=refuse_locations).reason
+    assert "exists without data" in plan(three, None).reason
     unfinished = Declare(source, id, {}, there=there)
-    assert plan((3, None), mode="sync") == plan((3, None), unfinished=[id]) == unfinished
+    assert plan(three, None, mode="sync") == plan(three, None, unfinished=[id]) == unfinished
 
 
 def test_namespaces_come_with_their_properties_parents_first() -> None:
@@ -212,8 +228,3 @@ def test_existing_namespaces_stay() -> None:
     assert not plan.namespaces and not plan.losses
     plan = make_plan([], namespaces=source, existing={sales: {"s": "2"}})
     assert plan.losses == [(sales, "the properties of lake$sales differ; catalogs have no call to change them")]
-
-
-def test_spellings_of_one_location_are_equal() -> None:
-    assert is_same_location("s3://b/t/", "s3a://b/t") and is_same_location("/a b/t", "file:///a%20b/t")
-    assert not is_same_location("s3://b/t", "s3://b/u") and not is_same_location("s3://b/t", "gs://b/t")

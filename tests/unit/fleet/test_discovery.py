@@ -11,7 +11,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
+import lance
+import pyarrow as pa
 import pytest
+from lance.file import LanceFileSession
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
@@ -19,6 +22,8 @@ from lance_ns_async.fleet import Report, discover, sync
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
 from tests.support.folders import make_file, make_table, make_traps
+
+ROWS = pa.table({"x": [1, 2]})
 
 
 def ids(report: Report, outcome: str) -> list[str]:
@@ -53,6 +58,35 @@ async def test_tables_are_distinguished_from_traps(tmp_path: Path) -> None:
         assert not report.problems and len(report.rows) == 7
         again = await discover(namespace, str(tmp_path), into=["lake"])
         assert ids(again, "present") == ids(report, "registered") and not again.having("registered")
+
+
+async def test_what_an_interrupted_drop_left_is_not_registered(tmp_path: Path) -> None:
+    """Tables without rows and shallow clones have no data files of their own, and are complete."""
+    for name in ("whole", "half"):
+        lance.write_dataset(ROWS, tmp_path / f"{name}.lance")
+        lance.write_dataset(ROWS, tmp_path / f"{name}.lance", mode="append")
+    lance.write_dataset(ROWS.slice(0, 0), tmp_path / "empty.lance")
+    lance.dataset(tmp_path / "whole.lance").shallow_clone(tmp_path / "shallow.lance", 2)
+    next((tmp_path / "half.lance" / "data").iterdir()).unlink()
+    async with connect(tmp_path) as namespace:
+        for dry_run in (True, False):
+            report = await discover(namespace, str(tmp_path), into=["n"], dry_run=dry_run)
+            assert ids(report, "registered") == ["n$empty", "n$shallow", "n$whole"]
+            (row,) = report.problems
+            assert (row.outcome, str(row.id)) == ("half-deleted", "n$half") and "names 1 data files" in row.reason
+        assert "n$half" not in await registered(namespace, ["n"])
+
+
+async def test_a_half_deleted_table_in_a_bucket_is_not_registered() -> None:
+    with FakeS3() as server, FakeIceberg() as catalog:
+        for name in ("whole", "half"):
+            lance.write_dataset(ROWS, f"s3://lake/x/{name}.lance", storage_options=server.options)
+        files = LanceFileSession("s3://lake/x/half.lance", storage_options=server.options)
+        for path in files.list("data"):
+            files.delete_file(path)
+        async with AsyncNamespace.connect("iceberg", {"endpoint": catalog.url}) as namespace:
+            report = await discover(namespace, "s3://lake/x", into=["n"], storage_options=server.options, dry_run=True)
+            assert report.counts == {"registered": 1, "half-deleted": 1}, report
 
 
 async def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
@@ -208,7 +242,9 @@ async def test_a_listing_that_is_refused_does_not_stop_the_rest() -> None:
             report = await discover(namespace, "s3://lake/x", into=["n"], storage_options=server.options, dry_run=True)
             assert report.counts == {"registered": 3, "denied": 1}, report
             assert [row.location for row in report.having("denied")] == ["s3://lake/x/b"]
-            assert report.counters["listings"] == len(server.requests) - before == 6
+            # Each of the new tables is opened, too; their manifests are empty.
+            assert report.counters["listings"] == 6 and report.counters["not opened"] == 3
+            assert len(server.requests) - before == 6 + 3 * 2
 
 
 async def test_a_bucket_is_walked(tmp_path: Path) -> None:

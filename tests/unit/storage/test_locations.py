@@ -12,7 +12,13 @@ from lance.namespace import DirectoryNamespace
 from lance_namespace.errors import InternalError, InvalidInputError
 
 from lance_ns_async import TableId, registry
-from lance_ns_async.storage.locations import SCHEMES, check_location, checked_root, default_location
+from lance_ns_async.storage.locations import (
+    SCHEMES,
+    check_location,
+    checked_root,
+    default_location,
+    location_beside,
+)
 
 ROOTS: Mapping[str, Mapping[str, str]] = {
     "dir": {},
@@ -95,3 +101,10 @@ def test_local_names_have_at_most_255_bytes(place: str) -> None:
         with pytest.raises(InvalidInputError, match=rf"name of {length + spare} bytes, .* at most 255; shorten it"):
             check_location("table t", place.format("x" * length))
     check_location("table t", f"s3://bucket/{'x' * 600}/t")
+
+
+def test_a_location_beside_another_one_does_not_grow() -> None:
+    first = location_beside("s3://b/n/t.lance/")
+    second = location_beside(first)
+    assert re.fullmatch(r"s3://b/n/t-[0-9a-f]{8}\.lance", first) and first != second
+    assert len(second) == len(first) and location_beside("/n/t").startswith("/n/t-")

@@ -35,7 +35,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.backends.directory.backend import DirectoryBackend, DirSettings
 from lance_ns_async.backends.directory.places import tombstone
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.storage.dir_markers import local_path
+from lance_ns_async.model import local_path
 from lance_ns_async.transports.directory import Change, Directory, Entry
 from tests.fakes.s3 import FakeS3
 
