@@ -22,6 +22,7 @@ from lance_ns_async.gateway import requests, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
+from lance_ns_async.gateway.locations import AllowedLocations
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.spec.routes import Route, match
@@ -76,6 +77,7 @@ async def serving(
     max_answer_bytes: int = MAX_ANSWER_BYTES,
     max_held_bytes: int | None = None,
     functions: Iterable[str] = (),
+    allow_locations: Iterable[str] | None = (),
     grace: float = 30.0,
     idle: float = 120.0,
 ) -> AsyncIterator[Gateway]:
@@ -98,6 +100,8 @@ async def serving(
         max_held_bytes: Maximum bytes of all concurrent requests and responses; None means four times the larger one
             of the limits above, but at least 512 MiB.
         functions: SQL functions that clients may call in addition to `tables.sql_bounds.FUNCTIONS`.
+        allow_locations: Folders, as absolute paths or URIs, below which clients may declare and register tables, in
+            addition to the folders of the catalog. None allows any location, and storage options in requests.
         grace: Seconds that requests in progress have to finish when the context ends.
         idle: Seconds that a connection may stay without a complete request, and a body or a response without progress.
 
@@ -115,7 +119,17 @@ async def serving(
     metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
     server = wire.Server(
-        _Handler(namespace, access, metrics, changes, delimiter, limits, Memory(limits.memory), idle),
+        _Handler(
+            namespace,
+            access,
+            metrics,
+            changes,
+            delimiter,
+            limits,
+            Memory(limits.memory),
+            AllowedLocations(namespace, allow_locations),
+            idle,
+        ),
         handler_cancellation=True,
         access_log=None,
         logger=_wire_log,
@@ -169,6 +183,7 @@ class _Handler:
     delimiter: str
     limits: Limits
     memory: Memory
+    locations: AllowedLocations
     idle: float
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -227,6 +242,7 @@ class _Handler:
     async def _perform(self, route: Route, arguments: tuple[Any, ...], share: Share) -> web.Response:
         # A change may outlast its request.
         with share.keep(), bounds.apply(self.limits.bounds(share)):
+            await self.locations.check(arguments[0])
             return responses.result(route, await getattr(self.namespace, route.operation)(*arguments))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
@@ -15,7 +15,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from pydantic import AfterValidator
 
 from lance_ns_async.errors import PHRASES, nearest, shortened, spelled, suggest
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Table
 
 SCHEMES = (
     *("s3", "s3+ddb", "gs", "az", "abfss", "oss", "cos", "tos", "hf", "goosefs"),
@@ -240,12 +240,12 @@ Root = Annotated[str, AfterValidator(checked_root)]
 """A directory, which need not exist yet: a local path, or a URI of a storage that Lance supports."""
 
 
-def default_location(root: str | None, id: TableId) -> str:
+def default_location(root: str | None, id: Iterable[str]) -> str:
     """Returns `{root}/{namespace levels}/{table}` as a URI.
 
     Args:
         root: A URI or a local path; None means the working directory.
-        id: The id of the table.
+        id: The names below the root, usually the id of a table.
     """
     if root is not None and "://" in root:
         # The result has the only spelling that all readers understand in the same way.
