@@ -77,7 +77,17 @@ def _sizes(dataset: LanceDataset, counts: dict[str, int], where: str | None, fir
         fragment_readahead=1,
     )
     for batch in scanner.to_batches():
-        yield sum(column.nbytes * count for column, count in zip(batch.columns, counts.values(), strict=True))
+        yield sum(_nbytes(column) * count for column, count in zip(batch.columns, counts.values(), strict=True))
+
+
+def _nbytes(column: pa.Array) -> int:
+    """Returns the bytes of a column whose dictionary, if it has one, is repeated for each row."""
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    longest = max(
+        (value.nbytes for value in (column.dictionary.slice(i, 1) for i in range(len(column.dictionary)))), default=0
+    )
+    return int(longest * len(column))
 
 
 def _factor(sql: str) -> int:

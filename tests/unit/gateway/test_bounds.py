@@ -108,6 +108,14 @@ async def test_values_do_not_grow_from_request_to_request(ns: AsyncNamespace, ga
     assert (await ns.update_table({"id": ["t"], **update})).updated_rows == 1
 
 
+async def test_a_dictionary_counts_for_each_row(ns: AsyncNamespace, gateway: Gateway) -> None:
+    """A thousand rows of one value of 10 kB are few bytes, until SQL builds values of them."""
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), ["x" * 10_000])
+    await ns.write(["dictionary"], pa.table({"w": words}))
+    body = {"predicate": "length(concat(w, w)) > 5"}
+    assert is_refused(await ask(gateway, "POST", "/v1/table/dictionary/count_rows", body), "w: the values")
+
+
 @pytest.mark.parametrize(
     ("operation", "body"),
     [
