@@ -529,6 +529,17 @@ def serve(
         list[str] | None,
         typer.Option("--function", help="Allow clients to call this SQL function, too; may be repeated."),
     ] = None,
+    allow_location: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-location",
+            metavar="PREFIX",
+            help="Allow clients to register tables below this folder, too; may be repeated.",
+        ),
+    ] = None,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="Maximum connections from one address.")
+    ] = 256,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
     impl: Impl = None,
     properties: Properties = None,
@@ -551,6 +562,8 @@ def serve(
         max_answer_bytes=max_answer_bytes,
         max_held_bytes=max_held_bytes,
         functions=function or (),
+        allow_locations=allow_location or (),
+        max_connections=max_connections,
         grace=grace,
     )
 

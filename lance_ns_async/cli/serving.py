@@ -39,6 +39,8 @@ def serve(
     max_answer_bytes: int,
     max_held_bytes: int | None,
     functions: Sequence[str],
+    allow_locations: Sequence[str],
+    max_connections: int,
     grace: float,
 ) -> None:
     """Serves a catalog until SIGINT or SIGTERM; requests in progress then have `grace` seconds to finish.
@@ -71,6 +73,8 @@ def serve(
         max_answer_bytes=max_answer_bytes,
         max_held_bytes=max_held_bytes,
         functions=functions,
+        allow_locations=allow_locations,
+        max_connections=max_connections,
         grace=grace,
     )
     if asyncio.run(_serve(catalog, server, grace, show_token=token is None)):

@@ -16,6 +16,9 @@ from lance_ns_async.gateway.responses import RequestError
 _PIECE = 1 << 18
 """Maximum number of bytes per decompression step."""
 
+_SLOWEST = 4096
+"""Minimum rate of a body, in bytes a second, in addition to the idle time."""
+
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 """The zlib `wbits` value that detects gzip or zlib automatically."""
 
@@ -26,7 +29,7 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
     Args:
         request: The request whose body is read.
         limit: Maximum number of bytes.
-        idle: Maximum seconds without any data.
+        idle: Maximum seconds without any data, and for a body in addition to the time at the minimum rate.
         what: The kind of content, for messages.
         share: Counts the memory of the request.
 
@@ -41,10 +44,14 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
     await _invite(request)
     parts: list[bytes] = []
     size = 0
+    clock = asyncio.get_running_loop().time
+    # A client that sends a few bytes now and then would hold its connection without end.
+    end = clock() + idle
     try:
         while not request.content.at_eof():
-            async with asyncio.timeout(idle):
+            async with asyncio.timeout_at(min(end, clock() + idle)):
                 raw = await request.content.readany()
+            end += len(raw) / _SLOWEST
             for part in decoder.pieces(raw):
                 size += len(part)
                 if size > limit:
@@ -55,7 +62,7 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
                 await asyncio.sleep(0)
         decoder.end()
     except TimeoutError:
-        message = f"Invalid input: the body is incomplete; no data arrived for {idle:g} s"
+        message = f"Invalid input: the body is incomplete; no data arrived for {idle:g} s, or too little"
         raise RequestError(408, ErrorCode.INVALID_INPUT, message, {"Connection": "close"}) from None
     except web.RequestPayloadError as e:
         raise InvalidInputError("body: does not match its headers") from e

@@ -19,7 +19,7 @@ _ARROW_FILE = "application/vnd.apache.arrow.file"
 _HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
 
 STATUSES: Mapping[ErrorCode, int] = {
-    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.UNSUPPORTED: 406,
     ErrorCode.NAMESPACE_NOT_FOUND: 404,
     ErrorCode.NAMESPACE_ALREADY_EXISTS: 409,
     ErrorCode.NAMESPACE_NOT_EMPTY: 409,

@@ -22,6 +22,8 @@ from lance_ns_async.gateway import requests, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
+from lance_ns_async.gateway.listening import listeners
+from lance_ns_async.gateway.locations import AllowedLocations
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.spec.routes import Route, match
@@ -38,6 +40,12 @@ _LARGE_JSON = 64 << 10
 """Size in bytes from which a JSON body is parsed in a thread, so that it does not block other requests."""
 _MAX_LINE = 64 << 10
 """Maximum bytes of the request line: it contains properties and storage options of tables to create."""
+
+_HEAD_TIME = 30.0
+"""Maximum seconds that a client has for the head of its first request."""
+
+MAX_CONNECTIONS = 256
+"""Maximum number of connections from one address: a quarter of the usual number of descriptors of a process."""
 
 _LINGER = 10.0
 """Seconds that a client has to finish sending an unread body before it reads the response."""
@@ -76,8 +84,10 @@ async def serving(
     max_answer_bytes: int = MAX_ANSWER_BYTES,
     max_held_bytes: int | None = None,
     functions: Iterable[str] = (),
+    allow_locations: Iterable[str] | None = (),
     grace: float = 30.0,
     idle: float = 120.0,
+    max_connections: int = MAX_CONNECTIONS,
 ) -> AsyncIterator[Gateway]:
     """Serves a namespace as a Lance REST Namespace while the context is open; does not close the namespace.
 
@@ -98,8 +108,12 @@ async def serving(
         max_held_bytes: Maximum bytes of all concurrent requests and responses; None means four times the larger one
             of the limits above, but at least 512 MiB.
         functions: SQL functions that clients may call in addition to `tables.sql_bounds.FUNCTIONS`.
+        allow_locations: Folders, as absolute paths or URIs, below which clients may declare and register tables, in
+            addition to the folders of the catalog. None allows any location, and storage options in requests.
         grace: Seconds that requests in progress have to finish when the context ends.
         idle: Seconds that a connection may stay without a complete request, and a body or a response without progress.
+            The head of the first request must arrive within 30 seconds or `idle`, and a body faster than 4 KiB/s.
+        max_connections: Maximum number of connections from one address. A proxy in front of the server is one address.
 
     Raises:
         InvalidInputError: An argument is invalid, or the server cannot listen on the address.
@@ -111,11 +125,22 @@ async def serving(
         functions=frozenset(functions),
     )
     access = Access.to(host, token, hosts)
-    _check_limits(delimiter, grace, idle)
+    _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
     server = wire.Server(
-        _Handler(namespace, access, metrics, changes, delimiter, limits, Memory(limits.memory), idle),
+        _Handler(
+            namespace,
+            access,
+            metrics,
+            changes,
+            delimiter,
+            limits,
+            Memory(limits.memory),
+            AllowedLocations(namespace, allow_locations),
+            idle,
+        ),
+        head_time=min(_HEAD_TIME, idle),
         handler_cancellation=True,
         access_log=None,
         logger=_wire_log,
@@ -128,7 +153,7 @@ async def serving(
     observe = getattr(namespace, "observe", None)
     with nullcontext() if observe is None else observe(metrics.record):
         async with _run_server(server, changes, grace, metrics) as runner:
-            bound = await _listen(runner, host, port, tls)
+            bound = await _listen(runner, host, port, tls, max_connections)
             yield Gateway(_url(host, bound, tls), access.token, metrics)
 
 
@@ -169,9 +194,11 @@ class _Handler:
     delimiter: str
     limits: Limits
     memory: Memory
+    locations: AllowedLocations
     idle: float
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        wire.end_head(request)
         with self.metrics.count_request() as labels, self.memory.share() as share:
             try:
                 response = await _respond(self._answer(request, labels, share))
@@ -227,6 +254,7 @@ class _Handler:
     async def _perform(self, route: Route, arguments: tuple[Any, ...], share: Share) -> web.Response:
         # A change may outlast its request.
         with share.keep(), bounds.apply(self.limits.bounds(share)):
+            await self.locations.check(arguments[0])
             return responses.result(route, await getattr(self.namespace, route.operation)(*arguments))
 
 
@@ -268,18 +296,23 @@ def _health() -> web.Response:
     return responses.json_response(status, status=503, headers={"Retry-After": "10"})
 
 
-def _check_limits(delimiter: str, grace: float, idle: float) -> None:
+def _check_limits(delimiter: str, grace: float, idle: float, max_connections: int) -> None:
     if not delimiter:
         raise InvalidInputError("delimiter: must not be empty; the default is '$'")
     if not grace >= 0:
         raise InvalidInputError(f"grace {grace}: must be a number of seconds, at least 0")
     if not idle > 0:
         raise InvalidInputError(f"idle {idle}: must be a number of seconds above 0")
+    if max_connections < 1:
+        raise InvalidInputError(f"max_connections {max_connections}: must be at least 1")
 
 
-async def _listen(runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+async def _listen(
+    runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None, max_connections: int
+) -> int:
     try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        for listener in await listeners(host, port, max_connections):
+            await web.SockSite(runner, listener, ssl_context=tls).start()
     except OSError as e:
         raise InvalidInputError(f"gateway: cannot listen on {host}, port {port}: {e.strerror}") from e
     bound_port: int = runner.addresses[0][1]

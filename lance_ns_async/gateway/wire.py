@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 from lance_namespace.errors import ErrorCode
@@ -17,22 +19,46 @@ _PIECE = 1 << 20
 class Server(web.Server):
     """aiohttp's server, with errors in the form of the spec and without library versions."""
 
+    def __init__(self, handler: Callable[..., Any], *, head_time: float, **options: Any) -> None:
+        """Creates a server.
+
+        Args:
+            handler: Handles requests.
+            head_time: Seconds that a client has for the head of its first request; aiohttp has no such limit.
+            options: Options of aiohttp's server.
+        """
+        super().__init__(handler, **options)
+        self._head_time = head_time
+
     def __call__(self) -> web.RequestHandler:
         """Returns the handler of one connection."""
-        return _Connection(self, loop=self._loop, **self._kwargs)
+        return _Connection(self, self._head_time, loop=self._loop, **self._kwargs)
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ("client_left",)
+    __slots__ = ("_head_time", "_head_timer", "client_left")
+
+    def __init__(self, server: Server, head_time: float, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._head_time = head_time
+        self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Marks the client as connected."""
+        """Marks the client as connected, and limits the time for its first request."""
         self.client_left = False
         super().connection_made(transport)
+        self._head_timer = asyncio.get_running_loop().call_later(self._head_time, self.force_close)
+
+    def end_head(self) -> None:
+        """Ends the time limit for the first request, whose head is complete."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Records whether the client closed the connection; aiohttp clears `transport` if the server closed it."""
         self.client_left = self.transport is not None
+        self.end_head()
         super().connection_lost(exc)
 
     def handle_error(
@@ -53,6 +79,13 @@ class _Connection(web.RequestHandler):
         answer = responses.error(RequestError(status, code, text))
         answer.force_close()
         return answer
+
+
+def end_head(request: web.BaseRequest) -> None:
+    """Ends the time limit for the head of a request; after that, limits of the body and the connection apply."""
+    connection: object = request.protocol
+    if isinstance(connection, _Connection):
+        connection.end_head()
 
 
 def has_client_left(request: web.BaseRequest) -> bool:

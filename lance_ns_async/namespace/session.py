@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -25,6 +25,7 @@ from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import one_line_errors
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.settings import Settings, TokenFunction, conceal, reveal, with_token
+from lance_ns_async.storage.locations import root_uri
 
 _SECRET_DIGEST_KEY = os.urandom(16)
 
@@ -37,6 +38,8 @@ class Session:
         self._locator = Locator(backend)
         self._caller = caller
         self._namespace_id = namespace_id
+        self._root: str | None = None
+        """The configured root of default locations; None if there is none."""
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, which the connections and locks belong to; None before that."""
@@ -72,7 +75,9 @@ class Session:
         settings = backend_class.settings.parse(properties)
         limits, namespace_id = settings.within(policy or settings.policy()), _namespace_id(impl, settings, properties)
         caller = Caller(limits, backend_class.errors, traffic=limits.traffic(namespace_id))
-        return cls(backend_class.open(settings, caller), caller, namespace_id)
+        session = cls(backend_class.open(settings, caller), caller, namespace_id)
+        session._root = getattr(settings, "root", None)
+        return session
 
     def namespace_id(self) -> str:
         """Returns an id of the catalog that is equal for equal properties within a process, and has no secrets."""
@@ -133,6 +138,40 @@ class Session:
             No call. Any thread may use it, at any time, also after the namespace was closed.
         """
         return self._caller.traffic.snapshot()
+
+    async def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
+        """Returns the folders in which the catalog itself places the tables of a namespace.
+
+        Args:
+            parent: The id of the namespace.
+
+        Returns:
+            The configured root, and the folder of the namespace; as URIs, and for catalogs that resolve relative
+                locations also as it was configured.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist; only if the catalog stores its folder.
+
+        Cost:
+            No call, or one if the catalog stores the default location of a namespace.
+        """
+        folders: list[str] = []
+        if self._root is not None:
+            folders.append(root_uri(self._root))
+            if self._backend.capabilities.relative_locations:
+                folders.append(self._root)
+        above = self._namespace(parent)
+        can = self._backend.capabilities
+        if above and len(above) >= can.min_depth:
+            with self._operation(), suppress(InvalidInputError):
+                # A catalog without any default location refuses to return one.
+                place = await self._backend.layout_location(above.table("table"))
+                if place is not None:
+                    folders.append(place.rpartition("/")[0])
+                elif can.location_properties:
+                    properties = await self._backend.describe_namespace(above)
+                    folders.extend(properties[key] for key in can.location_properties if key in properties)
+        return folders
 
     def _operation(self) -> AbstractContextManager[None]:
         return self._within(self._caller.policy.operation_timeout)

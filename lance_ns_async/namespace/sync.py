@@ -232,6 +232,10 @@ class Namespace(SyncDataOperations):
         """See `AsyncNamespace.drop_table`."""
         return self._call(AsyncNamespace.drop_table, request)
 
+    def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
+        """See `AsyncNamespace.own_folders`."""
+        return self._call(AsyncNamespace.own_folders, parent)
+
     def rename_table(self, request: RenameTableRequest | Fields) -> RenameTableResponse:
         """See `AsyncNamespace.rename_table`."""
         return self._call(AsyncNamespace.rename_table, request)

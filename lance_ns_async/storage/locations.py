@@ -15,7 +15,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from pydantic import AfterValidator
 
 from lance_ns_async.errors import PHRASES, nearest, shortened, spelled, suggest
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import Table
 
 SCHEMES = (
     *("s3", "s3+ddb", "gs", "az", "abfss", "oss", "cos", "tos", "hf", "goosefs"),
@@ -42,8 +42,6 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host
 
 
 _DRIVE = re.compile("[A-Za-z]:")
-_RANDOM_SUFFIX = re.compile(r"-[0-9a-f]{8}(?=(\.lance)?$)")
-"""The suffix of `unique_location`."""
 
 _UNIQUE = re.compile(r"-[0-9a-f]{12}(?P<end>(\.lance)?)$")
 """The random suffix of a unique location."""
@@ -280,6 +278,21 @@ Root = Annotated[str, AfterValidator(checked_root)]
 """A directory, which need not exist yet: a local path, or a URI of a storage that Lance supports."""
 
 
+def root_uri(root: str | None) -> str:
+    """Returns a root as a URI without a slash at its end, in the only spelling that all readers understand alike.
+
+    Args:
+        root: A URI or a local path; None means the working directory.
+    """
+    if root is None or "://" not in root:
+        return Path(root or ".").expanduser().resolve().as_uri()
+    scheme, _, rest = root.partition("://")
+    scheme = scheme.lower()
+    if scheme in _LOCAL and rest.startswith("localhost/"):
+        rest = rest.removeprefix("localhost")
+    return f"{scheme}://{rest.rstrip('/')}"
+
+
 def default_location(root: str | None, id: TableId) -> str:
     """Returns `{root}/{namespace levels}/{table}` as a URI.
 
@@ -287,16 +300,7 @@ def default_location(root: str | None, id: TableId) -> str:
         root: A URI or a local path; None means the working directory.
         id: The id of the table.
     """
-    if root is not None and "://" in root:
-        # The result has the only spelling that all readers understand in the same way.
-        scheme, _, rest = root.partition("://")
-        scheme = scheme.lower()
-        if scheme in _LOCAL and rest.startswith("localhost/"):
-            rest = rest.removeprefix("localhost")
-        base = f"{scheme}://{rest.rstrip('/')}"
-    else:
-        base = Path(root or ".").expanduser().resolve().as_uri()
-    return "/".join((base, *(_level(name) for name in id.parent), segment(id.name)))
+    return "/".join((root_uri(root), *(_level(name) for name in id.parent), segment(id.name)))
 
 
 def unique_location(location: str) -> str:
@@ -313,7 +317,7 @@ def without_suffix(location: str) -> str | None:
 
 def location_beside(location: str) -> str:
     """Returns a location that was never used, beside an existing one, for another copy of its table."""
-    return unique_location(_RANDOM_SUFFIX.sub("", location.rstrip("/")))
+    return unique_location(without_suffix(location.rstrip("/")) or location.rstrip("/"))
 
 
 def segment(name: str) -> str:

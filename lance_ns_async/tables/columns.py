@@ -14,8 +14,9 @@ from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrow
 from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
 from pydantic import ValidationError
 
-from lance_ns_async.tables import fields
+from lance_ns_async.tables import fields, growth
 from lance_ns_async.tables.arrow_json import arrow_type
+from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -97,6 +98,7 @@ def field_updates(entries: Sequence[UpdateFieldMetadataEntry]) -> tuple[Mapping[
 
 def add(dataset: LanceDataset, new: Mapping[str, str]) -> int:
     """Adds and fills new columns; returns the new version."""
+    growth.check(dataset, Texts({}, new))
     dataset.add_columns(dict(new))
     return _version(dataset)
 

@@ -8,7 +8,8 @@ from lance_namespace import GetTableStatsResponse
 from lance_namespace_urllib3_client.models.fragment_stats import FragmentStats
 from lance_namespace_urllib3_client.models.fragment_summary import FragmentSummary
 
-from lance_ns_async.tables import arrow, searching
+from lance_ns_async.tables import arrow, growth, searching
+from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 
 def count(dataset: LanceDataset, predicate: str | None) -> int:
     """Returns the number of rows that match; all rows if the predicate is None."""
+    growth.check(dataset, Texts({"predicate": predicate}))
     rows: int = dataset.count_rows(filter=predicate)
     return rows
 
 
 def query(dataset: LanceDataset, request: searching.Query) -> bytes:
     """Returns the rows of a query as an Arrow IPC file."""
+    _check_growth(dataset, request)
     return arrow.file(searching.scan(dataset, request).to_reader())
 
 
@@ -33,8 +36,16 @@ def explain(dataset: LanceDataset, request: searching.Query, *, verbose: bool) -
 
 def analyze(dataset: LanceDataset, request: searching.Query) -> str:
     """Runs a query; returns its plan with the metrics of each step."""
+    _check_growth(dataset, request)
     plan: str = searching.scan(dataset, request).analyze_plan()
     return plan
+
+
+def _check_growth(dataset: LanceDataset, request: searching.Query) -> None:
+    """Checks the values that a query builds; for a search, which may return any rows, on all rows."""
+    plain = not searching.is_search(request)
+    first = request.k + (request.offset or 0) if plain else None
+    growth.check(dataset, searching.texts(request), request.filter if plain else None, first=first)
 
 
 def stats(dataset: LanceDataset) -> GetTableStatsResponse:

@@ -96,6 +96,11 @@ def texts(query: Query) -> Texts:
     return Texts({"filter": query.filter}, {f"columns: {name}": sql for name, sql in aliases.items()})
 
 
+def is_search(query: Query) -> bool:
+    """Returns whether a checked query is a search by vector or text."""
+    return bool(_vectors(query) or query.full_text_query)
+
+
 def scan(dataset: LanceDataset, query: Query) -> Any:
     """Returns the scanner for a checked query: a vector or text search, or without either the first rows."""
     vectors = _vectors(query)

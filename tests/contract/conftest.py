@@ -126,7 +126,10 @@ def applies(request: pytest.FixtureRequest, site: Site) -> None:
 async def ns(request: pytest.FixtureRequest, site: Site) -> AsyncIterator[AsyncNamespace]:
     face: Literal["async", "sync"] = request.param
     if site.served:
-        async with AsyncNamespace.connect(site.impl, site.properties) as namespace, serving(namespace) as gateway:
+        async with (
+            AsyncNamespace.connect(site.impl, site.properties) as namespace,
+            serving(namespace, allow_locations=None) as gateway,
+        ):
             remote = Remote(gateway)
             yield cast(AsyncNamespace, ServedFace(remote, namespace))
             await remote.close()

@@ -56,11 +56,14 @@ def command(*options: str, environment: Mapping[str, str] | None = None) -> Iter
 
 @contextmanager
 def served(impl: str, properties: Mapping[str, str]) -> Iterator[Gateway]:
-    """Runs a gateway to a catalog in a separate thread while the context is open."""
+    """Runs a gateway to a catalog in a separate thread while the context is open; it allows any location."""
 
     @asynccontextmanager
     async def run() -> AsyncIterator[Gateway]:
-        async with AsyncNamespace.connect(impl, properties) as namespace, serving(namespace) as gateway:
+        async with (
+            AsyncNamespace.connect(impl, properties) as namespace,
+            serving(namespace, allow_locations=None) as gateway,
+        ):
             yield gateway
 
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(run()) as gateway:

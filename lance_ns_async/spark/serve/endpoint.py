@@ -93,7 +93,8 @@ def serve(
         # All leases in a process share one loop, so this is also the loop of the namespace.
         loop = BackgroundLoop.lease()
         stack.callback(loop.release)
-        server = serving(namespace, port=address.port, token=address.token, grace=GRACE)
+        # Spark has the rights of this process, and may name any location.
+        server = serving(namespace, port=address.port, token=address.token, allow_locations=None, grace=GRACE)
         try:
             gateway = stack.enter_context(loop.keep_open(server))
         except InvalidInputError as e:

@@ -67,6 +67,55 @@ async def test_evil_filters_are_refused(gateway: Gateway, sql: str) -> None:
     assert (await ask(gateway, "GET", "/health")).json == {"status": "ok"}
 
 
+GROWING = f"concat({', '.join(['name'] * 120)})"
+
+
+async def test_values_do_not_grow_from_request_to_request(ns: AsyncNamespace, gateway: Gateway) -> None:
+    """Each update makes a value 120 times as long: after four, 6 bytes would be a gigabyte."""
+    update = {"updates": [["name", GROWING]], "predicate": "id = 5"}
+    sizes = []
+    while (said := await ask(gateway, "POST", f"{TABLE}/update", update)).status == 200:
+        lengths = (await ns.open(["t"])).to_table(columns=["name"], filter="id = 5")["name"]
+        sizes.append(len(lengths[0].as_py()))
+    assert is_refused(said, "name: the values that the request builds for 8192 rows could have more than 1048576 bytes")
+    assert sizes == [6 * 120, 6 * 120**2]
+    # Other requests that build values of these rows.
+    for operation, body in (
+        ("query", {"k": 100, "vector": {}, "columns": {"column_aliases": {"c": GROWING}}}),
+        ("query", {"k": 100, "vector": {}, "filter": f"length({GROWING}) > 5"}),
+        ("analyze_plan", {"k": 100, "vector": {}, "columns": {"column_aliases": {"c": "||".join(["name"] * 50)}}}),
+        ("query", {"k": 1, "vector": {"single_vector": [0.0] * 4}, "columns": {"column_aliases": {"c": GROWING}}}),
+        ("count_rows", {"predicate": f"length({GROWING}) > 5"}),
+        ("delete", {"predicate": f"length({GROWING}) > 5"}),
+        ("update", {"updates": [["id", "1"]], "predicate": f"length({GROWING}) > 5"}),
+        ("update", {"updates": [["name", f"replace(name, 'n', '{'n' * 100}')"]]}),
+        ("add_columns", {"new_columns": [{"name": "c", "expression": GROWING}]}),
+    ):
+        assert is_refused(await ask(gateway, "POST", f"{TABLE}/{operation}", body), "name: the values"), operation
+    built = f"length(concat({','.join(['target.name'] * 50)}))=9"
+    merge = f"on=id&when_matched_update_all=true&when_matched_update_all_filt={built}"
+    said = await ask(gateway, "POST", f"{TABLE}/merge_insert?{merge}", stream(ROWS))
+    assert is_refused(said, "name: the values")
+    # Rows without the large value, and columns of fixed width.
+    for body in (
+        {"updates": [["name", "concat(name, '!')"]]},
+        {"updates": [["name", GROWING]], "predicate": "id = 6"},
+        {"updates": [["id", "coalesce(id, id + 1)"]]},
+    ):
+        assert (await ask(gateway, "POST", f"{TABLE}/update", body)).status == 200
+    body = {"k": 5, "vector": {}, "columns": {"column_aliases": {"c": GROWING}}}
+    assert (await ask(gateway, "POST", f"{TABLE}/query", body)).status == 200
+    assert (await ns.update_table({"id": ["t"], **update})).updated_rows == 1
+
+
+async def test_a_dictionary_counts_for_each_row(ns: AsyncNamespace, gateway: Gateway) -> None:
+    """A thousand rows of one value of 10 kB are few bytes, until SQL builds values of them."""
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), ["x" * 10_000])
+    await ns.write(["dictionary"], pa.table({"w": words}))
+    body = {"predicate": "length(concat(w, w)) > 5"}
+    assert is_refused(await ask(gateway, "POST", "/v1/table/dictionary/count_rows", body), "w: the values")
+
+
 @pytest.mark.parametrize(
     ("operation", "body"),
     [

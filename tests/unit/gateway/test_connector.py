@@ -94,7 +94,7 @@ CONNECTOR: list[tuple[str, str, Any, int, Any]] = [
     ),
     ("POST", "/v1/table/db%24a+b/drop?delimiter=%24", {"context": {}, "id": ["db", "a b"]}, 404, 4),
     ("POST", "/v1/namespace/db/drop?delimiter=%24", {"context": {}, "id": ["db"], "behavior": "Restrict"}, 200, {}),
-    ("POST", "/v1/transaction/db%24t1/describe?delimiter=%24", {"context": {}, "id": ["db", "t1"]}, 501, 0),
+    ("POST", "/v1/transaction/db%24t1/describe?delimiter=%24", {"context": {}, "id": ["db", "t1"]}, 406, 0),
 ]
 """The requests of the JVM connector in a session, in order, with the responses or error codes."""
 

@@ -21,7 +21,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.support.gateway import Remote, ask
 
 STATUSES = {
-    0: 501,
+    0: 406,
     1: 404,
     2: 409,
     3: 409,

@@ -62,7 +62,7 @@ def keeper() -> Keeper:
 
 @pytest.fixture
 async def gateway(keeper: Keeper) -> AsyncIterator[Gateway]:
-    async with serving(keeper) as gateway:
+    async with serving(keeper, allow_locations=None) as gateway:
         yield gateway
 
 

@@ -156,6 +156,17 @@ async def test_an_operation_that_the_server_lacks_is_asked_for_once(status: int)
     assert server.operations().count("table/rename") == 2 and ("a", "u") in server.tables
 
 
+@pytest.mark.parametrize("status", [406, 501])
+async def test_an_unsupported_operation_of_the_protocol_is_one_for_the_caller(status: int) -> None:
+    """The spec demands 406; other servers, and the gateway before, send 501."""
+    with FakeRest() as server:
+        server.add_table("a", "t")
+        server.reply('{"error": "not in this catalog", "code": 0}', status=status, match="rename")
+        async with connect(server) as ns:
+            with pytest.raises(UnsupportedOperationError, match="not in this catalog"):
+                await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
+
+
 async def test_a_missing_path_is_no_missing_table() -> None:
     with FakeRest() as server:
         server.add_table("a", "t")
