@@ -15,7 +15,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from pydantic import AfterValidator
 
 from lance_ns_async.errors import PHRASES, nearest, shortened, spelled, suggest
-from lance_ns_async.model import Table
+from lance_ns_async.model import Table, TableId
 
 SCHEMES = (
     *("s3", "s3+ddb", "gs", "az", "abfss", "oss", "cos", "tos", "hf", "goosefs"),
