@@ -57,6 +57,8 @@ class Capabilities:
     """Whether a table can be renamed without moving its data."""
     replaces: bool = False
     """Whether `replace_table` changes properties and location of a registration, in one atomic call."""
+    unshared_locations: bool = False
+    """Whether the catalog itself refuses a location that another of its tables has."""
     relative_locations: bool = False
     """Whether a declaration may have a relative location, which the catalog resolves against its root."""
     location_schemes: tuple[str, ...] = ()

@@ -52,7 +52,9 @@ class Claims:
             No call if the location contains the names of the table. Otherwise a describe of at most four tables; on
             catalogs that store the location of a namespace, also a describe of each of their namespaces, once.
         """
-        if self._backend.allow_aliases or self._backend.capabilities.drops:
+        can = self._backend.capabilities
+        # A REST server performs its drops itself, and is responsible for its locations.
+        if self._backend.allow_aliases or can.unshared_locations or can.drops:
             return
         if (other := await self._find_owner(id, location)) is not None:
             raise InvalidInputError(
@@ -67,11 +69,14 @@ class Claims:
         the layout made for the table itself belongs to no other table, unless `allow_aliases` is set.
 
         Cost:
-            No call if the layout made the location for the table with a random suffix. Otherwise the calls of
+            No call if the catalog refuses shared locations, or if the layout made the location for the table with a
+            random suffix. Otherwise the calls of
             `check_unclaimed`, and a describe of all tables of the namespace; without a batch call, this is skipped if
             the location contains the names of the table.
         """
         backend, can = self._backend, self._backend.capabilities
+        if can.unshared_locations:
+            return None
         has_names = _has_names(backend, table.id, table.location)
         if has_names and without_suffix(table.location) is not None and not backend.allow_aliases:
             return None

@@ -1,4 +1,4 @@
-"""SQL statements of Spark's Lance connector through the gateway, in front of real catalogs with fixed locations."""
+"""SQL statements of Spark's Lance connector through the gateway, in front of real catalogs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NAMESPACES = {"iceberg": "db", "hive3": "hive.db"}
 
 @pytest.fixture(scope="module", params=["iceberg", "hive3"])
 def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A namespace in a catalog of Spark that is served by a gateway, with unique locations."""
+    """A namespace in a catalog of Spark that is served by a gateway."""
     impl = request.param
     catalog = f"shared_{impl}"
     with CATALOGS[impl](Path(tmp_path_factory.mktemp(impl))) as properties, start_blocking_portal() as portal:
-        lake = AsyncNamespace.connect(impl, {**properties, "unique_locations": "true"})
+        lake = AsyncNamespace.connect(impl, properties)
         with (
             portal.wrap_async_context_manager(lake),
             portal.wrap_async_context_manager(serving(lake)) as gateway,

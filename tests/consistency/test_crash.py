@@ -13,7 +13,7 @@ from tests.consistency.operations import Operation
 from tests.consistency.places import CATALOGS, place
 from tests.contract.sites import REAL
 
-KILLS = {"dir": 80, "iceberg-1.11.0": 60, "hive-3.1.3": 40, "polaris-fake-filtered": 30}
+KILLS = {"dir": 80, "iceberg-1.11.0": 60, "hive-3.1.3": 40, "unity-fake": 30}
 """Number of kills for each catalog."""
 
 ENOUGH = 5

@@ -104,6 +104,7 @@ class DirectoryBackend(Backend):
         relative_locations=True,
         replaces=True,
         drops=True,
+        unshared_locations=True,
         declare_batch=500,
     )
 

@@ -93,6 +93,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         keeps_case=True,
         vends=True,
         renames=True,
+        unshared_locations=True,
         location_properties=("location",),
         own_properties=("table_type",),
         own_namespace_properties=("location",),

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lance.namespace import DirectoryNamespace
 from lance_namespace.errors import InternalError, InvalidInputError
 
@@ -18,6 +20,8 @@ from lance_ns_async.storage.locations import (
     checked_root,
     default_location,
     location_beside,
+    unique_location,
+    without_suffix,
 )
 
 ROOTS: Mapping[str, Mapping[str, str]] = {
@@ -106,5 +110,23 @@ def test_local_names_have_at_most_255_bytes(place: str) -> None:
 def test_a_location_beside_another_one_does_not_grow() -> None:
     first = location_beside("s3://b/n/t.lance/")
     second = location_beside(first)
-    assert re.fullmatch(r"s3://b/n/t-[0-9a-f]{8}\.lance", first) and first != second
+    assert re.fullmatch(r"s3://b/n/t-[0-9a-f]{12}\.lance", first) and first != second
     assert len(second) == len(first) and location_beside("/n/t").startswith("/n/t-")
+
+
+NAMES = st.sampled_from(
+    ["x", "y", "data", "_versions", "x-3f9a01c2b7d4", "x-3f9a01c2b7d4.lance", "x.lance", "a b", "~", "%"]
+)
+IDS = st.lists(NAMES, min_size=1, max_size=4).map(TableId)
+
+
+@given(IDS, IDS)
+def test_unique_locations_of_different_tables_never_contain_each_other(one: TableId, other: TableId) -> None:
+    first, second = (unique_location(default_location("s3://bucket", id)) for id in (one, other))
+    assert not f"{second}/".startswith(f"{first}/") and not f"{first}/".startswith(f"{second}/")
+
+
+@given(IDS)
+def test_a_location_without_its_suffix_is_the_predictable_one(id: TableId) -> None:
+    predictable = default_location("s3://bucket", id)
+    assert without_suffix(unique_location(predictable)) == predictable
