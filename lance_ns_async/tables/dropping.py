@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import logging
 import os
+import re
 import tempfile
 import zlib
 from asyncio import CancelledError
@@ -43,6 +44,9 @@ _AT_ONCE = 16
 
 _UNIQUE_NAMES = ("data/", "_transactions/", "_deletions/", "_indices/", "metadata/")
 """Folders with files whose names no later table uses; `metadata` has the catalog's own files."""
+
+_DATA_FILE = re.compile(r"data/(\.tmp.*|[^/]*\.lance)")
+"""Data files of Lance, including unfinished ones."""
 
 _METADATA = ".metadata.json"
 """Suffix of the catalog's files that contain the id of their registration."""
@@ -94,14 +98,21 @@ async def drop(backend: Backend, id: TableId) -> Table:
 def _select(table: Table, paths: Sequence[str]) -> Sequence[str]:
     """Returns the paths that belong to the table, of all that are under its location. Blocks.
 
-    A location with a random suffix belongs to the table alone. At another location without a dataset, only markers
-    belong to it; and a catalog writes metadata files before it registers a table, so that some may belong to a
-    registration that is being made.
+    If there is no dataset, other files may have been there before the table. At a requested location, a catalog may
+    have written metadata files for a registration that it is about to make.
     """
-    if without_suffix(table.location) is not None:
-        return paths
+    is_requested = without_suffix(table.location) is None
     if not any(path.startswith("_versions/") for path in paths):
-        paths = [path for path in paths if dir_markers.is_marker(path) or path.startswith("metadata/")]
+        made = "metadata/" if is_requested else ("metadata/", "_transactions/")
+        paths = [
+            path
+            for path in paths
+            if dir_markers.is_marker(path)
+            or path.startswith(made)
+            or (not is_requested and _DATA_FILE.fullmatch(path) is not None)
+        ]
+    if not is_requested:
+        return paths
     metadata = [path for path in paths if path.startswith("metadata/") and path.endswith(_METADATA)]
     if table.registration is None or not metadata:
         return paths

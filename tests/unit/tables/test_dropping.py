@@ -239,12 +239,23 @@ async def test_a_drop_that_the_catalog_refuses_deletes_nothing(
     assert (await ns.open(T)).to_table() == OLD
 
 
-async def test_files_without_a_version_at_a_requested_location_stay(ns: AsyncNamespace, tmp_path: Path) -> None:
-    (tmp_path / "mine" / "data").mkdir(parents=True)
-    (tmp_path / "mine" / "data" / "raw.csv").write_text("1")
-    await ns.declare_table({"id": T, "location": (tmp_path / "mine").as_uri()})
+@pytest.mark.parametrize("folder", ["mine", "mine-3f9a01c2b7d4"])
+async def test_files_that_lance_did_not_write_stay_without_a_version(
+    ns: AsyncNamespace, tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / folder / "data").mkdir(parents=True)
+    (tmp_path / folder / "data" / "raw.csv").write_text("1")
+    await ns.declare_table({"id": T, "location": (tmp_path / folder).as_uri()})
     await ns.drop_table({"id": T})
-    assert (tmp_path / "mine" / "data" / "raw.csv").read_text() == "1" and not await ns.exists(T)
+    assert (tmp_path / folder / "data" / "raw.csv").read_text() == "1" and not await ns.exists(T)
+
+
+async def test_data_files_of_a_writer_that_died_go_with_the_table(ns: AsyncNamespace, tmp_path: Path) -> None:
+    location = (await ns.declare_table({"id": T})).location
+    lance.fragment.write_fragments(OLD, str(location))
+    assert files(str(location))
+    await ns.drop_table({"id": T})
+    assert not files(str(location))
 
 
 async def test_an_alias_in_another_hive_database_leaves_the_data(
