@@ -21,7 +21,7 @@ from tests.support.operations import OPERATIONS
 
 # The differences between two tables that are otherwise equal.
 _RANDOM = re.compile(
-    r"[0-9a-f]{8}_|_size=\d+|[0-9a-f]{8}-[0-9a-f-]{27}|\d{9,}|datetime\(.*?tzinfo=[^)]*\)+|elapsed[^,\]]*|\d+(\.\d+)?[nµm]?s"
+    r"-[0-9a-f]{12}\b|[0-9a-f]{8}_|_size=\d+|[0-9a-f]{8}-[0-9a-f-]{27}|\d{9,}|datetime\(.*?tzinfo=[^)]*\)+|elapsed[^,\]]*|\d+(\.\d+)?[nµm]?s"
 )
 
 Step = tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], bytes]
