@@ -75,7 +75,6 @@ FEW = f"{SOME} and not (backends or security or fakes or documentation)"
 
 LOWEST_TESTS = [
     "unit/test_telemetry.py",
-    "unit/backends/glue/test_credentials.py",
     "unit/backends/glue/test_namespaces.py",
     "unit/calls/test_policy.py",
     "unit/cli/test_copying.py",
@@ -85,11 +84,13 @@ LOWEST_TESTS = [
     "unit/gateway/test_attacks.py",
     "unit/gateway/test_server.py",
     "unit/namespace/test_requests.py",
-    "unit/namespace/test_sync.py",
     "unit/tables/test_queries.py",
     "unit/tables/test_rows.py",
     "unit/transports/aws/test_transport.py",
-    "unit/transports/http",
+    "unit/transports/http/test_oauth2.py",
+    "unit/transports/http/test_signing.py",
+    "unit/transports/http/test_transport.py",
+    "unit/transports/http/test_wire.py",
     "contract/test_bulk.py",
     "contract/test_data.py",
     "contract/test_namespaces.py",
