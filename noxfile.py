@@ -96,7 +96,7 @@ LOWEST_TESTS = [
     "contract/test_namespaces.py",
     "contract/test_tables.py",
 ]
-"""Tests that together use every dependency of the package, and take about a minute on two cores."""
+"""Tests that together use every dependency of the package; few, because most results do not depend on versions."""
 
 ECOSYSTEM: dict[str, tuple[list[str], list[str]]] = {
     "lancedb": (["test_pylance*.py", "test_lancedb*.py"], ["lancedb"]),
