@@ -18,6 +18,7 @@ from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.declare import Outcome
 from lance_ns_async.fleet import leftovers
+from lance_ns_async.fleet.folder_names import folder_names, original_names
 from lance_ns_async.fleet.journal import Entry, Journal, catalog_of, function_name, open_journal
 from lance_ns_async.fleet.report import Report, Row, Subject
 from lance_ns_async.fleet.run import Run, failure_row, start
@@ -44,7 +45,6 @@ _PROBLEMS = frozenset({ELSEWHERE, CONFLICT, HALF_DELETED})
 _FOLDERS, _TABLES, _ROWS = "folders", "tables", "rows"
 """The stages in the journal: folders to look at, paths of tables, and finished rows."""
 _DONE = "done"
-_SUFFIX = ".lance"
 
 
 async def discover(
@@ -71,7 +71,8 @@ async def discover(
         namespace: The catalog.
         uri: A local folder, or a URI that Lance supports.
         into: The namespace for the tables, which is created if it does not exist.
-        name: Returns the names of a table below `into`; None uses its path, so that `a/b/c.lance` becomes a, b, c.
+        name: Returns the names of a table below `into`; None uses its path, so that `a/b/c.lance` becomes a, b, c. The
+            random digits of default locations are removed, unless several folders would then have one name.
         include: Patterns of table paths relative to `uri`, such as `sales/*`; none for all. `*` also matches `/`.
         exclude: Patterns of paths of tables and folders, which are then not looked at.
         storage_options: Options for the storage; None uses those of the catalog's properties, and the environment.
@@ -122,7 +123,7 @@ async def discover(
             tables = await work.select_complete(tables, options)
             if dry_run:
                 for id, path in tables.items():
-                    run.add(Row(id, REGISTERED, location=folders.location(path)))
+                    run.add(work.registered_row(id, path))
             else:
                 await work.register(tables)
             if work.is_complete:
@@ -150,9 +151,11 @@ class _Discovery:
         self._journal = journal
         self._folders = folders
         self._into = into
-        self._name = name or _names_of
+        self._name = name
         self._workers = workers
         self._finished: dict[str, Any] = {}
+        self._shared: dict[str, TableId] = {}
+        """The id that a table would have if other folders would not have it, too, by its path."""
         self.is_complete = True
         """Whether no error was raised that another run may not get, so that the journal need not be kept."""
 
@@ -214,18 +217,22 @@ class _Discovery:
         def choose(path: str) -> None:
             location = self._folders.location(path)
             try:
-                names = self._name(path or self._folders.root.rpartition("/")[2])
-                if names is None:
-                    return
-                id = self._namespace._table([*self._into, *names])
-                self._namespace._check_location(id, location)
-                self._namespace._backend.check_declaration(id, location, {})
+                id = self._choose_id(path)
             except LanceNamespaceError as e:
                 self._add(failure_row(location, e, location))
                 return
-            by_key[key(id)].append((id, path))
+            if id is not None:
+                by_key[key(id)].append((id, path))
 
         await in_slices(choose, paths)
+        if self._name is None:
+            for candidates in [it for it in by_key.values() if len(it) > 1]:
+                for id, path in candidates.copy():
+                    own = self._folder_id(path)
+                    if own is not None and key(own) != key(id):
+                        candidates.remove((id, path))
+                        by_key[key(own)].append((own, path))
+                        self._shared[path] = id
         tables: dict[TableId, str] = {}
         for candidates in by_key.values():
             if len(candidates) == 1:
@@ -236,6 +243,33 @@ class _Discovery:
                 reason = f"other tables have this name, too: {others}; use a name function, or exclude all but one"
                 self._add(Row(id, CONFLICT, reason, self._folders.location(path)))
         return tables
+
+    def _choose_id(self, path: str) -> TableId | None:
+        """Returns the id of a table; None to leave it out."""
+        text = path or self._folders.root.rpartition("/")[2]
+        if self._name is not None:
+            names = self._name(text)
+            return None if names is None else self._checked_id(names, path)
+        try:
+            return self._checked_id(original_names(text), path)
+        except LanceNamespaceError:
+            if (id := self._folder_id(path)) is None:
+                raise
+            return id
+
+    def _folder_id(self, path: str) -> TableId | None:
+        """Returns the id with the whole name of a table's folder; None if the catalog cannot have it."""
+        try:
+            return self._checked_id(folder_names(path or self._folders.root.rpartition("/")[2]), path)
+        except LanceNamespaceError:
+            return None
+
+    def _checked_id(self, names: Iterable[str], path: str) -> TableId:
+        location = self._folders.location(path)
+        id = self._namespace._table([*self._into, *names])
+        self._namespace._check_location(id, location)
+        self._namespace._backend.check_declaration(id, location, {})
+        return id
 
     async def compare(self, tables: Mapping[TableId, str], whole_catalog: bool) -> Mapping[TableId, str]:
         """Returns the paths of tables that are not registered; reports the others."""
@@ -261,6 +295,9 @@ class _Discovery:
             if table is not None:
                 self._add(_registered_row(id, location, table))
             elif (other := by_place.get(place_key(location))) is not None:
+                if other == self._shared.get(path):
+                    self._add(Row(other, PRESENT, location=location))
+                    return
                 reason = f"it is registered as {other}"
                 self._add(Row(id, OTHER_NAME, reason, location, fields={"other_id": str(other)}))
             else:
@@ -310,7 +347,7 @@ class _Discovery:
             location = self._folders.location(path)
             match outcome:
                 case Table():
-                    row = Row(id, REGISTERED, location=location)
+                    row = self.registered_row(id, path)
                 case TableAlreadyExistsError():
                     row = await self._existing_row(id, location, outcome)
                 case _:
@@ -321,6 +358,12 @@ class _Discovery:
 
         with self._namespace._within(None):
             await self._namespace._register_each(declarations(), record, max_in_flight=self._workers)
+
+    def registered_row(self, id: TableId, path: str) -> Row:
+        """Returns the row of a new table."""
+        shared = self._shared.get(path)
+        reason = "" if shared is None else f"other folders could be {shared}, too; rename one, and drop the others"
+        return Row(id, REGISTERED, reason, self._folders.location(path))
 
     async def _existing_row(self, id: TableId, location: str, error: LanceNamespaceError) -> Row:
         """Returns the row of a table that another client registered meanwhile, or a lost response of this one."""
@@ -378,8 +421,3 @@ def _registered_row(id: TableId, location: str, table: Table) -> Row:
         return Row(id, PRESENT, location=location)
     reason = f"this name belongs to the table at {table.location}"
     return Row(id, ELSEWHERE, reason, location, fields={"other_location": table.location})
-
-
-def _names_of(path: str) -> Sequence[str]:
-    names = path.split("/")
-    return [*names[:-1], names[-1].removesuffix(_SUFFIX) or names[-1]]

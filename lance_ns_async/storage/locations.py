@@ -330,6 +330,12 @@ def segment(name: str) -> str:
     return quote(name, safe="").replace("~", "%7E").replace("%", "~")
 
 
+def name_of_segment(text: str) -> str:
+    """Returns the name whose `segment` is this text; the text itself if it is no segment of another name."""
+    name = unquote(text.replace("%", "%25").replace("~", "%"))
+    return name if text in (segment(name), _level(name)) else text
+
+
 def _level(name: str) -> str:
     """Returns the segment of a namespace level, which no unique location of a table can have."""
     text = segment(name)

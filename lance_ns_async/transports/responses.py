@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from lance_ns_async.errors import AnotherAnswerError, Failure
+from lance_ns_async.masked import without_frames
 
 T = TypeVar("T")
 
@@ -34,11 +35,14 @@ def decode_body(decode: Callable[[Any], T], body: Any, *, method: str = "", advi
     try:
         return decode(body)
     except AnotherAnswerError as e:
-        raise Failure("mismatch", message=f"{prefix}{e}{advice}") from e
+        # The body and the decoder's variables may hold vended credentials, which an error collector would record.
+        del body, decode
+        raise Failure("mismatch", message=f"{prefix}{e}{advice}") from without_frames(e)
     except UNREADABLE as e:
         outline = "" if method else f": {_outline(body)}"
+        del body, decode
         message = f"{prefix}an answer of unknown form ({type(e).__name__}: {e}){outline}"
-        raise Failure("unreadable", message=message) from e
+        raise Failure("unreadable", message=message) from without_frames(e)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

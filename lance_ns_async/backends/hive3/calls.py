@@ -10,6 +10,7 @@ from lance_ns_async.backends.hive3 import responses, wire
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
 from lance_ns_async.backends.values import ignore
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.transport import Method, ThriftTransport
 
@@ -104,12 +105,12 @@ class Metastore:
     async def tables(self, database: NamespaceId, names: Sequence[str], operation: str) -> dict[str, Table]:
         """Returns the Lance tables with these names; omits missing tables and tables of other formats."""
         arguments = wire.named_tables(database, names)
-        decode = partial(responses.tables, database, names, self._storage_options)
+        decode = MaskedPartial(responses.tables, database, names, self._storage_options)
         return await self._read(wire.GET_TABLES, arguments, database, operation, decode)
 
     async def table(self, id: TableId, operation: str) -> Table:
         """Returns a Lance table. The error for a missing table is the same if its database is missing."""
-        decode = partial(responses.table, id, self._storage_options)
+        decode = MaskedPartial(responses.table, id, self._storage_options)
         return await self._read(wire.GET_TABLE, wire.named_table(id), id, operation, decode)
 
     async def create_table(self, id: TableId, location: str, parameters: Mapping[str, str], operation: str) -> None:

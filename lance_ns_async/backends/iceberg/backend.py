@@ -47,6 +47,7 @@ from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.values import check_empty, ignore
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
+from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -158,11 +159,11 @@ class IcebergBackend(IcebergNamespaces):
         return await self._check_listing(page, parent, "list_tables")
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
-        plain = partial(self._load, id, "describe_table", partial(table, id, self._storage_options))
+        plain = partial(self._load, id, "describe_table", MaskedPartial(table, id, self._storage_options))
         if not vend:
             return await plain()
         try:
-            decode = partial(credentials.loaded_table, id, self._storage_options)
+            decode = MaskedPartial(credentials.loaded_table, id, self._storage_options)
             load_result = await self._load(id, "describe_table", decode, vend=True)
         except PermissionDeniedError:
             # A principal may have the right to load a table, but no right to its credentials.
@@ -191,9 +192,9 @@ class IcebergBackend(IcebergNamespaces):
                 subject=id,
                 operation="declare_table",
                 key=self._key(routes),
-                decode=partial(table, id, self._storage_options),
+                decode=MaskedPartial(table, id, self._storage_options),
             ),
-            partial(self._load, id, "declare_table", partial(table_of_uuid, id, self._storage_options, uuid)),
+            partial(self._load, id, "declare_table", MaskedPartial(table_of_uuid, id, self._storage_options, uuid)),
         )
         if result.location.rstrip("/") != place:
             await self.deregister_table(id)
@@ -268,7 +269,7 @@ class IcebergBackend(IcebergNamespaces):
                 subject=old.id,
                 operation="replace_table",
                 key=self._key(routes),
-                decode=partial(table, old.id, self._storage_options),
+                decode=MaskedPartial(table, old.id, self._storage_options),
             ),
             find,
         )
@@ -337,7 +338,9 @@ class IcebergBackend(IcebergNamespaces):
         vend = self._settings.vend_credentials
         decode = credentials.table_with_credentials if vend else table
         options = self._storage_options
-        return await self._load(id, operation, partial(versions.table_state, partial(decode, id, options)), all, vend)
+        return await self._load(
+            id, operation, partial(versions.table_state, MaskedPartial(decode, id, options)), all, vend
+        )
 
     async def _load(
         self, id: TableId, operation: str, decode: Callable[[Any], T], all: bool = False, vend: bool = False
@@ -369,7 +372,7 @@ class IcebergBackend(IcebergNamespaces):
             headers=credentials.DELEGATION,
             subject=id,
             operation="vend_credentials",
-            decode=partial(credentials.renewed_table, load_result),
+            decode=MaskedPartial(credentials.renewed_table, load_result),
         )
 
     def _key(self, routes: Routes) -> str | None:

@@ -32,6 +32,7 @@ from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.values import ignore
 from lance_ns_async.calls.policy import Caller, rollback
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of, spelled
+from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.storage.locations import check_default, is_relative
@@ -260,7 +261,7 @@ class RestBackend(Backend):
         await self._http.aclose()
 
     def _decoder(self, id: TableId) -> Callable[[Any], Table]:
-        return partial(wire.table, id, self._storage_options)
+        return MaskedPartial(wire.table, id, self._storage_options)
 
     async def _create(self, id: TableId, operation: str, fields: Mapping[str, Any]) -> Table:
         """Makes a registration and returns the table; if the response is lost, the table is looked up."""
@@ -272,7 +273,7 @@ class RestBackend(Backend):
                 self._ask,
                 "describe_table",
                 id,
-                partial(wire.own_table, id, self._storage_options, identity),
+                MaskedPartial(wire.own_table, id, self._storage_options, identity),
                 name=operation,
             ),
         )

@@ -44,6 +44,7 @@ from lance_ns_async.backends.vended_credentials import merge_options
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
+from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -190,7 +191,7 @@ class UnityBackend(Backend):
         return await self._page(parent, token, "list_tables", partial(wire.table_names, parent))
 
     async def scan_tables(self, parent: NamespaceId, token: str | None) -> Page[Table]:
-        decode = partial(wire.tables, parent, self._storage_options)
+        decode = MaskedPartial(wire.tables, parent, self._storage_options)
         return await self._page(parent, token, "scan_tables", decode)
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
@@ -209,7 +210,7 @@ class UnityBackend(Backend):
             wire.table_path(id),
             subject=id,
             operation="describe_table",
-            decode=partial(wire.unity_table, id, self._storage_options),
+            decode=MaskedPartial(wire.unity_table, id, self._storage_options),
         )
         if not (vend and table.uuid):
             return table.table
@@ -228,7 +229,7 @@ class UnityBackend(Backend):
             wire.table_path(id),
             operation="declare_table",
             conflict=TableAlreadyExistsError,
-            decode=partial(wire.unity_table, id, self._storage_options),
+            decode=MaskedPartial(wire.unity_table, id, self._storage_options),
         )
         return table.table
 

@@ -23,6 +23,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import Failure
+from lance_ns_async.masked import MaskedText, without_frames
 from lance_ns_async.model import Id, NamespaceId, Page
 from lance_ns_async.transports.aws.credentials import (
     AssumedCredentials,
@@ -131,9 +132,9 @@ class AwsTransport:
 
         async def send() -> T:
             self._sign_with(keys)
-            answer = await self._answer(getattr(client, action), arguments, perhaps)
             try:
-                return decode_body(decode, answer)
+                # The response is no variable, because it may contain credentials.
+                return decode_body(decode, await self._answer(getattr(client, action), arguments, perhaps))
             except Failure as failure:
                 if failure.codes[0] == "mismatch":
                     self._trust.withdraw()
@@ -211,15 +212,18 @@ class AwsTransport:
         except ResponseTooLargeError as e:
             raise Failure("unreadable", message=str(e)) from e
         except (BotoCoreError, ClientError, ResponseParserError) as e:
-            secrets = self._signing.secret_key, self._signing.token
-            error = failure(e, optional=optional, secrets=secrets)
-            message = str(e)
-            has_secrets = error.codes[0] in SIGNATURES or redact(message, secrets) != message
-            raise error from (None if has_secrets else e)
+            error, has_secrets = self._failure(e, optional)
+            raise error from (None if has_secrets else without_frames(e))
         except (AttributeError, TypeError, RuntimeError) as e:
             # A client that is closed during a call raises these exceptions.
             self._check_open(e)
             raise
+
+    def _failure(self, error: Any, optional: bool) -> tuple[Failure, bool]:
+        """Returns the failure for an exception of botocore, and whether the exception contains secrets."""
+        secrets = self._signing.secret_key, self._signing.token
+        result, message = failure(error, optional=optional, secrets=secrets), str(error)
+        return result, result.codes[0] in SIGNATURES or redact(message, secrets) != message
 
     def _sign_with(self, keys: Keys) -> None:
         # Nothing is awaited before the signature, so each request is signed with the keys of its own call.
@@ -292,7 +296,7 @@ def _role(settings: RoleSettings) -> dict[str, Any]:
         "DurationSeconds": int(settings.assume_role_timeout_sec),
     }
     if settings.assume_role_external_id is not None:
-        arguments["ExternalId"] = settings.assume_role_external_id.get_secret_value()
+        arguments["ExternalId"] = MaskedText(settings.assume_role_external_id.get_secret_value())
     return arguments
 
 

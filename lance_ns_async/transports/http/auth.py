@@ -12,6 +12,7 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import failure_of
+from lance_ns_async.masked import MaskedText
 
 LIFETIME = 3600.0
 """Default lifetime in seconds of a token of unknown lifetime."""
@@ -72,7 +73,7 @@ class RenewedTokens:
     def __init__(self, fetch: Callable[[], Awaitable[Token]]) -> None:
         self._fetch = fetch
         self._renewal = SingleFlight(self._renew)
-        self._value = ""
+        self._value = MaskedText()
         self._until = 0.0
 
     async def current(self) -> str:
@@ -102,6 +103,6 @@ class RenewedTokens:
             if (failure := failure_of(e)) is not None:
                 failure.delivered = False
             raise
-        self._value = token.value
+        self._value = MaskedText(token.value)
         self._until = monotonic() + _USED * token.lifetime
         return self._value

@@ -22,11 +22,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of, with_failure
+from lance_ns_async.masked import MaskedBytes
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.settings import HttpSettings, Seconds, TokenFunction, Url
 from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens, Token, Tokens
 from lance_ns_async.transports.http.token_sources import command_tokens, function_tokens, parse_command
-from lance_ns_async.transports.http.transport import Explain, HttpTransport
+from lance_ns_async.transports.http.transport import Explain, HttpTransport, encode_form
 
 OAUTH2_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
@@ -244,7 +245,7 @@ class _Grants:
         """
         if self._refresh_token is not None:
             try:
-                return await self._request({**self._renewal, "refresh_token": self._refresh_token})
+                return await self._request(encode_form({**self._renewal, "refresh_token": self._refresh_token}))
             except (ServiceUnavailableError, ThrottlingError):
                 raise
             except LanceNamespaceError as e:
@@ -253,7 +254,7 @@ class _Grants:
         else:
             refusal = ""
         try:
-            return await self._request(self._initial)
+            return await self._request(encode_form(self._initial))
         except UnauthenticatedError as e:
             if not self._exchanges:
                 raise
@@ -262,11 +263,11 @@ class _Grants:
             failure = failure_of(e)
             raise (error if failure is None else with_failure(error, failure)) from e
 
-    async def _request(self, form: Mapping[str, str]) -> Token:
+    async def _request(self, form: tuple[MaskedBytes, str]) -> Token:
         result = await self._http.request(
             "POST",
             "",
-            form=form,
+            content=form,
             subject=NamespaceId(),
             operation="fetch_token",
             decode=partial(token, lifetime=self._lifetime),

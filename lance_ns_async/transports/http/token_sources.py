@@ -25,6 +25,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Unaut
 
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure
+from lance_ns_async.masked import MaskedBytes, MaskedText
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.settings import TokenFunction
 from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens, Token
@@ -91,6 +92,8 @@ def command_tokens(caller: Caller, command: Sequence[str], seconds: float) -> Re
         seconds: Maximum time of a run, after which the command and the processes that it started are killed.
     """
     label = f"auth_command {PurePath(command[0]).name!r}"
+    # An argument may be a secret.
+    command = tuple(map(MaskedText, command))
 
     async def run() -> Token:
         status, output, errors = await _run(command, label)
@@ -230,7 +233,7 @@ async def _run(command: Sequence[str], label: str) -> tuple[int, bytes, str]:
         await _end(process)
     if max(len(output.result()), len(errors.result())) > _LONGEST_OUTPUT:
         raise Failure(_NO_TOKEN, message=f"{label}: it printed more than {_LONGEST_OUTPUT} bytes")
-    return status, output.result(), errors.result().decode("utf-8", "replace")
+    return status, output.result(), MaskedText(errors.result().decode("utf-8", "replace"))
 
 
 async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader | None) -> bytes:
@@ -241,7 +244,7 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
         if len(data) > _LONGEST_OUTPUT:
             _kill(process)
             break
-    return bytes(data)
+    return MaskedBytes(data)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

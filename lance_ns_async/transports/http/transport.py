@@ -15,6 +15,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import Code, Failure
+from lance_ns_async.masked import MaskedBytes
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.http.auth import Tokens
@@ -106,7 +107,6 @@ class HttpTransport:
         decode: Callable[[Any], T],
         query: str = "",
         body: Any = None,
-        form: Mapping[str, str] | None = None,
         content: tuple[bytes | StreamedBody, str] | None = None,
         headers: Mapping[str, str] | None = None,
         safe: bool | None = None,
@@ -122,7 +122,6 @@ class HttpTransport:
             decode: Converts the JSON of the response, or None if the response is empty.
             query: The query, percent-encoded.
             body: Sent as JSON; None for no body.
-            form: Sent as a form instead of `body`.
             content: Bytes to send instead of `body`, with their media type. A streamed body is sent once, so that the
                 call is not repeated after its first part.
             headers: Additional headers of this call.
@@ -137,7 +136,7 @@ class HttpTransport:
         Cost: one remote call; one more to fetch a token or keys, and one more to repeat a call after their rejection.
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
-        encoded, content_type = content or _content(body, form)
+        encoded, content_type = content or _content(body)
         streamed = encoded if isinstance(encoded, StreamedBody) else None
         if streamed is not None and self._signer is not None:
             raise InvalidInputError("request_data: signed requests need all rows at once; pass bytes, not a reader")
@@ -150,23 +149,22 @@ class HttpTransport:
         keys = None if signer is None else await signer.current()
 
         async def send() -> T:
-            request_headers = self._headers
+            request = EncodedRequest(method, url, self._headers, encoded)
             if content_type or token or headers:
-                request_headers = request_headers.copy()
+                request.headers = request.headers.copy()
                 if headers:
-                    request_headers.update(headers)
+                    request.headers.update(headers)
                 if content_type:
-                    request_headers["content-type"] = content_type
+                    request.headers["content-type"] = content_type
                 if token:
-                    request_headers["authorization"] = f"Bearer {token}"
+                    request.headers["authorization"] = f"Bearer {token}"
             if signer is not None:
                 assert not isinstance(encoded, StreamedBody)
-                request_headers = signer.sign(keys, method, url, request_headers, encoded)
+                request.headers = signer.sign(keys, method, url, request.headers, encoded)
             if trace_headers := self._caller.trace_headers():
                 # Not signed, because proxies may replace them.
-                request_headers = request_headers.copy()
-                request_headers.update(trace_headers)
-            request = EncodedRequest(method, url, request_headers, encoded)
+                request.headers = request.headers.copy()
+                request.headers.update(trace_headers)
             try:
                 response = await self._answer(request)
             except Failure as failure:
@@ -234,22 +232,24 @@ class HttpTransport:
         raise self._failure(response, request)
 
     def _decode(self, response: httpx.Response, request: EncodedRequest, decode: Callable[[Any], T]) -> T:
-        # Some servers respond to a successful change with plain text.
-        content = b"" if response.content in (b"OK", b"200 OK") else response.content
         try:
-            body = orjson.loads(content) if content else None
-        except ValueError as e:
-            # An HTML page shows which server responded. Invalid JSON does not, and may contain credentials.
-            may_quote = not self._confidential and content.lstrip()[:1] not in (b"{", b"[")
-            excerpt = f" {_excerpt(response, self._request_secrets(request))}" if may_quote else ""
-            message = f"an answer that is no JSON, so {self._advice}{excerpt}"
-            raise Failure("unreadable", message=message) from e
-        try:
-            return decode_body(decode, body, advice=_MIXED_UP)
+            # The body is no variable, because it may contain credentials.
+            return decode_body(decode, self._parse(response, request), advice=_MIXED_UP)
         except Failure as failure:
             if failure.codes[0] == "mismatch" and (withdraw := response.extensions.get(WITHDRAW)) is not None:
                 withdraw()
             raise
+
+    def _parse(self, response: httpx.Response, request: EncodedRequest) -> Any:
+        try:
+            # Some servers respond to a successful change with plain text.
+            return None if response.content in (b"", b"OK", b"200 OK") else orjson.loads(response.content)
+        except ValueError as e:
+            # An HTML page shows which server responded. Invalid JSON does not, and may contain credentials.
+            may_quote = not self._confidential and response.content.lstrip()[:1] not in (b"{", b"[")
+            excerpt = f" {_excerpt(response, self._request_secrets(request))}" if may_quote else ""
+            message = f"an answer that is no JSON, so {self._advice}{excerpt}"
+            raise Failure("unreadable", message=message) from e
 
     def _request_secrets(self, request: EncodedRequest) -> Sequence[str]:
         """Returns the secrets in a request."""
@@ -404,9 +404,12 @@ def _was_turned_away(status: int) -> bool:
     return 400 <= status < 500 or status == httpx.codes.NOT_IMPLEMENTED
 
 
-def _content(body: Any, form: Mapping[str, str] | None) -> tuple[bytes | None, str | None]:
-    if form is not None:
-        return urlencode(form).encode(), "application/x-www-form-urlencoded"
+def encode_form(form: Mapping[str, str]) -> tuple[MaskedBytes, str]:
+    """Returns a form with secrets as the content of a request."""
+    return MaskedBytes(urlencode(form).encode()), "application/x-www-form-urlencoded"
+
+
+def _content(body: Any) -> tuple[bytes | None, str | None]:
     if body is not None:
         return orjson.dumps(body), "application/json"
     return None, None

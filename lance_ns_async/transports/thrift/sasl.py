@@ -11,6 +11,7 @@ import anyio.to_thread
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import Failure
+from lance_ns_async.masked import MaskedBytes
 from lance_ns_async.transports.http.redact import redact
 from lance_ns_async.transports.thrift.binary import on_one_line
 from lance_ns_async.transports.thrift.decoder import MalformedError
@@ -101,7 +102,7 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
         DisconnectedError: The connection was lost.
         MalformedError: The server does not use SASL.
     """
-    request = _message(_START, mechanism.name.encode()) + _message(_OK, await mechanism.respond(b""))
+    request = MaskedBytes(_message(_START, mechanism.name.encode()) + _message(_OK, await mechanism.respond(b"")))
     while True:
         answer = _Message()
         await connection.exchange(request, answer)
@@ -111,7 +112,7 @@ async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
             reply = on_one_line(redact(answer.payload.decode("utf-8", "replace"), mechanism.secrets))
             message = reply or f"the server ends the login, status {answer.status}"
             raise Failure("unauthenticated", message=f"SASL {mechanism.name}: {message}", delivered=False)
-        request = _message(_OK, await mechanism.respond(answer.payload))
+        request = MaskedBytes(_message(_OK, await mechanism.respond(answer.payload)))
     connection.is_framed = True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.fleet import Report, discover, sync
+from lance_ns_async.storage.folders import place_key
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
 from tests.support.folders import make_file, make_table, make_traps
@@ -128,6 +130,67 @@ async def test_names_can_be_chosen_and_conflicts_are_refused(tmp_path: Path) -> 
         report = await discover(namespace, str(tmp_path), into=["n"], name=last)
         assert ids(report, "conflict") == ["n$t", "n$t"] and ids(report, "registered") == ["n$u"]
         assert len(report.problems) == 2 and "b/t.lance" in repr(report)
+
+
+@pytest.mark.parametrize("impl", ["dir", "iceberg"])
+async def test_a_lost_catalog_gets_its_names_back(impl: str, tmp_path: Path) -> None:
+    root = {"root": tmp_path.as_uri()}
+    names = [["sales", "orders"], ["sales", "ord-ers.1"], ["sales", "in ner", "a b"], ["x-0123456789ab", "t"]]
+    lost, found = FakeIceberg(), FakeIceberg()
+    with lost, found:
+        for server, is_lost in ((lost, True), (found, False)):
+            properties = root if impl == "dir" else {**root, "endpoint": server.endpoint}
+            async with AsyncNamespace.connect(impl, properties) as namespace:
+                if is_lost:
+                    for parent in (["sales"], ["sales", "in ner"], ["x-0123456789ab"]):
+                        await namespace.create_namespace({"id": parent})
+                    for id in names:
+                        place = (await namespace.declare_table({"id": id})).location
+                        lance.write_dataset(ROWS, str(place))
+                    before = await registered(namespace, [])
+                    shutil.rmtree(tmp_path / "__manifest", ignore_errors=True)
+                    continue
+                report = await discover(namespace, str(tmp_path))
+                assert report.counts == {"registered": len(names)}, report
+                assert {id: place_key(at) for id, at in (await registered(namespace, [])).items()} == {
+                    id: place_key(at) for id, at in before.items()
+                }
+
+
+async def test_folders_that_could_be_one_table_keep_their_names(tmp_path: Path) -> None:
+    for path in (
+        *("n/t-0123456789ab", "n/t-ba9876543210.lance", "n/u-0123456789ab", "n/v", "n/v-0123456789ab"),
+        *("01234567_n$w", "76543210_n$w", "01234567_n$n$w", "n/y-0123456789ab", "n/y-ba9876543210"),
+    ):
+        make_table(tmp_path, path)
+    with FakeIceberg() as server:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            await namespace.create_namespace({"id": ["n"]})
+            await namespace.register_table({"id": ["n", "y"], "location": f"{tmp_path.as_uri()}/n/y-0123456789ab"})
+            for dry_run in (True, False):
+                report = await discover(namespace, tmp_path.as_uri(), dry_run=dry_run)
+                rows = {str(row.id): row.reason for row in report.having("registered")}
+                shared = {
+                    *("n$t-0123456789ab", "n$t-ba9876543210", "n$v-0123456789ab"),
+                    *("n$01234567_w", "n$76543210_w", "n$y-ba9876543210"),
+                }
+                assert rows.keys() == shared | {"n$u", "n$v", "n$n$w"}
+                assert {id for id, reason in rows.items() if "other folders could be" in reason} == shared
+                assert ids(report, "present") == ["n$y"]
+            again = await discover(namespace, tmp_path.as_uri())
+            assert again.counts == {"present": 10}
+
+
+async def test_a_name_that_the_catalog_refuses_is_that_of_the_folder(tmp_path: Path) -> None:
+    """A directory catalog has tables at its root in folders of their names only."""
+    make_table(tmp_path, "t-0123456789ab.lance")
+    async with connect(tmp_path) as namespace:
+        assert ids(await discover(namespace, str(tmp_path), dry_run=True), "registered") == []
+    make_table(tmp_path / "deep", "n/01234567_t$")
+    with FakeIceberg() as server:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            report = await discover(namespace, str(tmp_path / "deep"), dry_run=True)
+            assert ids(report, "registered") == ["n$01234567_t$"]
 
 
 async def test_filters_select_tables_and_prune_folders(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lance_namespace.errors import UnauthenticatedError
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS
 from lance_ns_async.transports.http.signing import SIGNING_ERRORS, SigningSettings, open_signer, rejection
-from lance_ns_async.transports.http.transport import open_http
+from lance_ns_async.transports.http.transport import encode_form, open_http
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.plain import EAGER, Plain, explain
@@ -102,7 +102,7 @@ async def test_paths_queries_and_bodies_are_signed_as_they_are_sent(method: str)
     requests += [{"path": path, "query": query} for path in ("/", "/a%2Fb+c") for query in QUERIES]
     if method != "HEAD":
         requests += [{"path": "/a%20b", "query": "a=b", "body": body} for body in BODIES]
-        requests.append({"path": "/", "form": {"name": "a+b %2F 漢", "k": ""}})
+        requests.append({"path": "/", "content": encode_form({"name": "a+b %2F 漢", "k": ""})})
         requests.append({"path": "/", "body": {}, "headers": {"X-Odd": "  two   words ", "If-Match": '"a,b"'}})
     with Checking(Signatures()) as server:
         async with signing(server) as service:
