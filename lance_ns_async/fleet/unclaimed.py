@@ -45,7 +45,7 @@ async def find_unclaimed(
     """
     options = namespace._backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
-    walker = Walker(folders)
+    walker = Walker(folders, sees_dropped=True)
     sights: list[Sight] = []
 
     def on_sight(sight: Sight) -> None:

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.storage.dir_markers import DROPPED
 from lance_ns_async.storage.folders import LISTINGS, Folders
 
 _VERSIONS = "_versions"
@@ -74,6 +75,8 @@ class Walker:
     """Patterns of paths of tables; none for all."""
     exclude: Sequence[str] = ()
     """Patterns of paths of folders and tables that are skipped."""
+    sees_dropped: bool = False
+    """Whether folders are examined that a directory catalog has renamed to delete them."""
     _tallies: dict[tuple[str, str], _Tally] = field(default_factory=lambda: defaultdict(_Tally))
     """The results by parent and by name with all numbers replaced by 0; an empty text means any."""
 
@@ -135,6 +138,8 @@ class Walker:
 
     def _descends(self, name: str, excluded_names: Iterable[str]) -> bool:
         """Returns whether a folder may contain tables; names with a dot or one underscore in front are hidden."""
+        if name.startswith(DROPPED):
+            return self.sees_dropped
         is_hidden = name.startswith(".") or (name.startswith("_") and not name.startswith("__"))
         return not (is_hidden or name in excluded_names or name in _OF_CATALOGS)
 

@@ -10,8 +10,11 @@ from contextlib import suppress
 from lance_ns_async.model import local_path
 from lance_ns_async.storage import files
 
-_RESERVED_MARK, HIDDEN_MARK = ".lance-reserved", ".lance-deregistered"
+RESERVED_MARK, HIDDEN_MARK = ".lance-reserved", ".lance-deregistered"
 """The markers of a reserved name and of a hidden table."""
+
+DROPPED = ".lance-ns-dropped-"
+"""Prefix of the names to which a directory catalog renames the folders of dropped tables, before it deletes them."""
 
 _DRAFT = "lance-marker.staging."
 """Prefix of a marker that pylance is writing; it remains if the process is killed."""
@@ -19,7 +22,7 @@ _DRAFT = "lance-marker.staging."
 
 def is_marker(name: str) -> bool:
     """Returns whether a file in a table's folder is a marker, complete or not."""
-    return name in (_RESERVED_MARK, HIDDEN_MARK) or name.startswith(_DRAFT)
+    return name in (RESERVED_MARK, HIDDEN_MARK) or name.startswith(_DRAFT)
 
 
 def reserve(location: str, options: Mapping[str, str] | None) -> None:
@@ -27,7 +30,7 @@ def reserve(location: str, options: Mapping[str, str] | None) -> None:
     session = files.open_session(location, options)
     if not session.list():
         with tempfile.NamedTemporaryFile(prefix="lance-reserved-") as empty:
-            session.upload_file(empty.name, _RESERVED_MARK)
+            session.upload_file(empty.name, RESERVED_MARK)
 
 
 def remove(location: str, options: Mapping[str, str] | None) -> None:

@@ -16,9 +16,8 @@ from os.path import abspath, expanduser
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, TypeVar
 
-from lance_namespace import DeclareTableRequest, DeregisterTableRequest, DescribeTableRequest, ListTablesRequest
+from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
 from lance_namespace.errors import (
-    ConcurrentModificationError,
     InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
@@ -32,9 +31,9 @@ from lance_namespace.errors import (
 from pydantic import field_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities, Declaration
-from lance_ns_async.backends.directory.dropping import DROPPING, Dropping
+from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.overlaps import Overlaps
-from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri, tombstone
+from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import BadLocationError, Failure
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
@@ -114,7 +113,7 @@ class DirectoryBackend(Backend):
         self.configured_options = self._storage_options
         self._places = Places(settings.path)
         self._directory = Directory(settings.path, self._storage_options, lance.repeat_in_thread)
-        self._dropping = Dropping(self._directory, self._places)
+        self._dropping = Dropping(self._directory, self._places, self._storage_options)
 
     @classmethod
     def open(cls, settings: DirSettings, caller: Caller) -> DirectoryBackend:
@@ -151,11 +150,7 @@ class DirectoryBackend(Backend):
                 raise NamespaceNotEmptyError(f"it contains {count} tables and namespaces; drop them first")
             return Change(remove=[_key(id)])
 
-        def work() -> None:
-            self._dropping.collect()
-            self._directory.change(edit)
-
-        await self._call(work, id, "drop_namespace", safe=False)
+        await self._call(lambda: self._directory.change(edit), id, "drop_namespace", safe=False)
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         def work() -> Page[str]:
@@ -197,8 +192,6 @@ class DirectoryBackend(Backend):
             return Change(put=[self._new_entry(entries, Declaration(id, location, properties), overlaps, names)])
 
         def work() -> Table:
-            place = None if location is None else self._relative_place(id, location)
-            self._dropping.collect(_key(id), place if id.parent else f"{id.name}.lance")
             if id.parent:
                 self._directory.change(edit)
             else:
@@ -244,14 +237,10 @@ class DirectoryBackend(Backend):
                     put.append(entry)
             return Change(put=put)
 
-        def work() -> None:
-            self._dropping.collect()
-            self._directory.change(edit)
-
         if batch:
-            await self._call(work, NamespaceId(), "declare_tables", safe=False)
+            await self._call(lambda: self._directory.change(edit), NamespaceId(), "declare_tables", safe=False)
         outcomes: dict[TableId, Table | LanceNamespaceError] = {**errors, **refusals, **tables}
-        # A call of its own finishes a drop of the table, and repeats what may pass.
+        # A call of its own repeats what may pass.
         for it in (*alone, *waiting):
             try:
                 outcomes[it.id] = await self.declare_table(it.id, it.location, it.properties)
@@ -263,16 +252,13 @@ class DirectoryBackend(Backend):
         """Returns the entry of a new table in a namespace; raises the error of the first check that fails."""
         _properties(entries, it.id.parent)
         if (there := entries.get(_key(it.id))) is not None:
-            _check_not_going(there)
             raise TableAlreadyExistsError(f"there is a {there.kind} of that name")
         if it.location is None:
             return Entry(_key(it.id), "table", _new_place(it.id), it.properties)
         place = self._relative_place(it.id, it.location, names)
         if not _is_new_place(it.id, place) or place in entries.nested_locations or self._places.has_files(place):
             overlaps.check(place)
-        if tombstone(_key(it.id), place) in names.tombstones:
-            # The table would count as dropped.
-            raise ConcurrentModificationError("files of the previous table of that name could not be deleted")
+            self._check_not_at_root(entries, place, names)
         return Entry(_key(it.id), "table", place, it.properties)
 
     async def replace_table(
@@ -296,10 +282,10 @@ class DirectoryBackend(Backend):
             place = self._relative_place(id, location)
             if place != was:
                 self._overlaps(entries, id).check(place)
+                self._check_not_at_root(entries, place, self._places.read_names())
             return Change(put=[replace(entry, location=place, metadata=properties)])
 
         def work() -> Table:
-            self._dropping.collect(_key(id), self._relative_place(id, location))
             self._directory.change(edit)
             return self._describe(id)
 
@@ -307,14 +293,7 @@ class DirectoryBackend(Backend):
 
     async def layout_location(self, id: TableId) -> str | None:
         # In a namespace, each declaration gets a new folder with a random name.
-        if id.parent:
-            return None
-
-        def is_going() -> bool:
-            return self._places.local is None and self._is_going(self._directory.entries(), id.name)
-
-        # A declaration first deletes what a drop has left there, so the current content of the location is irrelevant.
-        return None if await self._call(is_going, id, "describe_table") else self._places.at_root(id.name)
+        return None if id.parent else self._places.at_root(id.name)
 
     def makes_new_locations(self, parent: NamespaceId) -> bool:
         return bool(parent)
@@ -324,8 +303,6 @@ class DirectoryBackend(Backend):
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         _check_names(id)
-        if DROPPING in properties:
-            raise InvalidInputError(f"table {id}: the property {DROPPING!r} is reserved for the catalog; omit it")
         if properties and not id.parent:
             raise InvalidInputError(
                 f"table {id}: the directory catalog stores properties only for tables in a namespace; "
@@ -342,7 +319,7 @@ class DirectoryBackend(Backend):
     async def deregister_table(self, id: TableId) -> None:
         def edit(entries: Entries) -> Change:
             # This is the only way to remove an entry with an invalid location, so the location is not checked.
-            if (entry := entries.get(_key(id))) is None or entry.kind != "table" or self._is_dropped(entry):
+            if (entry := entries.get(_key(id))) is None or entry.kind != "table":
                 raise TableNotFoundError(f"table id '{id}'")
             return Change(remove=[_key(id)])
 
@@ -391,28 +368,19 @@ class DirectoryBackend(Backend):
         """Returns the entry and the relative location of a table in a namespace.
 
         Raises:
-            TableNotFoundError: The table does not exist, or is being dropped.
+            TableNotFoundError: The table does not exist.
             OutsideError: The entry's location is invalid.
         """
         entry = entries.get(_key(id))
         if entry is None or entry.kind != "table":
             raise TableNotFoundError(f"table id '{id}'")
-        place = self._place(entry)
-        if self._dropping.is_dropped(entry, place):
-            raise TableNotFoundError(f"table id '{id}'")
-        return entry, place
+        return entry, self._place(entry)
 
     def _place(self, entry: Entry, names: RootNames | None = None) -> str:
         try:
             return self._places.normalize(entry.location or "", names)
         except OutsideError as e:
             raise OutsideError(f"its entry in the manifest has the location {entry.location!r}, which {e}") from e
-
-    def _is_dropped(self, entry: Entry) -> bool:
-        try:
-            return self._dropping.is_dropped(entry, self._place(entry))
-        except OutsideError:
-            return False
 
     def _tables(
         self, entries: Entries, parent: NamespaceId, names: RootNames | None = None
@@ -424,23 +392,16 @@ class DirectoryBackend(Backend):
             if entry.kind != "table":
                 continue
             try:
-                place = self._place(entry, names)
+                yield entry, self._place(entry, names)
             except OutsideError:
                 yield entry, None
-                continue
-            if not self._dropping.is_dropped(entry, place, names):
-                yield entry, place
 
     def _names_at_root(self, entries: Entries) -> Sequence[str]:
         if self._places.local is None:
             names: Sequence[str] = self._directory.flat.list_tables(ListTablesRequest(id=[])).tables
         else:
             names = self._local_names(self._places.local)
-        return [
-            name
-            for name in names
-            if f"{name}.lance" not in entries.nested_locations and not self._is_going(entries, name)
-        ]
+        return [name for name in names if f"{name}.lance" not in entries.nested_locations]
 
     def _local_names(self, root: str) -> Sequence[str]:
         """Returns the names of the tables at a local root, as pylance does.
@@ -481,14 +442,27 @@ class DirectoryBackend(Backend):
                 raise
             return False
 
-    def _is_going(self, entries: Entries, name: str) -> bool:
-        """Returns whether the entry of a table at the root has the mark of a drop in progress."""
-        entry = entries.get(name)
-        return entry is not None and DROPPING in entry.metadata
+    def _check_not_at_root(self, entries: Entries, place: str, names: RootNames) -> None:
+        """Raises InvalidInputError if a location is that of a table at the root, which it would replace."""
+        name = (real := self._places.real(place, names)).removesuffix(".lance")
+        if name in ("", real) or "/" in name or real in entries.nested_locations:
+            return
+        is_table = False
+        if self._places.local is not None:
+            is_table = self._is_folder(name) and self._holds_files(name)
+        else:
+            with suppress(TableNotFoundError, NamespaceNotFoundError):
+                self._directory.flat.describe_table(DescribeTableRequest(id=[name]))
+                is_table = True
+        if is_table:
+            raise InvalidInputError(
+                f"the location {place!r} is that of the table {name!r} at the root; use that table, or deregister it "
+                "first"
+            )
 
     def _at_root(self, id: TableId, entries: Entries, names: RootNames | None = None) -> Table:
         place = f"{id.name}.lance"
-        if place in entries.nested_locations or self._is_going(entries, id.name):
+        if place in entries.nested_locations:
             raise TableNotFoundError(f"table id '{id}'")
         if self._places.local is not None and not self._is_folder(id.name):
             raise TableNotFoundError(f"table id '{id}'")
@@ -522,44 +496,35 @@ class DirectoryBackend(Backend):
         )
 
     def _declare_at_root(self, id: TableId) -> None:
+        place = f"{id.name}.lance"
         entries = self._directory.entries()
         if (there := entries.get(_key(id))) is not None and there.kind == "namespace":
             raise TableAlreadyExistsError("there is a namespace of that name")
-        if there is not None:
-            _check_not_going(there)
-        if f"{id.name}.lance" in entries.nested_locations:
-            raise TableAlreadyExistsError(f"a table in a namespace is at {id.name}.lance")
-        self._overlaps(entries, id).check(f"{id.name}.lance")
-        if self._places.local is not None and os.path.lexists(path := self._places.path(f"{id.name}.lance")):
+        if place in entries.nested_locations:
+            raise TableAlreadyExistsError(f"a table in a namespace is at {place}")
+        self._overlaps(entries, id).check(place)
+        if self._places.local is not None and os.path.lexists(path := self._places.path(place)):
             if not self._is_folder(id.name):
                 raise InvalidTableStateError(f"{path} is a file, or a symbolic link to no folder; remove it")
         request = DeclareTableRequest(id=list(id))
         try:
             self._directory.flat.declare_table(request)
-        except TableAlreadyExistsError:
-            # The folder may be the remains of a table whose creating process ended early.
-            if not dir_markers.clear(self._places.at_root(id.name), self._storage_options):
-                raise
+        except TableAlreadyExistsError as e:
+            # The folder may be the remains of a table whose creating process or drop ended early.
+            is_free = dir_markers.clear(self._places.at_root(id.name), self._storage_options)
+            if not is_free and not self._dropping.finish(place):
+                if not self._directory.files(self._places.uri(place)).contains(dir_markers.HIDDEN_MARK):
+                    raise
+                raise TableAlreadyExistsError(
+                    "the data of a table that was deregistered, or whose drop was interrupted, is at its location; "
+                    f"register {place} in a namespace, and drop that table unless you want to keep it"
+                ) from e
             self._directory.flat.declare_table(request)
 
     def _deregister_at_root(self, id: TableId) -> None:
         if f"{id.name}.lance" in self._directory.entries().nested_locations:
             raise TableNotFoundError(f"table id '{id}'")
-        place = f"{id.name}.lance"
-        if self._places.local is not None:
-            self._dropping.hide(_key(id), place)
-            # Other tools also add an entry for a table that they declare. It would keep the name in use.
-            self._directory.change(lambda entries: Change(remove=[id.name] if _is_table(entries.get(id.name)) else []))
-            return
-        self._at_root(id, self._directory.entries())
-        with self._dropping.hiding(_key(id), place):
-            try:
-                # Tables at the root are found by their folders, so pylance hides one by a file in its folder.
-                self._directory.flat.deregister_table(DeregisterTableRequest(id=list(id)))
-            except InvalidTableStateError as e:
-                raise TableNotFoundError("another client has deregistered it") from e
-            # If the table has no data, the mark hides nothing and would keep the name in use.
-            dir_markers.remove(self._places.at_root(id.name), self._storage_options)
+        self._dropping.hide(_key(id), f"{id.name}.lance")
 
     def _relative_place(self, id: TableId, location: str, names: RootNames | None = None) -> str:
         """Returns a caller's location relative to the root; raises InvalidInputError if it is invalid."""
@@ -576,12 +541,6 @@ class DirectoryBackend(Backend):
         return Overlaps(entries, self._places, self._dropping, self._places.read_names(), except_for=_key(id))
 
 
-def _check_not_going(entry: Entry) -> None:
-    if DROPPING in entry.metadata:
-        # The operation can be tried again, because the next attempt first finishes the drop.
-        raise ConcurrentModificationError("the previous table of that name is being dropped")
-
-
 def _key(id: Id) -> str:
     """Returns the id as a key of the manifest."""
     return DELIMITER.join(id)
@@ -589,10 +548,6 @@ def _key(id: Id) -> str:
 
 def _name(entry: Entry) -> str:
     return entry.object_id.rpartition(DELIMITER)[2]
-
-
-def _is_table(entry: Entry | None) -> bool:
-    return entry is not None and entry.kind == "table"
 
 
 def _new_place(id: TableId) -> str:

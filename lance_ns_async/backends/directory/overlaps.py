@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from lance_namespace.errors import ConcurrentModificationError, InvalidInputError
+from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.directory.dropping import DROPPING, Dropping
+from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.places import OF_LANCE, OutsideError, Places, RootNames, is_within
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.transports.directory import Entries
@@ -35,8 +35,6 @@ class Overlaps:
         self._dropping = dropping
         self._names = names
         self._except_for = except_for
-        self._going: list[tuple[str, str, str]] = []
-        """The real location, the id and the location of each table that is being dropped."""
         self._owners: dict[str, tuple[str, str]] = {}
         """The id and the location of a table at each real location."""
 
@@ -45,14 +43,9 @@ class Overlaps:
 
         Raises:
             InvalidInputError: The location is among the files of another table, or contains another table.
-            ConcurrentModificationError: A drop in progress may delete files at the location.
         """
         sorted_places = self._places_in_order
         real = self._places.real(place, self._names)
-        for there, id, location in self._going:
-            if is_within(there, real) or is_within(real, there):
-                # The operation can be tried again, because the next attempt first finishes the drop.
-                raise ConcurrentModificationError(f"{id} at {location!r} is being dropped")
         if (overlap := self._overlapping(real, sorted_places)) is not None:
             id, location = self._owners[overlap]
             raise InvalidInputError(
@@ -73,16 +66,13 @@ class Overlaps:
     @cached_property
     def _places_in_order(self) -> list[str]:
         """The real locations in order."""
-        going = {entry.object_id for entry in self._entries.with_metadata(DROPPING)}
         for id, location in self._entries.locations():
-            # A table at the root is defined by its folder. Its entry counts only while it is being dropped.
-            if id == self._except_for or (DELIMITER not in id and id not in going):
+            # A table at the root is defined by its folder, not by its entry.
+            if id == self._except_for or DELIMITER not in id:
                 continue
             with suppress(OutsideError):
                 real = self._places.real(self._places.normalize(location, self._names), self._names)
                 self._owners.setdefault(real, (id, location))
-                if id in going:
-                    self._going.append((real, id, location))
         return sorted(self._owners)
 
     def _overlapping(self, real: str, sorted_places: Sequence[str]) -> str | None:

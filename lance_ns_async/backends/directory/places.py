@@ -5,7 +5,6 @@ A place is the location of a table, relative to the root.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Collection
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from posixpath import normpath
 from urllib.parse import quote, unquote
 
-from lance_ns_async.model import DELIMITER
+from lance_ns_async.storage.dir_markers import DROPPED
 from lance_ns_async.transports.directory import MANIFEST
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
@@ -23,18 +22,6 @@ _PLAIN = "!$&'()*+,-./:;=@[]^_|~"
 
 _USUAL = re.compile(r"(?!__)[A-Za-z0-9_][A-Za-z0-9_$. -]*")
 """Relative locations that need no normalization and no further checks."""
-
-TOMBSTONE = ".lance-ns-dropped-"
-"""Prefix of the folders of dropped tables, whose files are about to be deleted."""
-
-_AT_ROOT = f"{TOMBSTONE}at-"
-"""Prefix of the tombstones of tables at the root; the relative location and `_END` follow."""
-
-_END = "-"
-"""Suffix of these tombstones. Without it, the name would end with `.lance` and count as a table."""
-
-_LONGEST = 255
-"""Maximum length of a folder name, in bytes."""
 
 OF_LANCE = frozenset(
     {
@@ -54,12 +41,10 @@ class OutsideError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RootNames:
-    """The symbolic links and tombstones at a local root, read once for many tables."""
+    """The symbolic links at a local root, read once for many tables."""
 
     links: Collection[str] = ()
     """Names of symbolic links."""
-    tombstones: Collection[str] = ()
-    """Names of the folders of dropped tables."""
     folders: dict[str, str] = field(default_factory=dict)
     """Paths of folders with their real paths, so that each folder is resolved once."""
 
@@ -153,15 +138,10 @@ class Places:
 
     def read_names(self) -> RootNames:
         """Reads the names at a local root; returns no names for an object store."""
-        links, tombstones = set(), set()
-        if self.local is not None and os.path.isdir(self.local):
-            with os.scandir(self.local) as entries:
-                for entry in entries:
-                    if entry.is_symlink():
-                        links.add(entry.name)
-                    elif entry.name.startswith(TOMBSTONE):
-                        tombstones.add(entry.name)
-        return RootNames(links, tombstones)
+        if self.local is None or not os.path.isdir(self.local):
+            return RootNames()
+        with os.scandir(self.local) as entries:
+            return RootNames({entry.name for entry in entries if entry.is_symlink()})
 
     @property
     def masked_root(self) -> str:
@@ -197,7 +177,7 @@ def inside(place: str) -> str:
             raise OutsideError("has characters that are not printable")
     if not segments:
         raise OutsideError("is the root of the catalog itself")
-    if segments[0].casefold() == MANIFEST or segments[0].startswith(TOMBSTONE):
+    if segments[0].casefold() == MANIFEST or segments[0].startswith(DROPPED):
         raise OutsideError(f"is where the catalog keeps its own files ({segments[0]})")
     return "/".join(segments)
 
@@ -210,18 +190,6 @@ def is_within(place: str, outer: str) -> bool:
 def is_file_of(place: str, table: str) -> bool:
     """Returns whether a relative location is among the files that Lance writes for a table at another location."""
     return place != table and is_within(place, table) and place[len(table) + 1 :].partition("/")[0] in OF_LANCE
-
-
-def tombstone(object_id: str, place: str) -> str:
-    """Returns the name at the root to which the folder of a dropped table is renamed."""
-    if DELIMITER not in object_id and len(name := f"{_AT_ROOT}{place}{_END}") <= _LONGEST:
-        return name
-    return TOMBSTONE + hashlib.sha256(f"{object_id}\n{place}".encode()).hexdigest()[:32]
-
-
-def place_of(name: str) -> str | None:
-    """Returns the original relative location of a tombstone of a table at the root; None for other tombstones."""
-    return name.removeprefix(_AT_ROOT).removesuffix(_END) if name.startswith(_AT_ROOT) else None
 
 
 def masked_uri(root: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable
@@ -151,7 +152,8 @@ async def test_no_place_is_among_the_files_of_a_table_at_the_root(ns: AsyncNames
 
 
 async def test_a_table_of_a_namespace_is_none_of_the_root(ns: AsyncNamespace, root: Path) -> None:
-    lance.write_dataset(DATA, root / "t.lance")
+    await ns.write(["t"], DATA)
+    await ns.deregister_table({"id": ["t"]})
     await ns.write(["s", "t.lance"], DATA)
     await ns.register_table({"id": ["s", "u"], "location": "t.lance"})
     assert (await ns.list_tables({"id": []})).tables == []
@@ -162,6 +164,42 @@ async def test_a_table_of_a_namespace_is_none_of_the_root(ns: AsyncNamespace, ro
         assert isinstance(await refusal(ns.deregister_table({"id": [name]})), TableNotFoundError)
     assert isinstance(await refusal(ns.declare_table({"id": ["t"]})), TableAlreadyExistsError)
     assert [(await ns.open(["s", name])).to_table() for name in ("t.lance", "u")] == [DATA, DATA]
+
+
+async def refuse_the_location_of_a_table_at_the_root(ns: AsyncNamespace, *locations: str) -> None:
+    await ns.write(["t"], DATA)
+    await ns.declare_table({"id": ["declared"]})
+    await ns.declare_table({"id": ["s", "old"]})
+    for location in ("t.lance", "declared.lance", *locations):
+        for operation, request in (
+            ("register_table", {"id": ["s", "t"], "location": location}),
+            ("declare_table", {"id": ["s", "t"], "location": location}),
+            ("register_table", {"id": ["s", "old"], "location": location, "mode": "Overwrite"}),
+        ):
+            error = await refusal(getattr(ns, operation)(request))
+            assert isinstance(error, InvalidInputError)
+            assert re.search(r"that of the table '\w+' at the root; use that table, or deregister it", str(error))
+    assert (await ns.list_tables({"id": []})).tables == ["declared", "t"]
+    await ns.deregister_table({"id": ["t"]})
+    for location in ("t.lance", "new.lance"):
+        await ns.register_table({"id": ["s", "t"], "location": location, "mode": "Overwrite"})
+    await ns.register_table({"id": ["s", "u"], "location": "t.lance"})
+    # It is not a table at the root any more.
+    await ns.register_table({"id": ["s", "v"], "location": "t.lance"})
+    assert (await ns.open(["s", "u"])).to_table() == DATA
+
+
+async def test_the_location_of_a_table_at_the_root_is_refused(ns: AsyncNamespace, root: Path) -> None:
+    (root / "link").symlink_to("t.lance")
+    await refuse_the_location_of_a_table_at_the_root(ns, str(root / "t.lance"), "link")
+
+
+async def test_the_location_of_a_table_at_the_root_of_an_object_store_is_refused() -> None:
+    with FakeS3() as server:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
+            await ns.create_namespace({"id": ["s"]})
+            await refuse_the_location_of_a_table_at_the_root(ns, "s3://lake/x/t.lance")
 
 
 async def test_one_place_of_two_tables_is_not_deleted(ns: AsyncNamespace) -> None:

@@ -10,18 +10,19 @@ import sys
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 from lance_namespace import RegisterTableRequest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.directory.backend import DirectoryBackend
-from lance_ns_async.backends.directory.dropping import DROPPING, Dropping
+from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import Places, is_file_of
 from lance_ns_async.transports.directory import Change, Directory, Entry
-from tests.support.folders import make_file
 
+ROWS = pa.table({"id": [1]})
 SIZE = DirectoryBackend.catalog_capabilities.declare_batch
 
 
@@ -93,17 +94,15 @@ def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
             assert not expected, path
 
 
-async def test_a_table_being_dropped_is_not_registered_over(tmp_path: Path) -> None:
-    """The batch leaves it to a single call, which first completes the drop."""
+async def test_locations_of_tables_at_the_root_are_refused(tmp_path: Path) -> None:
+    lance.write_dataset(ROWS, tmp_path / "t.lance")
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.create_namespace({"id": ["n"]})
-        (await ns.register_tables(requests("old"))).raise_for_errors()
-        make_file(tmp_path, "data/old/data/1.lance")
-        entry = Entry("n$old", "table", "data/old", {DROPPING: "0"})
-        Directory(str(tmp_path), None).change(lambda entries: Change(put=[entry]))
-        (await ns.register_tables(requests("old", "new"))).raise_for_errors()
-        assert sorted((await ns.list_tables({"id": ["n"]})).tables or []) == ["new", "old"]
-        assert not (tmp_path / "data" / "old" / "data" / "1.lance").exists()
+        locations = {"a": "t.lance", "b": "free.lance"}
+        result = await ns.register_tables({"id": ["n", id], "location": place} for id, place in locations.items())
+        assert [id.name for id in result.tables] == ["b"]
+        (error,) = result.errors.values()
+        assert isinstance(error, InvalidInputError) and "of the table 't' at the root" in str(error)
 
 
 KILLED = """
