@@ -47,8 +47,12 @@ class JavaServer:
 
     def start(self) -> None:
         """Starts the server and returns when it is ready; raises `ServerError` if that fails."""
+        folder = self.log.absolute().parent
         with self.log.open("ab") as log:
-            process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            # Servers resolve relative locations against their working directory, and create folders there.
+            process = subprocess.Popen(
+                self._command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
         self._process = process
         try:
             self._wait(process)
