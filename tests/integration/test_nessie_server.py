@@ -45,7 +45,7 @@ def test_tables_are_kept_through_a_crash_and_their_data_lies_in_s3(server: Nessi
     with Namespace.connect("iceberg", server.properties) as ns:
         ns.create_namespace(CreateNamespaceRequest(id=["kept"]))
         declared = ns.declare_table(DeclareTableRequest(id=["kept", "t"]))
-        assert declared.location == f"s3://{server.s3.bucket}/kept/t"
+        assert declared.location is not None and declared.location.startswith(f"s3://{server.s3.bucket}/kept/t-")
         lance.write_dataset(DATA, declared.location, storage_options=declared.storage_options)
         server.kill()
         server.restart()
