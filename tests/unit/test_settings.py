@@ -136,6 +136,7 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
         "adaptive": "false",
         "gc_enabled": "true",
         "unique_locations": "true",
+        "allow_aliases": "true",
         "vend_credentials": "true",
         "rest_sigv4_enabled": "true",
         "sts_endpoint": URL,
@@ -146,7 +147,7 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
     }
     text = texts.get(name, "1025")
     usual = {"endpoint": URL}
-    if name.startswith(("rest_", "assume_role")):
+    if name.startswith(("rest_", "assume_role", "sts_")):
         # The others require the first one, and a key requires its secret.
         usual |= {"rest_sigv4_enabled": "true", "rest_access_key_id": "key", "rest_secret_access_key": "secret"}
     if name in ("audience", "resource", "subject_token_type", "requested_token_type"):

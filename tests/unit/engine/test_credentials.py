@@ -293,14 +293,19 @@ async def test_a_change_that_fails_counts_as_one(server: Vending, change: Change
 
 
 async def test_a_table_changed_while_it_is_described_is_described_anew(server: Vending) -> None:
-    moved = RegisterTableRequest(id=ID, location="s3://lake/moved", mode="Overwrite")
+    moved = RegisterTableRequest(id=ID, location="s3://lake/moved")
+
+    async def move(ns: AsyncNamespace) -> None:
+        await ns.deregister_table({"id": ID})
+        await ns.register_table(moved)
+
     async with polaris.connected(server) as ns:
         with server.hold("GET") as hold:
             async with asyncio.TaskGroup() as group:
                 first = group.create_task(ns.describe_table(REFRESH))
                 await hold.reached()
                 # The describe that looks for the old table also waits for the change.
-                change = group.create_task(ns.register_table(moved))
+                change = group.create_task(move(ns))
                 await hold.reached(2)
                 hold.release()
                 await change

@@ -54,8 +54,7 @@ async def test_what_is_missing_does_not_carry_the_next_group_past_its_tables() -
         async with connected(server) as ns:
             assert await streamed(ns, wanted) == names(4000)
         singly = len(asked(server)) - pages_asked(server)
-        # A missing table is requested again, because it might be under replacement.
-        assert singly == 2 * 40 and pages_asked(server) <= 3 * 40
+        assert singly == 40 and pages_asked(server) <= 3 * 40
 
 
 async def test_in_no_order_a_long_listing_is_soon_left_alone() -> None:

@@ -64,15 +64,17 @@ async def test_tables_are_distinguished_from_traps(tmp_path: Path) -> None:
 
 async def test_what_an_interrupted_drop_left_is_not_registered(tmp_path: Path) -> None:
     """Tables without rows and shallow clones have no data files of their own, and are complete."""
+    # At the root of a directory catalog, they would be tables already.
+    data = tmp_path / "data"
     for name in ("whole", "half"):
-        lance.write_dataset(ROWS, tmp_path / f"{name}.lance")
-        lance.write_dataset(ROWS, tmp_path / f"{name}.lance", mode="append")
-    lance.write_dataset(ROWS.slice(0, 0), tmp_path / "empty.lance")
-    lance.dataset(tmp_path / "whole.lance").shallow_clone(tmp_path / "shallow.lance", 2)
-    next((tmp_path / "half.lance" / "data").iterdir()).unlink()
+        lance.write_dataset(ROWS, data / f"{name}.lance")
+        lance.write_dataset(ROWS, data / f"{name}.lance", mode="append")
+    lance.write_dataset(ROWS.slice(0, 0), data / "empty.lance")
+    lance.dataset(data / "whole.lance").shallow_clone(data / "shallow.lance", 2)
+    next((data / "half.lance" / "data").iterdir()).unlink()
     async with connect(tmp_path) as namespace:
         for dry_run in (True, False):
-            report = await discover(namespace, str(tmp_path), into=["n"], dry_run=dry_run)
+            report = await discover(namespace, str(data), into=["n"], dry_run=dry_run)
             assert ids(report, "registered") == ["n$empty", "n$shallow", "n$whole"]
             (row,) = report.problems
             assert (row.outcome, str(row.id)) == ("half-deleted", "n$half") and "names 1 data files" in row.reason
@@ -105,8 +107,9 @@ async def test_other_registrations_are_reported(tmp_path: Path) -> None:
     async with connect(tmp_path) as namespace:
         for name in ("n", "m"):
             await namespace.create_namespace({"id": [name]})
-        await namespace.register_table({"id": ["n", "a"], "location": str(tmp_path / "b.lance")})
-        await namespace.register_table({"id": ["m", "c2"], "location": str(tmp_path / "c.lance")})
+        for name, id in (("b", ["n", "a"]), ("c", ["m", "c2"])):
+            await namespace.deregister_table({"id": [name]})
+            await namespace.register_table({"id": id, "location": str(tmp_path / f"{name}.lance")})
         report = await discover(namespace, str(tmp_path), into=["n"], dry_run=True)
         assert {str(row.id): row.outcome for row in report.rows} == {
             "n$a": "elsewhere",

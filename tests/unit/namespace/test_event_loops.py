@@ -32,6 +32,7 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "_namespace_groups": lambda ns: ns._namespace_groups(),
     "open": lambda ns: ns.open(ID),
     "open_many": lambda ns: ns.open_many([ID]),
+    "own_folders": lambda ns: ns.own_folders(["db"]),
     "protect_tables": lambda ns: ns.protect_tables(["db"]),
     "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/t"}]),
     "stream_tables": lambda ns: ns.stream_tables([ID]),

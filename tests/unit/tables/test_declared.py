@@ -64,9 +64,7 @@ async def test_a_drop_that_the_storage_refuses_says_where_the_data_is() -> None:
             await ns.create_namespace({"id": ["a"]})
             location = (await ns.write(["a", "written"], ROWS)).uri
             server.fail(403, times=None, match=r"POST /lake\?delete")
-            told = (
-                rf"is dropped, and later drops and declarations delete files that remain at {re.escape(location)}: at"
-            )
+            told = rf"no longer registered; its remaining data is at {re.escape(location)}"
             with pytest.raises(PermissionDeniedError, match=told):
                 await ns.drop_table({"id": ["a", "written"]})
             assert not await ns.exists(["a", "written"])

@@ -44,7 +44,7 @@ class Stuck(MemoryBackend):
         self.reached = asyncio.Event()
         self.plant_namespace(NAMESPACE)
         self.namespaces[NAMESPACE] = OLD
-        self.tables[TABLE] = Table(TABLE, "mem://old", OLD)
+        self.tables[TABLE] = Table(TABLE, "memory://old", OLD)
 
     async def _call(self, operation: str, subject: Id, work: Callable[[], T]) -> T:
         self.left -= 1
@@ -70,7 +70,7 @@ class Fixed(Stuck):
 Replace = Callable[[AsyncNamespace], Coroutine[Any, Any, Any]]
 REPLACED: dict[str, Replace] = {
     "table": lambda ns: ns.register_table(
-        {"id": list(TABLE), "location": "mem://new", "mode": "Overwrite", "properties": NEW}
+        {"id": list(TABLE), "location": "memory://new", "mode": "Overwrite", "properties": NEW}
     ),
     "namespace": lambda ns: ns.create_namespace({"id": list(NAMESPACE), "mode": "Overwrite", "properties": NEW}),
 }
@@ -80,7 +80,7 @@ def check(backend: Stuck, what: str) -> None:
     """Checks that the old or the new one exists, without a part of the other."""
     if what == "table":
         found = backend.tables[TABLE]
-        assert (found.location, found.properties) in [("mem://old", OLD), ("mem://new", NEW)]
+        assert (found.location, found.properties) in [("memory://old", OLD), ("memory://new", NEW)]
     else:
         assert backend.namespaces[NAMESPACE] in (OLD, NEW)
 
@@ -109,7 +109,7 @@ async def test_a_cancellation_loses_nothing(kind: type[Stuck], what: str, done: 
 async def test_a_registration_that_is_removed_and_made_again_is_restored(done: bool, calls: int) -> None:
     backend = Fixed(calls, done=done)
     old = backend.tables[TABLE]
-    task = asyncio.ensure_future(replacing.replace(backend, old, "mem://new", NEW))
+    task = asyncio.ensure_future(replacing.replace(backend, old, "memory://new", NEW))
     with anyio.fail_after(30):
         await backend.reached.wait()
     task.cancel()
@@ -125,11 +125,13 @@ async def test_a_registration_that_is_removed_and_made_again_is_restored(done: b
 async def test_a_catalog_that_replaces_nothing_says_what_to_do() -> None:
     backend = Fixed(-1, done=False)
     old = dict(backend.tables)
-    with pytest.raises(UnsupportedOperationError, match=r"mem://old: deregister it, and register it at mem://new"):
+    with pytest.raises(
+        UnsupportedOperationError, match=r"memory://old: deregister it, and register it at memory://new"
+    ):
         await REPLACED["table"](backend.namespace())
     assert backend.tables == old
-    same = {"id": list(TABLE), "location": "mem://old", "mode": "Overwrite", "properties": OLD}
-    assert (await backend.namespace().register_table(same)).location == "mem://old"
+    same = {"id": list(TABLE), "location": "memory://old", "mode": "Overwrite", "properties": OLD}
+    assert (await backend.namespace().register_table(same)).location == "memory://old"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ async def test_what_a_directory_does_after_it_was_given_up_is_waited_for(
 
 async def test_a_namespace_that_is_not_empty_stays_as_it_is() -> None:
     backend = Stuck(-1, done=False)
-    backend.tables[NAMESPACE.table("t")] = Table(NAMESPACE.table("t"), "mem://t", {})
+    backend.tables[NAMESPACE.table("t")] = Table(NAMESPACE.table("t"), "memory://t", {})
     with pytest.raises(NamespaceNotEmptyError):
         await REPLACED["namespace"](backend.namespace())
     assert backend.namespaces[NAMESPACE] == OLD
@@ -215,7 +217,7 @@ async def test_a_table_that_another_client_removes_meanwhile_is_registered() -> 
 
     backend.on_call = meddle
     await REPLACED["table"](backend.namespace())
-    assert list(backend.tables) == [TABLE] and backend.tables[TABLE].location == "mem://new"
+    assert list(backend.tables) == [TABLE] and backend.tables[TABLE].location == "memory://new"
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])

@@ -54,7 +54,7 @@ async def test_a_place_in_a_namespace_that_may_be_read_as_another_is_refused(lev
             assert (await ns.declare_table(request)).location == "file:///data/elsewhere"
 
 
-@pytest.mark.parametrize("location", ["/a/path", "other://x/y/", "file:///outside", "file:///a%20b", "s3://bucket/a b"])
+@pytest.mark.parametrize("location", ["/a/path", "gs://x/y/", "file:///outside", "file:///a%20b", "s3://bucket/a b"])
 async def test_a_location_is_kept_as_it_was_given(location: str) -> None:
     with open_server() as server:
         server.add_namespace("cat", ("a",))
