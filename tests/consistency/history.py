@@ -154,7 +154,9 @@ def _refused(it: Operation, error: str) -> list[Program]:
         # It may have declared the table whose first version another client wrote, or that others removed and declared.
         mine = (_DECLARE, _HAS_ROWS), (_DECLARE, _IS_FREE, _IS_REGISTERED)
         return [(_IS_REGISTERED,), *mine] if creates else [(_IS_REGISTERED,)]
-    return [(), (_DECLARE, _TAKE_BACK), (_DECLARE, _IS_FREE)] if creates else [()]
+    # Its declaration stays if another client has written to it.
+    made = [(_DECLARE, _TAKE_BACK), (_DECLARE, _IS_FREE), (_DECLARE, _HAS_ROWS)]
+    return [(), *made] if creates else [()]
 
 
 _NO_FILE = "No such file or directory|Directory not empty|Not found: |Table version not found"

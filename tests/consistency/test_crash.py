@@ -66,8 +66,8 @@ def test_what_a_kill_may_leave() -> None:
     assert rows_after(model, Operation("overwrite", T, (2,))) == [{1}, {2}]
     assert rows_after(model, Operation("drop", T)) == [{1}, "missing"]
     model.apply(Operation("rename", T, to=U), None)
-    assert model.tables == {U: "/data/t"} and model.is_blocked(T)
-    assert rows_after(model, Operation("write", T, (3,))) == ["missing"]
+    assert model.tables == {U: "/data/t"} and not model.is_blocked(T)
+    assert rows_after(model, Operation("write", T, (3,))) == ["missing", None, {3}]
     model.apply(Operation("deregister", U), None)
     assert model.kept() == {"/data/t": {1}}
     assert rows_after(model, Operation("register", T, location="/data/t")) == ["missing", {1}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from lance_namespace.errors import TableNotFoundError
 
 from tests.faults.backends import FINE, location
 from tests.faults.operations import ANY, ATTEMPTS, check, connect, describe, for_faults, list_tables
@@ -27,9 +26,7 @@ async def test_the_error_of_a_read_describes_the_fault(fault: Fault, impl: str) 
     async with FaultyServer(catalog, action) as server:
         async with connect(catalog, server.url, repeats=repeats) as ns:
             check(await describe(ns, catalog.id("t0")), expected)
-            # In Polaris, a missing table may be under replacement: its journal entry is read, and then the table again.
-            misses = impl == "polaris" and expected.error is TableNotFoundError
-            assert len(server.table_requests) == (3 if misses else 1)
+            assert len(server.table_requests) == 1
             if fault.lists:
                 result = await list_tables(ns, catalog.id("t0"))
                 assert type(result) is expected.error, repr(result)

@@ -119,7 +119,7 @@ class Trial:
 
     async def _check_changes(self) -> None:
         self._proxy.inject(self._fault, times=1)
-        place = f"{self._root}/new"
+        place = f"{self._root}/{self._parent[-1]}/new"
         request = DeclareTableRequest(id=self._id("new"), location=place)
         found = await self._outcome("declare", self._ns.declare_table(request))
         self._proxy.inject(None)
@@ -156,7 +156,7 @@ class Trial:
         return True
 
     async def _declare(self, ns: AsyncNamespace, name: str) -> str:
-        place = f"{self._root}/{name}"
+        place = f"{self._root}/{self._parent[-1]}/{name}"
         made = await ns.declare_table(DeclareTableRequest(id=self._id(name), location=place))
         assert made.location is not None
         return made.location
