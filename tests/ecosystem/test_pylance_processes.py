@@ -67,7 +67,7 @@ FORK = """
         return os.waitpid(child, 0)[1]
 
     def ask(ns):
-        assert ns.exists(id) and ns.describe_table({"id": id}).location.endswith("t")
+        assert ns.exists(id) and "/t" in ns.describe_table({"id": id}).location
         assert [str(found.name) for found in ns.iter_tables(home)] == ["t"]
         try:
             ns.describe_table({"id": [*home, "nowhere"]})
