@@ -57,6 +57,7 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.storage.locations import without_suffix
 from lance_ns_async.transports.thrift.transport import open_thrift
 
 if TYPE_CHECKING:
@@ -217,8 +218,8 @@ class HiveBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         operation = "declare_table"
-        is_unique = location is None and self.unique_locations
         place = await self._new_location(id) if location is None else location
+        is_unique = without_suffix(place) is not None
         self.check_declaration(id, place, properties)
         place = to_hive(place)
         parameters = {**properties, "table_type": "lance", "managed_by": "storage"}
