@@ -164,6 +164,9 @@ async def test_the_locations_of_namespaces_count(tmp_path: Path) -> None:
             assert await statuses(gateway, f"{tmp_path.as_uri()}/lake/n/x", "lake$n") == {200}
             for location in (f"{tmp_path.as_uri()}/lake/other/x", "file:///etc/x"):
                 assert await statuses(gateway, location, "lake$n") == {403}
+
+
+async def test_the_locations_of_glue_databases_count() -> None:
     with FakeGlue() as glue:
         glue.add_database("", "db", location="s3://bucket/db")
         glue.add_database("", "bare")
@@ -171,6 +174,9 @@ async def test_the_locations_of_namespaces_count(tmp_path: Path) -> None:
             assert await statuses(gateway, "s3://bucket/db/x", "db") == {200}
             assert await statuses(gateway, "s3://bucket/other/x", "db") == {403}
             assert await statuses(gateway, "s3://bucket/db/x", "bare") == {403}
+
+
+async def test_the_locations_of_lakekeepers_namespaces_count(tmp_path: Path) -> None:
     with FakeLakekeeper(base=tmp_path.as_uri(), also=["file://"]) as lakekeeper:
         async with AsyncNamespace.connect("lakekeeper", lakekeeper.properties) as ns, serving(ns) as gateway:
             await ask(gateway, "POST", "/v1/namespace/n/create", {})
