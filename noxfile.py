@@ -169,7 +169,10 @@ def bare(session: nox.Session) -> None:
     install(session, "-e", ".", *no_extra)
     # FEW selects no tests in the first three folders, and some of their files cannot be imported without an extra.
     unselected = ("documentation", "unit/backends", "unit/fakes")
-    with_extras = ("unit/cli", "unit/transports/aws", "unit/transports/http/test_signing.py")
+    with_extras = (
+        *("unit/cli", "unit/transports/aws", "unit/transports/http/test_signing.py"),
+        "unit/test_secrets_in_calls.py",
+    )
     ignores = [*OTHER_SESSIONS, *(f"--ignore=tests/{path}" for path in (*unselected, *with_extras))]
     run_pytest(session, "-m", "not integration", "-k", f"({FEW}) and not glue", *ignores)
 
