@@ -21,7 +21,8 @@ from tests.unit.test_secrets_in_frames import variables
 SECRET = "hush-hush-7"
 VENDED = {"s3.secret-access-key": SECRET, "aws_secret_access_key": SECRET, "secret_access_key": SECRET}
 
-PRINT = f"{sys.executable} -c print('{SECRET}-of-a-command')"
+PRINT = f"{sys.executable} -c \"print('{SECRET}')\""
+QUOTE_ARGUMENTS = f"{sys.executable} -c \"import sys; sys.exit(' '.join(sys.argv))\" {SECRET}-of-a-command"
 
 SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glue": (
@@ -41,6 +42,7 @@ SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "iceberg-exchange": ("iceberg", {"subject_token": SECRET}),
     "iceberg-header": ("iceberg", {"header.x-api-key": SECRET}),
     "iceberg-command": ("iceberg", {"auth_command": PRINT}),
+    "iceberg-command-fails": ("iceberg", {"auth_command": QUOTE_ARGUMENTS}),
     "iceberg-signed": (
         "iceberg",
         {

@@ -92,13 +92,13 @@ def command_tokens(caller: Caller, command: Sequence[str], seconds: float) -> Re
         seconds: Maximum time of a run, after which the command and the processes that it started are killed.
     """
     label = f"auth_command {PurePath(command[0]).name!r}"
-    # An argument may be a secret.
+    # An argument may be a secret, and an error message may quote it.
     command = tuple(map(MaskedText, command))
 
     async def run() -> Token:
         status, output, errors = await _run(command, label)
         if status != 0:
-            detail = _last(redact(errors, _words(output))) or "it printed no error message"
+            detail = _last(redact(errors, _words(output, *command))) or "it printed no error message"
             message = f"{label}: exit status {status}: {detail}; run the command in a terminal to check it"
             raise Failure(_FAILURE, message=message)
         try:
@@ -308,9 +308,9 @@ def _lifetime(expiry: object) -> float:
     return seconds - time() if seconds > _EPOCH else seconds
 
 
-def _words(output: bytes) -> Sequence[str]:
-    """Returns the parts of an output that may be secrets, longest first; shorter words occur in ordinary messages."""
-    parts = re.split(r'[\s",:{}]+', output.decode("utf-8", "replace"))
+def _words(output: bytes, *arguments: str) -> Sequence[str]:
+    """Returns the parts of a run that may be secrets, longest first; shorter words occur in ordinary messages."""
+    parts = re.split(r'[\s",:{}]+', " ".join((*arguments[1:], output.decode("utf-8", "replace"))))
     return sorted((part for part in parts if len(part) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
