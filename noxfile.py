@@ -126,6 +126,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("codespell", "lance_ns_async", "tests", "benchmarks", "docs", "noxfile.py", *sorted(glob("*.md")))
     session.run("lint-imports")
+    session.run("python", ".ci/generate_sync.py", "--check")
     session.run("bandit", "-q", "-c", "pyproject.toml", "-r", "lance_ns_async")
 
 

@@ -23,6 +23,8 @@ class Entry:
     """The class in the module."""
     title: str
     """The name of the catalog, for tables and messages."""
+    summary: str = ""
+    """The docstring of the class with the catalog's name."""
     example: Mapping[str, str] = field(default_factory=dict)
     """Properties that connect to an imaginary catalog of this kind. Creating the client makes no call."""
     extra: str | None = None
@@ -32,41 +34,63 @@ class Entry:
 _AROUND = re.compile(r"^lance_ns_async\.(namespace\.sync\.)?|^lance[-_]ns[-_]|(Namespace|Backend)$")
 
 BACKENDS: Mapping[str, Entry] = {
-    "dir": Entry("lance_ns_async.backends.directory.backend", "DirectoryBackend", "Directory", {"root": "lake"}),
+    "dir": Entry(
+        "lance_ns_async.backends.directory.backend",
+        "DirectoryBackend",
+        "Directory",
+        'The directory catalog, for example `DirNamespace(root="lake")`. Properties: `root`, `storage.*` and limits.',
+        {"root": "lake"},
+    ),
     "iceberg": Entry(
         "lance_ns_async.backends.iceberg.backend",
         "IcebergBackend",
         "Iceberg",
+        "An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and others.",
         {"endpoint": "https://catalog.example.com"},
     ),
     "hive3": Entry(
         "lance_ns_async.backends.hive3.backend",
         "HiveBackend",
         "Hive 3",
+        "A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others.",
         {"uri": "thrift://metastore.example.com:9083"},
     ),
     "glue": Entry(
-        "lance_ns_async.backends.glue.backend", "GlueBackend", "Glue", {"region": "eu-central-1"}, extra="glue"
+        "lance_ns_async.backends.glue.backend",
+        "GlueBackend",
+        "Glue",
+        "The AWS Glue Data Catalog. Properties: `region`, `catalog_id`, `assume_role_arn` and others.",
+        {"region": "eu-central-1"},
+        extra="glue",
     ),
     "polaris": Entry(
         "lance_ns_async.backends.polaris.backend",
         "PolarisBackend",
         "Polaris",
+        "An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and others.",
         {"endpoint": "https://polaris.example.com"},
     ),
     "lakekeeper": Entry(
         "lance_ns_async.backends.lakekeeper.backend",
         "LakekeeperBackend",
         "Lakekeeper",
+        "A warehouse of a Lakekeeper server. Properties: `endpoint`, `warehouse`, `auth_token` and others.",
         {"endpoint": "https://lakekeeper.example.com", "warehouse": "lake"},
     ),
     "unity": Entry(
         "lance_ns_async.backends.unity.backend",
         "UnityBackend",
         "Unity",
+        "One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and others.",
         {"endpoint": "https://unity.example.com", "catalog": "main"},
     ),
-    "rest": Entry("lance_ns_async.backends.rest.backend", "RestBackend", "REST", {"uri": "https://lance.example.com"}),
+    "rest": Entry(
+        "lance_ns_async.backends.rest.backend",
+        "RestBackend",
+        "REST",
+        "A server of the Lance REST protocol. Properties: `uri`, `delimiter`, `header.*`, `tls.*` and others.",
+        {"uri": "https://lance.example.com"},
+    ),
 }
 """The backends by the name that `connect` takes."""
 

@@ -47,7 +47,7 @@ async def sample(seconds: float, calls: Calls, namespaces: Sequence[AsyncNamespa
     for _ in range(3):
         await asyncio.sleep(0)
     gc.collect()
-    traffic = {namespace._caller.traffic for namespace in namespaces}
+    traffic = {namespace.session.caller.traffic for namespace in namespaces}
     return Sample(
         seconds=seconds,
         describes=calls.settled,

@@ -67,7 +67,7 @@ async def audit(
     kinds = _fixable(fix)
     selection = Selection.read(what)
     with start("audit", namespace, progress=progress) as run:
-        with_columns = namespace._backend.capabilities.stores_columns
+        with_columns = namespace.session.backend.capabilities.stores_columns
         suspects: list[Finding] = []
 
         async def examine(table: Table) -> None:
@@ -79,7 +79,7 @@ async def audit(
             add(table)
 
         # Each table is opened as soon as it is described.
-        with namespace._within(None):
+        with namespace.session.within(None):
             async with each_added(examine, max_in_flight=THREADS) as add:
                 reading = await read_source(namespace, selection, with_columns=with_columns, on_table=on_table)
         tables = reading.state.tables
@@ -98,7 +98,7 @@ async def audit(
         second = {(finding.kind, finding.id) for finding in suspects}
         findings = [f for f in await _examine(namespace, confirmed, run) if (f.kind, f.id) in second]
         findings += [f for f in audit_checks.check_places(now) if f.id in suspect_ids]
-        keys = namespace._backend.capabilities.location_properties
+        keys = namespace.session.backend.capabilities.location_properties
         findings += audit_checks.check_namespaces(reading.state.namespaces, keys)
         if data_under is not None:
             findings += await find_unclaimed(namespace, data_under, storage_options, run)
@@ -120,12 +120,12 @@ def _fixable(fix: Iterable[str]) -> frozenset[str]:
 
 async def _look_again(namespace: AsyncNamespace, ids: list[TableId], run: Run) -> Mapping[TableId, Table]:
     """Returns the current registrations; a table that was dropped meanwhile has none."""
-    with namespace._within(None):
+    with namespace.session.within(None):
         described = await describe_tables(
-            namespace._backend,
+            namespace.session.backend,
             ids,
-            max_in_flight=namespace._workers(None),
-            with_columns=namespace._backend.capabilities.stores_columns,
+            max_in_flight=namespace.session.workers(),
+            with_columns=namespace.session.backend.capabilities.stores_columns,
         )
     for id, error in described.errors.items():
         if not isinstance(error, TableNotFoundError):
@@ -141,20 +141,18 @@ async def _examine(namespace: AsyncNamespace, tables: Mapping[TableId, Table], r
         findings.extend(await examine_table(namespace, table))
         run.advance()
 
-    with namespace._within(None):
+    with namespace.session.within(None):
         await each(examine, tables.values(), max_in_flight=THREADS)
     return findings
 
 
 async def examine_table(namespace: AsyncNamespace, table: Table) -> list[Finding]:
     """Returns the findings about one table. Cost: one open."""
-    backend = namespace._backend
+    backend = namespace.session.backend
     try:
         if backend.capabilities.vends and local_path(table.location) is None:
-            with_credentials = await namespace._locator.locate(table.id)
-            state = await in_thread(with_credentials, lambda: storage_state.look(with_credentials, namespace._opener))
-        else:
-            state = await in_thread(table, lambda: storage_state.look(table, namespace._opener))
+            table = await namespace.session.locator.locate(table.id)
+        state = await in_thread(table, lambda: storage_state.look(table, namespace.session.opener))
     except LanceNamespaceError as e:
         state = StorageState(error=e)
     needs_protection = backend.needs_protection(table)
@@ -178,18 +176,18 @@ async def _report(namespace: AsyncNamespace, findings: list[Finding], kinds: fro
         except LanceNamespaceError as e:
             run.add(failure_row(finding.id, e, finding.location, **fields))
         finally:
-            namespace._locator.forget(finding.id)
+            namespace.session.locator.forget(finding.id)
 
     in_order = sorted(findings, key=lambda finding: (finding.kind, str(finding.id)))
-    await each(repair, in_order, max_in_flight=namespace._workers(None) if kinds else 1)
+    await each(repair, in_order, max_in_flight=namespace.session.workers() if kinds else 1)
 
 
 async def _still_there(namespace: AsyncNamespace, finding: Finding) -> bool:
     """Returns whether a finding is still true, right before its repair."""
     assert isinstance(finding.id, TableId)
     try:
-        with namespace._operation():
-            table = await namespace._backend.describe_table(finding.id)
+        with namespace.session.operation():
+            table = await namespace.session.backend.describe_table(finding.id)
             findings = await examine_table(namespace, table)
     except TableNotFoundError:
         return False
@@ -201,16 +199,16 @@ async def _deregister(namespace: AsyncNamespace, id: TableId) -> None:
 
 
 async def _protect(namespace: AsyncNamespace, id: TableId) -> None:
-    with namespace._changing(id):
-        await namespace._backend.protect_table(await namespace._backend.describe_table(id))
+    with namespace.session.changing(id):
+        await namespace.session.backend.protect_table(await namespace.session.backend.describe_table(id))
 
 
 async def _store_columns(namespace: AsyncNamespace, id: TableId) -> None:
-    backend = namespace._backend
-    with namespace._changing(id):
+    backend = namespace.session.backend
+    with namespace.session.changing(id):
         table = await backend.describe_table(id)
-        with_credentials = await namespace._locator.locate(id)
-        schema = await in_thread(with_credentials, lambda: namespace._opener.open(with_credentials).schema)
+        with_credentials = await namespace.session.locator.locate(id)
+        schema = await in_thread(with_credentials, lambda: namespace.session.opener.open(with_credentials).schema)
         await replacing.replace(backend, table, table.location, table.properties or {}, schema)
 
 

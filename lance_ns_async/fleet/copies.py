@@ -176,15 +176,15 @@ async def make_plan(
     unfinished: Sequence[TableId] = (),
 ) -> tuple[SourceReading, CopyPlan]:
     """Reads both catalogs, and returns what was read from the source and the plan. Changes nothing."""
-    keeps_columns = target._backend.capabilities.stores_columns
+    keeps_columns = target.session.backend.capabilities.stores_columns
     reading = await read_source(source, selection, with_columns=keeps_columns)
-    mapped = map_tables(reading.tables, mapping, target._backend.capabilities)
+    mapped = map_tables(reading.tables, mapping, target.session.backend.capabilities)
     images = [image for id in reading.state.namespaces if (image := mapping.namespace(id))]
     state = await read_target(
         target,
         [mapped.targets[id] for id in reading.state.tables if id in mapped.targets],
         images,
-        with_columns=keeps_columns and source._backend.capabilities.stores_columns,
+        with_columns=keeps_columns and source.session.backend.capabilities.stores_columns,
     )
     if delete and reading.is_complete:
         copies = {*mapped.targets.values(), *(it.target for it in mapped.refusals if it.target)}
@@ -197,7 +197,7 @@ async def make_plan(
         mapped,
         mapping,
         mode=mode,
-        check=lambda id, location, properties: check_table(target._backend, id, location, properties),
+        check=lambda id, location, properties: check_table(target.session.backend, id, location, properties),
         delete=delete,
         take_over=take_over,
         data=data,
@@ -217,5 +217,5 @@ async def _read_data(
         pairs[id] = await copy_changes.read_pair(source, target, id, mapped.targets[id])
 
     both = [id for id, copy in mapped.targets.items() if copy in state.tables]
-    await each(read, both, max_in_flight=min(source._workers(None), target._workers(None)))
+    await each(read, both, max_in_flight=min(source.session.workers(), target.session.workers()))
     return pairs

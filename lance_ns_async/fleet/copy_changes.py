@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 async def create_namespace(target: AsyncNamespace, namespace: NewNamespace) -> None:
     """Creates a namespace; one that another client has created meanwhile stays as it is."""
-    with target._operation():
-        await derived.keep_or_create_namespace(target._backend, namespace.id, namespace.properties)
+    with target.session.operation():
+        await derived.keep_or_create_namespace(target.session.backend, namespace.id, namespace.properties)
 
 
 async def take_over(source: AsyncNamespace, target: AsyncNamespace, step: Declare) -> None:
@@ -44,9 +44,9 @@ async def take_over(source: AsyncNamespace, target: AsyncNamespace, step: Declar
 
     Cost: a declaration, and the calls of `release_versions` and `check_versions`.
     """
-    backend, table = target._backend, step.source
+    backend, table = target.session.backend, step.source
     await release_versions(source, table.id)
-    with target._changing(step.id):
+    with target.session.changing(step.id):
         new = await backend.register_table(step.id, table.location, step.properties, table.schema)
         async with rollback(partial(_deregister_again, target, new)):
             await check_versions(source, target, table.id, step.id)
@@ -70,12 +70,12 @@ async def replace(source: AsyncNamespace, target: AsyncNamespace, step: Replace,
     table, old = step.source, step.old
     if step.takes_over:
         await release_versions(source, table.id)
-    with target._changing(old.id):
-        current = await target._backend.describe_table(old.id)
+    with target.session.changing(old.id):
+        current = await target.session.backend.describe_table(old.id)
         if not is_same(old, current):
             raise _changed_meanwhile(old.id)
         location = table.location if moves and "location" in step.changes else current.location
-        await replacing.replace(target._backend, current, location, step.properties, table.schema)
+        await replacing.replace(target.session.backend, current, location, step.properties, table.schema)
         if step.takes_over:
             await check_versions(source, target, table.id, old.id)
 
@@ -87,11 +87,11 @@ async def deregister(target: AsyncNamespace, step: Deregister) -> None:
         ConcurrentModificationError: Another client has changed the registration since the plan.
     """
     id = step.table.id
-    with target._changing(id):
+    with target.session.changing(id):
         try:
-            if not is_same(step.table, await target._backend.describe_table(id)):
+            if not is_same(step.table, await target.session.backend.describe_table(id)):
                 raise _changed_meanwhile(id)
-            await target._backend.deregister_table(id)
+            await target.session.backend.deregister_table(id)
         except TableNotFoundError:
             return
 
@@ -111,8 +111,8 @@ async def release_versions(source: AsyncNamespace, id: TableId) -> None:
     Cost:
         Four calls and two look-ups in the storage.
     """
-    backend = source._backend
-    with source._changing(id):
+    backend = source.session.backend
+    with source.session.changing(id):
         newest = await commits.latest(backend, id)
         table = await locate(backend, id)
         if not table.managed_versioning:
@@ -142,7 +142,7 @@ async def check_versions(source: AsyncNamespace, target: AsyncNamespace, id: Tab
     newest: list[int | None] = []
     # The target comes last, so that a version committed meanwhile is no error.
     for ns, name in ((source, id), (target, copy)):
-        table = await locate(ns._backend, name)
+        table = await locate(ns.session.backend, name)
         if table.managed_versioning:
             raise InvalidTableStateError(
                 f"{PHRASES[InvalidTableStateError]}: {name} (its catalog still commits its versions)"
@@ -159,7 +159,7 @@ async def read_data(ns: AsyncNamespace, id: TableId) -> StoredData | None:
 
     Cost: a describe and an open; no data is read.
     """
-    with ns._operation():
+    with ns.session.operation():
         table, dataset = await _open(ns, id)
         return None if dataset is None else await in_thread(table, partial(_read, table, dataset))
 
@@ -170,7 +170,7 @@ async def read_pair(source: AsyncNamespace, target: AsyncNamespace, id: TableId,
     Cost: that of `read_data` for each of them; if they differ, a read of the record of the target's newest transaction.
     """
     original = await read_data(source, id)
-    with target._operation():
+    with target.session.operation():
         table, dataset = await _open(target, copy)
         if dataset is None:
             return DataPair(original, None)
@@ -228,8 +228,8 @@ async def clone(
         The calls of `create_table`, and reads and writes of all files of the version.
     """
     _, dataset = await _open(source, id)
-    backend = target._backend
-    with target._within(None):
+    backend = target.session.backend
+    with target.session.within(None):
         try:
             if dataset is None:
                 if there is None:
@@ -243,7 +243,7 @@ async def clone(
             async with rollback(partial(creating.take_back, backend, place, clear=True)):
                 await _fill(backend, dataset, place)
         finally:
-            target._locator.forget(copy)
+            target.session.locator.forget(copy)
 
 
 async def clone_again(source: AsyncNamespace, target: AsyncNamespace, step: Replace) -> None:
@@ -265,23 +265,23 @@ async def clone_again(source: AsyncNamespace, target: AsyncNamespace, step: Repl
         writes of all files of the version.
     """
     assert step.clone_location is not None
-    old, backend = step.old, target._backend
+    old, backend = step.old, target.session.backend
     _, dataset = await _open(source, step.source.id)
     if dataset is None:
         raise _changed_meanwhile(step.source.id)
-    with target._within(None):
+    with target.session.within(None):
         try:
             place = dataclasses.replace(await locate(backend, old.id), location=step.clone_location)
             async with rollback(partial(_remove_clone, backend, place)):
                 await in_thread(place, partial(_clone, dataset, place), changes=True)
-                target._locator.forget(old.id)
+                target.session.locator.forget(old.id)
                 data = await read_data(target, old.id)
                 current = await backend.describe_table(old.id)
                 if data != step.cloned or not is_same(old, current):
                     raise _changed_meanwhile(old.id)
                 await replacing.replace(backend, current, step.clone_location, step.properties, step.source.schema)
         finally:
-            target._locator.forget(old.id)
+            target.session.locator.forget(old.id)
 
 
 async def _remove_clone(backend: Backend, place: Table, error: BaseException) -> None:
@@ -305,10 +305,10 @@ async def _open(ns: AsyncNamespace, id: TableId) -> tuple[Table, LanceDataset | 
 
     Lance clones no dataset that has a catalog.
     """
-    table = await ns._locator.locate(id)
+    table = await ns.session.locator.locate(id)
     version = None
     if table.managed_versioning:
-        newest = await commits.latest(ns._backend, id)
+        newest = await commits.latest(ns.session.backend, id)
         if newest is None:
             return table, None
         version = newest.number

@@ -70,15 +70,15 @@ async def read_source(
     Cost:
         The listings of the matching namespaces, a bulk describe, and one call for each namespace.
     """
-    backend = source._backend
-    workers = source._workers(None)
-    requested_ids = [source._table(id) for id in selection.ids]
+    backend = source.session.backend
+    workers = source.session.workers()
+    requested_ids = [source.session.table(id) for id in selection.ids]
     reads_again = with_columns and backend.capabilities.stores_columns
     result = await search(source, selection.patterns, max_in_flight=workers, on_table=None if reads_again else on_table)
     errors: list[tuple[NamespaceId | TableId, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
     known = {} if reads_again else result.descriptions
     ids = dict.fromkeys([*result.tables, *result.guesses, *requested_ids])
-    with source._within(None):
+    with source.session.within(None):
         described = await describe_tables(
             backend,
             [id for id in ids if id not in known],
@@ -123,8 +123,8 @@ async def read_target(
     Cost:
         One call and a listing for each namespace, and a bulk describe of the tables that exist.
     """
-    backend = target._backend
-    workers = target._workers(None)
+    backend = target.session.backend
+    workers = target.session.workers()
     present: dict[NamespaceId, Mapping[str, str]] = {}
     level = dict.fromkeys(id for id in [*(id.parent for id in ids), *namespaces] if id)
     requested: set[NamespaceId] = set()
@@ -143,7 +143,7 @@ async def read_target(
 
     async def list_names(parent: NamespaceId) -> None:
         found: set[str] = set()
-        with target._operation():
+        with target.session.operation():
             pages = walk(lambda token: backend.list_tables(parent, token, None))
             async with aclosing(pages) as listing:
                 async for _, page in listing:
@@ -153,7 +153,7 @@ async def read_target(
     listable = [id for id in parents if not id or id in present]
     await each(list_names, listable, max_in_flight=workers)
     existing = [id for id in ids if id.name in names.get(id.parent, ())]
-    with target._within(None):
+    with target.session.within(None):
         result = await describe_tables(
             backend, existing, max_in_flight=workers, progress=progress, with_columns=with_columns
         )
@@ -186,7 +186,7 @@ async def read_extra_tables(
     patterns = [_fold(pattern) for pattern in selection.patterns] if mapping.rename else selection.patterns
     starts = dict.fromkeys(image for pattern in selection.patterns for image in mapping.images(pattern.start))
     areas = [Pattern(start, (*start, ..., *Pattern.parse("*").levels)) for start in starts]
-    result = await search(target, areas, max_in_flight=target._workers(None))
+    result = await search(target, areas, max_in_flight=target.session.workers())
     for at, error in [*result.errors.items(), *result.doubtful.items()]:
         if not isinstance(error, NamespaceNotFoundError | TableNotFoundError):
             error.add_note(f"tables to deregister are unknown, because {at} could not be read")
@@ -197,8 +197,7 @@ async def read_extra_tables(
         if id not in copies and any(pattern.matches(origin) for origin in mapping.sources(id) for pattern in patterns)
     ]
     extra += [id for id in map(mapping.table, source.missing) if id not in copies]
-    with target._within(None):
-        described = await describe_tables(target._backend, dict.fromkeys(extra), max_in_flight=target._workers(None))
+    described = await target.describe_tables(extra)
     return [*described.tables.values()]
 
 
@@ -217,12 +216,12 @@ async def _describe_namespaces(
 
     async def describe(id: NamespaceId) -> None:
         try:
-            with ns._operation():
-                present[id] = await derived.describe_namespace(ns._backend, id)
+            with ns.session.operation():
+                present[id] = await derived.describe_namespace(ns.session.backend, id)
         except NamespaceNotFoundError:
             return
         except LanceNamespaceError as e:
             errors[id] = e
 
-    await each(describe, ids, max_in_flight=ns._workers(None))
+    await each(describe, ids, max_in_flight=ns.session.workers())
     return present, errors

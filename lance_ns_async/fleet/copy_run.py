@@ -57,17 +57,18 @@ class CopyRun:
                 waiting[step.id] = step
 
         async def record(declaration: Declaration, outcome: Outcome) -> None:
-            self._target._locator.forget(declaration.id)
+            self._target.session.locator.forget(declaration.id)
             await self._settle(waiting[declaration.id], outcome if isinstance(outcome, LanceNamespaceError) else None)
 
         declarations = [
             Declaration(step.id, step.source.location, step.properties, step.source.schema) for step in waiting.values()
         ]
-        with self._target._within(None):
-            await declare_tables(self._target._backend, declarations, record, max_in_flight=self._target._workers(None))
+        session = self._target.session
+        with session.within(None):
+            await declare_tables(session.backend, declarations, record, max_in_flight=session.workers())
 
     async def _each(self, changes: Iterable[Change]) -> None:
-        await each(self._change, changes, max_in_flight=self._target._workers(None))
+        await each(self._change, changes, max_in_flight=self._target.session.workers())
 
     async def _change(self, change: Change) -> None:
         try:

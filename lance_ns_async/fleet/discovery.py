@@ -25,6 +25,7 @@ from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.walk import Kind, Sight, Walker, walk
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.folders import Folders, place_key
 from lance_ns_async.storage.threads import THREADS
@@ -101,9 +102,9 @@ async def discover(
             of the tables below `into`; one open and a listing of the data files for each new table, and a call for each
         namespace, and the calls of `register_tables` for new tables.
     """
-    target = namespace._namespace([*into])
-    workers = namespace._workers(max_in_flight)
-    options = namespace._backend.configured_options if storage_options is None else storage_options
+    target = namespace.session.namespace([*into])
+    workers = namespace.session.workers(max_in_flight)
+    options = namespace.session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
     arguments = {
         "uri": folders.root,
@@ -212,7 +213,7 @@ class _Discovery:
     async def choose_ids(self, paths: Sequence[str]) -> Mapping[TableId, str]:
         """Returns the path of each table by its id; reports invalid and conflicting ids."""
         by_key: dict[tuple[str, ...], list[tuple[TableId, str]]] = defaultdict(list)
-        key = self._namespace._backend.capabilities.key
+        key = self._namespace.session.backend.capabilities.key
 
         def choose(path: str) -> None:
             location = self._folders.location(path)
@@ -266,15 +267,15 @@ class _Discovery:
 
     def _checked_id(self, names: Iterable[str], path: str) -> TableId:
         location = self._folders.location(path)
-        id = self._namespace._table([*self._into, *names])
-        self._namespace._check_location(id, location)
-        self._namespace._backend.check_declaration(id, location, {})
+        id = self._namespace.session.table([*self._into, *names])
+        self._namespace.session.backend.check_location(id, location)
+        self._namespace.session.backend.check_declaration(id, location, {})
         return id
 
     async def compare(self, tables: Mapping[TableId, str], whole_catalog: bool) -> Mapping[TableId, str]:
         """Returns the paths of tables that are not registered; reports the others."""
         known = await self._known(NamespaceId() if whole_catalog else self._into)
-        key = self._namespace._backend.capabilities.key
+        key = self._namespace.session.backend.capabilities.key
         by_place: dict[str, TableId] = {}
         by_id: dict[tuple[str, ...], Table] = {}
 
@@ -326,7 +327,7 @@ class _Discovery:
                 excluded.add(id)
                 self._add(Row(id, HALF_DELETED, leftovers.describe_missing(missing), location))
 
-        with self._namespace._within(None):
+        with self._namespace.session.within(None):
             await each(check, tables, max_in_flight=THREADS)
         return {id: path for id, path in tables.items() if id not in excluded}
 
@@ -356,8 +357,8 @@ class _Discovery:
             if row.outcome in (REGISTERED, PRESENT, ELSEWHERE):
                 await self._journal.put((_ROWS, path, row.to_dict()))
 
-        with self._namespace._within(None):
-            await self._namespace._register_each(declarations(), record, max_in_flight=self._workers)
+        with self._namespace.session.within(None):
+            await bulk.register_each(self._namespace.session, declarations(), record, max_in_flight=self._workers)
 
     def registered_row(self, id: TableId, path: str) -> Row:
         """Returns the row of a new table."""

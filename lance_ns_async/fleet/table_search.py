@@ -82,7 +82,7 @@ async def find(
             add(table)
 
         # Each table is opened as soon as it is described.
-        with namespace._within(None):
+        with namespace.session.within(None):
             async with each_added(examine, max_in_flight=THREADS) as add:
                 reading = await read_source(namespace, selection, with_columns=False, on_table=on_table)
         tables = reading.state.tables
@@ -105,9 +105,9 @@ def _select(matches: Sequence[Facts], key: str, *, descending: bool, limit: int 
 
 
 async def _facts(namespace: AsyncNamespace, table: Table) -> Facts:
-    if namespace._backend.capabilities.vends and local_path(table.location) is None:
-        table = await namespace._locator.locate(table.id)
-    return await namespace._open_and_run(
+    if namespace.session.backend.capabilities.vends and local_path(table.location) is None:
+        table = await namespace.session.locator.locate(table.id)
+    return await namespace.session.open_and_run(
         table, lambda dataset: read_facts(table.id, table.location, table.properties or {}, dataset)
     )
 

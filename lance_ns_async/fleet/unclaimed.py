@@ -43,7 +43,7 @@ async def find_unclaimed(
         The listings of `discover`; a listing and a bulk describe of the whole catalog, and for each unclaimed table
         two listings and an open.
     """
-    options = namespace._backend.configured_options if storage_options is None else storage_options
+    options = namespace.session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
     walker = Walker(folders, sees_dropped=True)
     sights: list[Sight] = []

@@ -1,75 +1,50 @@
-"""The async namespace: converts Lance requests into calls of a backend, and the results into Lance responses."""
+"""The async namespace: its documentation, and one line for each method."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import cast
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
+import lance_namespace as spec
 import pyarrow as pa
-from lance_namespace import (
-    CreateNamespaceRequest,
-    CreateNamespaceResponse,
-    DeclareTableRequest,
-    DeclareTableResponse,
-    DeregisterTableRequest,
-    DeregisterTableResponse,
-    DescribeNamespaceRequest,
-    DescribeNamespaceResponse,
-    DescribeTableRequest,
-    DescribeTableResponse,
-    DropNamespaceRequest,
-    DropNamespaceResponse,
-    DropTableRequest,
-    DropTableResponse,
-    ListNamespacesRequest,
-    ListNamespacesResponse,
-    ListTablesRequest,
-    ListTablesResponse,
-    NamespaceExistsRequest,
-    NamespaceExistsResponse,
-    RegisterTableRequest,
-    RegisterTableResponse,
-    RenameTableRequest,
-    RenameTableResponse,
-    TableExistsRequest,
-    TableExistsResponse,
-)
 from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    UnauthenticatedError,
+    LanceNamespaceError,
 )
 
-from lance_ns_async.backends import derived
-from lance_ns_async.calls.paging import keep_all, take
-from lance_ns_async.calls.policy import rollback
-from lance_ns_async.engine.describe import describe_tables
-from lance_ns_async.engine.list import Lister
-from lance_ns_async.engine.locate import locate
-from lance_ns_async.errors import spelled
-from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
-from lance_ns_async.namespace import requests
-from lance_ns_async.namespace.bulk import BulkOperations
-from lance_ns_async.namespace.maintenance import MaintenanceOperations
-from lance_ns_async.namespace.remote_operations import pass_on
+from lance_ns_async.calls.observers import Observer
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.engine import describe
+from lance_ns_async.engine.declare import Registered
+from lance_ns_async.engine.describe import Described, Progress
+from lance_ns_async.engine.list import Listed, TableFilter
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace.callbacks import open_with_callbacks
+from lance_ns_async.namespace.operations import (
+    bulk,
+    columns,
+    indexes,
+    jobs,
+    namespaces,
+    opening,
+    refs,
+    rows,
+    tables,
+    versions,
+)
 from lance_ns_async.namespace.requests import Fields
-from lance_ns_async.namespace.rows import RowOperations
-from lance_ns_async.namespace.unsupported import UnsupportedOperations
-from lance_ns_async.namespace.versions import VersionOperations
-from lance_ns_async.storage import datasets
-from lance_ns_async.storage.datasets import LATEST, Snapshot
-from lance_ns_async.storage.locations import check_location
-from lance_ns_async.tables import creating, dropping, replacing
-from lance_ns_async.tables.claims import Claims
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.settings import TokenFunction, conceal, with_token
+from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableResponse
+from lance_ns_async.tables.open_many import Opened
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
 
 
-class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, MaintenanceOperations, UnsupportedOperations):
+class AsyncNamespace:
     """A Lance namespace over one catalog, for one event loop, with `async with` and concurrent calls.
 
     Each operation of the spec takes a request model of the spec or a dict of the same form, returns a response model of
@@ -86,7 +61,89 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
     - InternalError: any other failure.
     """
 
-    async def list_namespaces(self, request: ListNamespacesRequest | Fields) -> ListNamespacesResponse:
+    def __init__(self, session: Session) -> None:
+        """Wraps an open catalog; use `connect`."""
+        self.session = session
+
+    @classmethod
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        token: TokenFunction | None = None,
+    ) -> Self:
+        """Returns a namespace over a catalog.
+
+        Args:
+            impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
+            properties: The properties of this backend.
+            policy: Replaces all limits in the properties; None keeps them.
+            token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
+                expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
+                a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function. Lance
+                may call it in other threads for its own connections.
+
+        Raises:
+            InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
+
+        Cost:
+            No call: problems with the server are raised by the first operation.
+        """
+        return cls(open_with_callbacks(impl, with_token(conceal(properties), token), policy))
+
+    def namespace_id(self) -> str:
+        """Returns an id of the catalog that is equal for equal properties within a process, and has no secrets."""
+        return self.session.id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.session.id})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__}: it belongs to one event loop and cannot be pickled; pickle a Namespace"
+        )
+
+    async def __aenter__(self) -> Self:
+        self.session.check_loop()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Releases connections, threads and caches; may be called twice. Open datasets stay open.
+
+        Also called in another event loop, it closes them in the namespace's own loop while that runs.
+
+        Raises:
+            InvalidInputError: The event loop of the namespace has ended or does not run; connections cannot be closed
+                in another one.
+        """
+        await self.session.aclose()
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """Passes every remote call to `observer` when the call ends, while the context is open.
+
+        Args:
+            observer: Receives the calls; runs in the event loop.
+        """
+        return self.session.caller.observe(observer)
+
+    def snapshot(self) -> CallLoad:
+        """Returns the current load of the slots for calls to this catalog.
+
+        Namespaces with equal properties share these slots. Calls for tokens and credentials are not included.
+
+        Cost:
+            No call. Any thread may use it, at any time, also after the namespace was closed.
+        """
+        return self.session.caller.traffic.snapshot()
+
+    async def list_namespaces(self, request: spec.ListNamespacesRequest | Fields) -> spec.ListNamespacesResponse:
         """Lists the names of the namespaces directly below a namespace.
 
         Args:
@@ -102,21 +159,11 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call for each page of the catalog.
         """
-        request = requests.parse(ListNamespacesRequest, request)
-        parent = self._namespace(request.id)
+        return await namespaces.list_namespaces(self.session, request)
 
-        async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return self._lister().sort(await self._backend.list_namespaces(parent, token, size))
-
-        with self._operation():
-            if self._is_deepest(parent):
-                await derived.describe_namespace(self._backend, parent)
-                return ListNamespacesResponse(namespaces=[])
-            page = await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)
-        names = [self._backend.listed_name(parent.child(name)) for name in page.items]
-        return ListNamespacesResponse(namespaces=names, page_token=page.token)
-
-    async def describe_namespace(self, request: DescribeNamespaceRequest | Fields) -> DescribeNamespaceResponse:
+    async def describe_namespace(
+        self, request: spec.DescribeNamespaceRequest | Fields
+    ) -> spec.DescribeNamespaceResponse:
         """Describes a namespace.
 
         Returns:
@@ -128,12 +175,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call; none for the root.
         """
-        request = requests.parse(DescribeNamespaceRequest, request)
-        with self._operation():
-            properties = await derived.describe_namespace(self._backend, self._namespace(request.id))
-        return DescribeNamespaceResponse(properties=dict(properties))
+        return await namespaces.describe_namespace(self.session, request)
 
-    async def create_namespace(self, request: CreateNamespaceRequest | Fields) -> CreateNamespaceResponse:
+    async def create_namespace(self, request: spec.CreateNamespaceRequest | Fields) -> spec.CreateNamespaceResponse:
         """Creates a namespace.
 
         Args:
@@ -151,23 +195,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
                 ExistOk.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """
-        request = requests.parse(CreateNamespaceRequest, request)
-        id = self._namespace(request.id)
-        mode = requests.word(request.mode, "mode", ("create", "existok", "overwrite"))
-        properties = request.properties or {}
-        for key in self._backend.capabilities.location_properties:
-            if key in properties:
-                check_location(f"namespace {spelled(id)}", properties[key], folder=True)
-        with self._changing() if mode == "overwrite" else self._operation():
-            if mode == "overwrite":
-                result = await replacing.namespace(self._backend, id, properties)
-            elif mode == "existok":
-                result = await derived.keep_or_create_namespace(self._backend, id, properties)
-            else:
-                result = await derived.create_namespace(self._backend, id, properties)
-        return CreateNamespaceResponse(properties=dict(result))
+        return await namespaces.create_namespace(self.session, request)
 
-    async def drop_namespace(self, request: DropNamespaceRequest | Fields) -> DropNamespaceResponse:
+    async def drop_namespace(self, request: spec.DropNamespaceRequest | Fields) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables.
 
         Args:
@@ -183,29 +213,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
                 behavior is unknown.
         """
-        request = requests.parse(DropNamespaceRequest, request)
-        id = self._namespace(request.id)
-        mode = requests.word(request.mode, "mode", ("fail", "skip"))
-        behavior = requests.word(request.behavior, "behavior", ("restrict", "cascade"))
-        if not id:
-            raise InvalidInputError("namespace id []: the root cannot be dropped")
-        can_cascade = self._backend.capabilities.cascades
-        with self._changing():
-            try:
-                await self._backend.drop_namespace(id, cascade=behavior == "cascade" and can_cascade)
-            except NamespaceNotFoundError:
-                if mode != "skip":
-                    raise
-            except NamespaceNotEmptyError as e:
-                if behavior == "restrict" or can_cascade:
-                    raise
-                raise InvalidInputError(
-                    f"behavior {request.behavior!r}: this catalog drops empty namespaces only; drop what is in {id} "
-                    f"first ({e})"
-                ) from e
-        return DropNamespaceResponse()
+        return await namespaces.drop_namespace(self.session, request)
 
-    async def namespace_exists(self, request: NamespaceExistsRequest | Fields) -> NamespaceExistsResponse:
+    async def namespace_exists(self, request: spec.NamespaceExistsRequest | Fields) -> spec.NamespaceExistsResponse:
         """Checks that a namespace exists; see `exists` for a bool.
 
         Returns:
@@ -217,12 +227,27 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call; none for the root.
         """
-        request = requests.parse(NamespaceExistsRequest, request)
-        with self._operation():
-            await derived.describe_namespace(self._backend, self._namespace(request.id))
-        return NamespaceExistsResponse()
+        return await namespaces.namespace_exists(self.session, request)
 
-    async def list_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
+    async def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
+        """Returns the folders in which the catalog itself places the tables of a namespace.
+
+        Args:
+            parent: The id of the namespace.
+
+        Returns:
+            The configured root, and the folder of the namespace; as URIs, and for catalogs that resolve relative
+                locations also as it was configured.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist; only if the catalog stores its folder.
+
+        Cost:
+            No call, or one if the catalog stores the default location of a namespace.
+        """
+        return await namespaces.own_folders(self.session, parent)
+
+    async def list_tables(self, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
         """Lists the names of the Lance tables in a namespace.
 
         Args:
@@ -240,26 +265,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             One call for each page, and one for each name if the catalog's listings contain other formats. With
             `include_declared=False` also one open of each dataset.
         """
-        request = requests.parse(ListTablesRequest, request)
-        if request.include_declared is False and self._backend.passes_on("list_tables"):
-            return cast(ListTablesResponse, await pass_on(self, "list_tables", request))
-        parent, limit, token = self._namespace(request.id), request.limit, request.page_token
-        lister = self._lister()
+        return await tables.list_tables(self.session, request)
 
-        async def fetch(token: str | None, size: int | None) -> Page[str]:
-            return lister.sort(await self._backend.list_tables(parent, token, size))
-
-        with self._operation():
-            if len(parent) < self._backend.capabilities.min_depth:
-                await derived.describe_namespace(self._backend, parent)
-                return ListTablesResponse(tables=[])
-            if request.include_declared is False:
-                page = await take(fetch, partial(self._select_written, lister, parent), limit=limit, page_token=token)
-            else:
-                page = await lister.page(parent, limit, token)
-        return ListTablesResponse(tables=list(page.items), page_token=page.token)
-
-    async def list_all_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
+    async def list_all_tables(self, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
         """Lists the Lance tables of a namespace and of all namespaces below it.
 
         Args:
@@ -277,13 +285,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             The listings of all these namespaces. With `include_declared=False` also one open of each dataset.
         """
-        request = requests.parse(ListTablesRequest, request)
-        keep = partial(self._select_written, self._lister()) if request.include_declared is False else None
-        with self._operation():
-            page = await self._tree(request.id).page(request.limit, request.page_token, keep)
-        return ListTablesResponse(tables=[DELIMITER.join(id) for id in page.items], page_token=page.token)
+        return await tables.list_all_tables(self.session, request)
 
-    async def describe_table(self, request: DescribeTableRequest | Fields) -> DescribeTableResponse:
+    async def describe_table(self, request: spec.DescribeTableRequest | Fields) -> spec.DescribeTableResponse:
         """Returns the location of a table and what is needed to read it.
 
         Args:
@@ -308,28 +312,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call; some catalogs need more for credentials. One open of the dataset if an option requires it.
         """
-        request = requests.parse(DescribeTableRequest, request)
-        snapshot = Snapshot(request.version, request.tag, request.branch)
-        with_details = bool(request.load_detailed_metadata or snapshot != LATEST)
-        opens = with_details or bool(request.check_declared)
-        if opens and self._backend.passes_on("describe_table"):
-            return cast(DescribeTableResponse, await pass_on(self, "describe_table", request))
-        details, is_only_declared = None, None
-        with self._operation():
-            table = await self._describe(self._table(request.id), request.vend_credentials, opens=opens)
-            if request.check_declared:
-                is_only_declared = table.version is None and await datasets.is_only_declared(table)
-            if with_details and not is_only_declared:
-                details = await self._open_and_run(table, datasets.read_details, snapshot)
-        return requests.description(
-            table,
-            with_uri=request.with_table_uri,
-            details=details,
-            is_only_declared=is_only_declared,
-            wants_schema=request.load_detailed_metadata,
-        )
+        return await tables.describe_table(self.session, request)
 
-    async def table_exists(self, request: TableExistsRequest | Fields) -> TableExistsResponse:
+    async def table_exists(self, request: spec.TableExistsRequest | Fields) -> spec.TableExistsResponse:
         """Checks that a table exists; see `exists` for a bool.
 
         Returns:
@@ -342,18 +327,11 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One call; with a version also one open of the dataset.
         """
-        request = requests.parse(TableExistsRequest, request)
-        if request.version is not None and self._backend.passes_on("table_exists"):
-            return cast(TableExistsResponse, await pass_on(self, "table_exists", request))
-        with self._operation():
-            table = await self._describe(self._table(request.id), None, opens=request.version is not None)
-            if request.version is not None:
-                await self._open_and_run(table, lambda dataset: None, Snapshot(request.version))
-        return TableExistsResponse()
+        return await tables.table_exists(self.session, request)
 
     async def declare_table(
-        self, request: DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
-    ) -> DeclareTableResponse:
+        self, request: spec.DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
+    ) -> spec.DeclareTableResponse:
         """Registers a table that has no data yet.
 
         If the default location is local, or its storage can be reached with the configured storage options
@@ -379,34 +357,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             One declaration; a describe for `vend_credentials`; one open of the default location if it is checked.
         """
-        request = requests.parse(DeclareTableRequest, request)
-        id = self._table(request.id)
-        self._check_location(id, request.location)
-        with self._changing(id):
-            can = self._backend.capabilities
-            place = request.location
-            if place is not None:
-                self._backend.check_declaration(id, place, request.properties or {})
-                await Claims(self._backend).check_unclaimed(id, place)
-            else:
-                self._backend.check_declaration(id, None, request.properties or {})
-                try:
-                    place, _ = await creating.look_before(self._backend, id)
-                except creating.DataThereError:
-                    raise
-                except (InternalError, PermissionDeniedError, ServiceUnavailableError, UnauthenticatedError):
-                    # Credentials for the catalog may not be valid for the storage. Data of another table is likely at
-                    # the location only if the catalog can rename tables.
-                    if can.renames:
-                        raise
-            table = await creating.declare_at(self._backend, id, place, request.properties or {}, schema)
-            vends = can.vends_unasked if request.vend_credentials is None else request.vend_credentials
-            if can.vends and vends:
-                async with rollback(partial(creating.take_back, self._backend, table)):
-                    table = await locate(self._backend, id)
-        return requests.registration(table)
+        return await tables.declare_table(self.session, request, schema=schema)
 
-    async def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
+    async def register_table(self, request: spec.RegisterTableRequest | Fields) -> spec.RegisterTableResponse:
         """Registers a table whose data is at `location`.
 
         Args:
@@ -428,22 +381,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             One declaration. To replace a registration, a describe, and one or two calls. Up to two calls for each of
             four ids if the location may be the default one of another table.
         """
-        request = requests.parse(RegisterTableRequest, request)
-        id = self._table(request.id)
-        mode = requests.word(request.mode, "mode", ("create", "overwrite"))
-        properties = request.properties or {}
-        self._check_location(id, request.location)
-        with self._changing(id):
-            self._backend.check_declaration(id, request.location, properties)
-            await Claims(self._backend).check_unclaimed(id, request.location)
-            if mode == "overwrite":
-                table = await replacing.register(self._backend, id, request.location, properties)
-            else:
-                table = await self._backend.register_table(id, request.location, properties)
-        answer = requests.registration(table)
-        return RegisterTableResponse(location=answer.location, properties=answer.properties)
+        return await tables.register_table(self.session, request)
 
-    async def deregister_table(self, request: DeregisterTableRequest | Fields) -> DeregisterTableResponse:
+    async def deregister_table(self, request: spec.DeregisterTableRequest | Fields) -> spec.DeregisterTableResponse:
         """Removes a table from the catalog; its data stays.
 
         Returns:
@@ -456,14 +396,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
         Cost:
             Two calls.
         """
-        request = requests.parse(DeregisterTableRequest, request)
-        id = self._table(request.id)
-        with self._changing(id):
-            table = await derived.deregister(self._backend, id)
-        answer = requests.registration(table)
-        return DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
+        return await tables.deregister_table(self.session, request)
 
-    async def drop_table(self, request: DropTableRequest | Fields) -> DropTableResponse:
+    async def drop_table(self, request: spec.DropTableRequest | Fields) -> spec.DropTableResponse:
         """Removes a table from the catalog, and then deletes the files under its location.
 
         If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
@@ -482,14 +417,9 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             Two calls, the calls for credentials, and listing and deleting the data. If the location was requested, or
             made for another name, also the calls that look for other tables there.
         """
-        request = requests.parse(DropTableRequest, request)
-        id = self._table(request.id)
-        with self._changing(id):
-            table = await dropping.drop(self._backend, id)
-        answer = requests.registration(table)
-        return DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
+        return await tables.drop_table(self.session, request)
 
-    async def rename_table(self, request: RenameTableRequest | Fields) -> RenameTableResponse:
+    async def rename_table(self, request: spec.RenameTableRequest | Fields) -> spec.RenameTableResponse:
         """Renames a table, or moves it to another namespace; its data stays at its location.
 
         Args:
@@ -503,39 +433,977 @@ class AsyncNamespace(BulkOperations, VersionOperations, RowOperations, Maintenan
             TableAlreadyExistsError: The new id is registered.
             UnsupportedOperationError: The catalog cannot rename tables.
         """
-        request = requests.parse(RenameTableRequest, request)
-        id = self._table(request.id)
-        to = self._table([*(request.new_namespace_id or id.parent), request.new_table_name])
-        with self._changing(id, to):
-            await self._backend.describe_table(id)
-            await self._backend.rename_table(id, to)
-        return RenameTableResponse()
+        return await tables.rename_table(self.session, request)
 
-    def _check_location(self, id: TableId, location: str | None) -> None:
-        """Raises InvalidInputError for a requested location that is not allowed in any catalog."""
-        if location is not None:
-            self._backend.check_location(id, location)
+    async def create_empty_table(self, request: spec.CreateEmptyTableRequest | Fields) -> CreateEmptyTableResponse:
+        """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
 
-    async def _describe(self, id: TableId, vend: bool | None, *, opens: bool) -> Table:
-        if vend:
-            return await self._locator.renew(id)
-        if vend is None and (opens or self._backend.capabilities.vends_unasked):
-            return await self._locator.locate(id)
-        return await self._backend.describe_table(id)
+        Args:
+            request: With mode ExistOk, a registered table stays as it is. The default mode is Create.
 
-    async def _select_written(self, lister: Lister, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
-        """Returns the names that belong to tables with data."""
-        tables = await lister.tables(parent, names)
-        if self._backend.capabilities.vends:
-            ids, workers = [table.id for table in tables], self._workers(None)
-            result = await describe_tables(self._backend, ids, max_in_flight=workers, locator=self._locator)
-            for error in result.errors.values():
-                # A table that was dropped meanwhile is no longer in the listing either.
-                if not isinstance(error, TableNotFoundError):
-                    raise error
-            tables = [result.tables[id] for id in ids if id in result.tables]
-        return [table.id.name for table in await datasets.select_written(tables)]
+        Returns:
+            The location, the storage options and the properties of the table.
 
-    def _is_deepest(self, id: NamespaceId) -> bool:
-        deepest = self._backend.capabilities.max_depth
-        return deepest is not None and len(id) >= deepest
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The mode is unknown.
+        """
+        return await tables.create_empty_table(self.session, request)
+
+    async def get_table_stats(self, request: spec.GetTableStatsRequest | Fields) -> spec.GetTableStatsResponse:
+        """Returns the size of a table, and the numbers of its rows, indexes and fragments.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+        """
+        return await tables.get_table_stats(self.session, request)
+
+    async def create_table(
+        self, request: spec.CreateTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    ) -> CreateTableResponse:
+        """Declares a table and writes the rows of an Arrow IPC stream to it.
+
+        If the write fails, neither the registration nor the data stays.
+
+        Args:
+            request: With mode ExistOk, a registered table stays as it is, even if nothing was written to it yet. With
+                Overwrite, a new version replaces all rows and columns of the table, and its properties if the request
+                has any. The default mode is Create.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
+
+        Returns:
+            The registration and the version; the version is None if nothing was written to an existing table yet.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is Create; or the location contains data that
+                is not registered.
+            NamespaceNotFoundError: The namespace does not exist.
+            ConcurrentModificationError: The table was dropped or deregistered while its first rows were written; the
+                message says whether the rows stay.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
+
+        Cost:
+            A declaration, a describe before the write and one after it, and one open; in some catalogs one call for the
+            default location.
+        """
+        return await rows.create_table(self.session, request, request_data)
+
+    async def insert_into_table(
+        self, request: spec.InsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    ) -> spec.InsertIntoTableResponse:
+        """Inserts the rows of an Arrow IPC stream into a table.
+
+        If the table is only declared, this writes its first version.
+
+        Args:
+            request: With mode Overwrite, the rows replace all existing ones. The default mode is Append.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
+
+        Returns:
+            The number of inserted rows, and the new version.
+
+        Raises:
+            TableNotFoundError: The table is not registered.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableSchemaValidationError: The columns do not match those of the table.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
+
+        Cost:
+            One call and one open.
+        """
+        return await rows.insert_into_table(self.session, request, request_data)
+
+    async def merge_insert_into_table(
+        self, request: spec.MergeInsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    ) -> spec.MergeInsertIntoTableResponse:
+        """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
+
+        If the table is only declared, and the merge inserts rows, this writes its first version.
+
+        Args:
+            request: `on` names the columns that identify equal rows.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
+
+        Returns:
+            The numbers of updated, inserted and deleted rows, and the version.
+
+        Raises:
+            TableNotFoundError: The table is not registered; or nothing was written to it, and the merge inserts no
+                rows.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column of `on` does not exist.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, the request has no `on` or no action, its
+                timeout is invalid, or an SQL text is too complex.
+
+        Cost:
+            One call and one open.
+        """
+        return await rows.merge_insert_into_table(self.session, request, request_data)
+
+    async def update_table(self, request: spec.UpdateTableRequest | Fields) -> spec.UpdateTableResponse:
+        """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
+
+        Returns:
+            The number of updated rows, and the version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            ConcurrentModificationError: Another writer changed the same rows.
+            InvalidInputError: There are no updates, a column appears twice, or an SQL text is invalid or too complex.
+            UnsupportedOperationError: The request has properties, or updates a field within a column.
+        """
+        return await rows.update_table(self.session, request)
+
+    async def delete_from_table(self, request: spec.DeleteFromTableRequest | Fields) -> spec.DeleteFromTableResponse:
+        """Deletes the rows that match the predicate; old versions keep them.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            ConcurrentModificationError: Another writer changed the same rows.
+            InvalidInputError: The predicate is invalid or too complex.
+        """
+        return await rows.delete_from_table(self.session, request)
+
+    async def count_table_rows(self, request: spec.CountTableRowsRequest | Fields) -> spec.CountTableRowsResponse:
+        """Counts all rows, or the rows that match the predicate.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The predicate is invalid or too complex.
+        """
+        return await rows.count_table_rows(self.session, request)
+
+    async def query_table(self, request: spec.QueryTableRequest | Fields) -> spec.QueryTableResponse:
+        """Searches by vector or by text, or reads the first rows that match a filter.
+
+        Args:
+            request: `k` is the number of rows. An empty vector means no vector search. With several vectors, the result
+                has `k` rows for each.
+
+        Returns:
+            The rows as an Arrow IPC file. Rows of a search have a column `_distance` or `_score`; with several vectors,
+                the column `query_index` says to which vector a row belongs.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or an SQL text is too complex.
+        """
+        return await rows.query_table(self.session, request)
+
+    async def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | Fields) -> str:
+        """Returns the plan of a query, without running it.
+
+        Returns:
+            The plan as text.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or its id or branch differs from that of the request.
+        """
+        return await rows.explain_table_query_plan(self.session, request)
+
+    async def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | Fields) -> str:
+        """Runs a query, and returns its plan with the measurements of each step.
+
+        Returns:
+            The plan and the measurements as text.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or an SQL text is too complex.
+        """
+        return await rows.analyze_table_query_plan(self.session, request)
+
+    async def open(
+        self, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None
+    ) -> LanceDataset:
+        """Opens the dataset of a table.
+
+        The dataset stays open when this namespace is closed. When its credentials expire, Lance requests new ones from
+        the catalog over a separate connection. Reading the dataset blocks: use threads.
+
+        Args:
+            id: The id of the table.
+            version: A version number or the name of a tag; None means the latest version.
+            branch: The branch; None means main.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            TableNotFoundError: The table does not exist, or nothing was written to it yet.
+            TableVersionNotFoundError: The table does not have the version.
+            TableTagNotFoundError: The table does not have the tag.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: `version` is neither a number nor a string, or a tag is combined with a branch.
+
+        Cost:
+            One call and one open.
+        """
+        return await opening.open(self.session, id, version=version, branch=branch)
+
+    async def open_many(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Opened[LanceDataset]:
+        """Opens many tables concurrently, each once.
+
+        Args:
+            ids: The table ids; each is a sequence of names.
+            max_in_flight: See `describe_tables`.
+            timeout: See `describe_tables`.
+            progress: See `describe_tables`.
+
+        Returns:
+            The datasets, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One open for each table, and one call for each, or the calls of `describe_tables` if the catalog vends no
+            credentials.
+        """
+        return await opening.open_many(
+            self.session, ids, max_in_flight=max_in_flight, timeout=timeout, progress=progress
+        )
+
+    async def write(
+        self,
+        id: Iterable[str],
+        data: Any,
+        *,
+        mode: Literal["create", "append", "overwrite"] = "create",
+        branch: str | None = None,
+    ) -> LanceDataset:
+        """Writes Arrow data to a table.
+
+        After a time-out, a cancellation or an interrupt, the write ends before its next batch of rows and commits
+        nothing. If it has read its last batch by then, it may still take effect.
+
+        Args:
+            id: The id of the table.
+            data: A pyarrow table, batch, reader or dataset, or a data frame with `__arrow_c_stream__`.
+            mode: `create` declares the table first; if that or the write fails, neither registration nor data stays.
+                `append` requires a registered table. `overwrite` creates the table, or replaces all its rows and
+                columns.
+            branch: The branch to append to or to overwrite, which must exist; None means main.
+
+        Returns:
+            The dataset, as `open` returns it.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
+                that is not registered.
+            TableNotFoundError: The table is not registered, and the mode is `append`.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableSchemaValidationError: The columns do not match those of the table.
+            NamespaceNotFoundError: The namespace does not exist.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: The data is not Arrow data or cannot be read, the mode is unknown, or `create` has a
+                branch.
+        """
+        return await rows.write(self.session, id, data, mode=mode, branch=branch)
+
+    async def create_table_index(self, request: spec.CreateTableIndexRequest | Fields) -> spec.CreateTableIndexResponse:
+        """Creates an index on a column of vectors, scalars or text.
+
+        This may take long: set `operation_timeout` accordingly.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexAlreadyExistsError: The table has an index of that name.
+            TableColumnNotFoundError: The column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The index type is unknown, or an option is invalid or not one of that type.
+        """
+        return await indexes.create_table_index(self.session, request)
+
+    async def create_table_scalar_index(
+        self, request: spec.CreateTableIndexRequest | Fields
+    ) -> spec.CreateTableScalarIndexResponse:
+        """Creates an index on a column of scalars or text.
+
+        This may take long: set `operation_timeout` accordingly.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexAlreadyExistsError: The table has an index of that name.
+            TableColumnNotFoundError: The column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The index type is not one for scalars or text, or an option is invalid or not one of that
+                type.
+        """
+        return await indexes.create_table_scalar_index(self.session, request)
+
+    async def list_table_indices(self, request: spec.ListTableIndicesRequest | Fields) -> spec.ListTableIndicesResponse:
+        """Lists the indexes of a table.
+
+        Args:
+            request: `limit` is the maximum number of indexes; None returns all.
+
+        Returns:
+            The indexes, sorted by name, and a page token if there are more.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The limit or the page token is invalid.
+        """
+        return await indexes.list_table_indices(self.session, request)
+
+    async def describe_table_index_stats(
+        self, request: spec.DescribeTableIndexStatsRequest | Fields
+    ) -> spec.DescribeTableIndexStatsResponse:
+        """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
+
+        Raises:
+            TableIndexNotFoundError: The table does not have the index.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The request has no `index_name`.
+        """
+        return await indexes.describe_table_index_stats(self.session, request)
+
+    async def drop_table_index(self, request: spec.DropTableIndexRequest | Fields) -> spec.DropTableIndexResponse:
+        """Drops an index; older versions that have it keep it.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexNotFoundError: The table does not have the index.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The request has no `index_name`.
+        """
+        return await indexes.drop_table_index(self.session, request)
+
+    async def alter_table_add_columns(
+        self, request: spec.AlterTableAddColumnsRequest | Fields
+    ) -> spec.AlterTableAddColumnsResponse:
+        """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no columns, one exists or appears twice, or an expression is missing, invalid
+                or too complex.
+            UnsupportedOperationError: A column is computed or virtual.
+        """
+        return await columns.alter_table_add_columns(self.session, request)
+
+    async def alter_table_alter_columns(
+        self, request: spec.AlterTableAlterColumnsRequest | Fields
+    ) -> spec.AlterTableAlterColumnsResponse:
+        """Changes names, types and nullability of columns, all in one version.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableColumnNotFoundError: A column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no changes, a column appears twice, or a name or type is invalid.
+            UnsupportedOperationError: A column is virtual.
+        """
+        return await columns.alter_table_alter_columns(self.session, request)
+
+    async def alter_table_drop_columns(
+        self, request: spec.AlterTableDropColumnsRequest | Fields
+    ) -> spec.AlterTableDropColumnsResponse:
+        """Drops columns; old versions keep them.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableColumnNotFoundError: A column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no columns.
+        """
+        return await columns.alter_table_drop_columns(self.session, request)
+
+    async def update_table_schema_metadata(
+        self, request: spec.UpdateTableSchemaMetadataRequest | Fields
+    ) -> spec.UpdateTableSchemaMetadataResponse:
+        """Sets entries of the schema's metadata; other entries stay.
+
+        Returns:
+            All entries of the schema's metadata.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+        """
+        return await columns.update_table_schema_metadata(self.session, request)
+
+    async def update_field_metadata(
+        self, request: spec.UpdateFieldMetadataRequest | Fields
+    ) -> spec.UpdateFieldMetadataResponse:
+        """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
+
+        Args:
+            request: A null value removes an entry.
+
+        Returns:
+            The new version, and all entries of these fields.
+
+        Raises:
+            TableColumnNotFoundError: A field does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no updates, a field appears twice, or only some of the updates have `replace`.
+        """
+        return await columns.update_field_metadata(self.session, request)
+
+    async def list_table_tags(self, request: spec.ListTableTagsRequest | Fields) -> spec.ListTableTagsResponse:
+        """Lists the tags of a table, including those of branches.
+
+        Args:
+            request: `limit` is the maximum number of tags; None returns all.
+
+        Returns:
+            The tags, sorted by name, and a page token if there are more.
+
+        Raises:
+            InvalidInputError: The limit or the page token is invalid.
+        """
+        return await refs.list_table_tags(self.session, request)
+
+    async def get_table_tag_version(
+        self, request: spec.GetTableTagVersionRequest | Fields
+    ) -> spec.GetTableTagVersionResponse:
+        """Returns the version of a tag.
+
+        Returns:
+            The version, and its branch; the branch is None for main.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+        """
+        return await refs.get_table_tag_version(self.session, request)
+
+    async def create_table_tag(self, request: spec.CreateTableTagRequest | Fields) -> spec.CreateTableTagResponse:
+        """Creates a tag for a version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagAlreadyExistsError: The table has a tag of that name.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The name is not ASCII, too long, or otherwise invalid.
+        """
+        return await refs.create_table_tag(self.session, request)
+
+    async def update_table_tag(self, request: spec.UpdateTableTagRequest | Fields) -> spec.UpdateTableTagResponse:
+        """Moves an existing tag to another version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+        """
+        return await refs.update_table_tag(self.session, request)
+
+    async def delete_table_tag(self, request: spec.DeleteTableTagRequest | Fields) -> spec.DeleteTableTagResponse:
+        """Deletes a tag; its version stays.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+        """
+        return await refs.delete_table_tag(self.session, request)
+
+    async def create_table_branch(
+        self, request: spec.CreateTableBranchRequest | Fields
+    ) -> spec.CreateTableBranchResponse:
+        """Creates a branch that starts at a version of another branch.
+
+        Args:
+            request: `from_branch` None means main; `from_version` None means its latest version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableBranchAlreadyExistsError: The table has a branch of that name.
+            TableBranchNotFoundError: The table does not have the branch `from_branch`.
+            TableVersionNotFoundError: The table does not have the version.
+            InvalidInputError: The name is too long, or otherwise invalid.
+            UnsupportedOperationError: The catalog commits the versions of the table.
+        """
+        return await refs.create_table_branch(self.session, request)
+
+    async def list_table_branches(
+        self, request: spec.ListTableBranchesRequest | Fields
+    ) -> spec.ListTableBranchesResponse:
+        """Lists the branches of a table except main.
+
+        Args:
+            request: `limit` is the maximum number of branches; None returns all.
+
+        Returns:
+            The branches, sorted by name, and a page token if there are more.
+
+        Raises:
+            InvalidInputError: The limit or the page token is invalid.
+        """
+        return await refs.list_table_branches(self.session, request)
+
+    async def delete_table_branch(
+        self, request: spec.DeleteTableBranchRequest | Fields
+    ) -> spec.DeleteTableBranchResponse:
+        """Deletes a branch and the data that only this branch uses.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: A tag refers to a version of the branch.
+            InvalidInputError: The branch is main.
+        """
+        return await refs.delete_table_branch(self.session, request)
+
+    async def restore_table(self, request: spec.RestoreTableRequest | Fields) -> spec.RestoreTableResponse:
+        """Makes an old version the latest one again; the versions in between stay.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+        """
+        return await versions.restore_table(self.session, request)
+
+    async def create_table_version(
+        self, request: spec.CreateTableVersionRequest | Fields
+    ) -> spec.CreateTableVersionResponse:
+        """Commits a version whose manifest is written, and moves the manifest to its final name.
+
+        The table must have the property `managed_by=impl`. If the outcome of a call is unknown, it may be repeated: a
+        version that is already committed with the same manifest is a success.
+
+        Returns:
+            The committed version.
+
+        Raises:
+            ConcurrentModificationError: Another version with this number exists.
+            InvalidInputError: The manifest is not one of this version, or its name or its folder is wrong.
+            UnsupportedOperationError: The catalog does not commit the versions of this table, or the branch is not
+                main.
+
+        Cost:
+            Two calls.
+        """
+        return await versions.create_table_version(self.session, request)
+
+    async def batch_create_table_versions(
+        self, request: spec.BatchCreateTableVersionsRequest | Fields
+    ) -> spec.BatchCreateTableVersionsResponse:
+        """Commits one version of each of several tables: all or none.
+
+        Returns:
+            The committed versions, in the order of the request.
+
+        Raises:
+            ConcurrentModificationError: Another version with the same number exists for a table.
+            InvalidInputError: A table appears twice, or a manifest is not one of its version.
+            UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
+                several tables at once; or a branch is not main.
+        """
+        return await versions.batch_create_table_versions(self.session, request)
+
+    async def batch_commit_tables(
+        self, request: spec.BatchCommitTablesRequest | Fields
+    ) -> spec.BatchCommitTablesResponse:
+        """Commits one version of each of several tables, like `batch_create_table_versions`.
+
+        Returns:
+            The results, in the order of the request.
+
+        Raises:
+            ConcurrentModificationError: Another version with the same number exists for a table.
+            InvalidInputError: An entry does not have exactly one operation, a table appears twice, or a manifest is not
+                one of its version.
+            UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
+        """
+        return await versions.batch_commit_tables(self.session, request)
+
+    async def describe_table_version(
+        self, request: spec.DescribeTableVersionRequest | Fields
+    ) -> spec.DescribeTableVersionResponse:
+        """Returns the location of the manifest of a version.
+
+        Args:
+            request: `version` None means the latest version.
+
+        Raises:
+            TableVersionNotFoundError: The version does not exist, or its manifest was removed.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
+            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
+
+        Cost:
+            One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
+            the versions, the cost of `list_table_versions`.
+        """
+        return await versions.describe_table_version(self.session, request)
+
+    async def list_table_versions(
+        self, request: spec.ListTableVersionsRequest | Fields
+    ) -> spec.ListTableVersionsResponse:
+        """Lists the versions whose manifests exist.
+
+        Args:
+            request: `limit` is the maximum number of versions; None returns all. With `descending`, the newest version
+                comes first, otherwise the oldest.
+
+        Returns:
+            The versions, and a page token if there are more. The list is empty if the table has no version, or none
+                that its catalog committed.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
+            InvalidInputError: The limit or the page token is invalid.
+            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
+
+        Cost:
+            One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
+            and a look-up in the storage. If the storage commits the versions, all manifests are read.
+        """
+        return await versions.list_table_versions(self.session, request)
+
+    async def batch_delete_table_versions(
+        self, request: spec.BatchDeleteTableVersionsRequest | Fields
+    ) -> spec.BatchDeleteTableVersionsResponse:
+        """Deletes versions of the main branch.
+
+        If the catalog commits the versions, their records and manifests are deleted, and Lance's clean-up later removes
+        the files that only they need. Otherwise these files are deleted at once.
+
+        Args:
+            request: Each range includes its start and excludes its end; the end -1 means up to the latest version. Such
+                a range never includes the latest version.
+
+        Returns:
+            The number of deleted versions.
+
+        Raises:
+            InvalidTableStateError: A tag or a branch needs one of the versions.
+            InvalidInputError: A range is invalid, or includes the latest version.
+            UnsupportedOperationError: The branch is not main.
+
+        Cost:
+            One call more than `list_table_versions`, and one open of the dataset.
+        """
+        return await versions.batch_delete_table_versions(self.session, request)
+
+    async def describe_tables(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        vend_credentials: bool = False,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: describe.Progress | None = None,
+    ) -> Described:
+        """Describes many tables concurrently, each id once.
+
+        Args:
+            ids: The table ids; each is a sequence of names.
+            vend_credentials: Whether the storage options include the credentials that the catalog vends, if it vends
+                any. A table for which it refuses them is described without.
+            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
+                limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
+                described in time fail with ServiceUnavailableError.
+            progress: Receives the number of ids completed since its last call; runs in the event loop.
+
+        Returns:
+            The described tables, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One call for each table. If the catalog has batch describes, or listings with locations, they replace most
+            of these calls, and each id that they do not contain costs one more call. With vended credentials, they do
+            not, and some catalogs need more calls for each table. After a 401, the remaining ids fail without a call.
+        """
+        return await bulk.describe_tables(
+            self.session,
+            ids,
+            vend_credentials=vend_credentials,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+        )
+
+    def stream_tables(
+        self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
+    ) -> AsyncGenerator[tuple[TableId, Table | LanceNamespaceError], None]:
+        """Describes any number of tables in bounded memory, in the order of the ids.
+
+        Args:
+            ids: The table ids; the iterator may be endless. It is read in groups of 500 ids at first and up to 5,000
+                later, each of which is described like in `describe_tables`.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+
+        Yields:
+            Each id with its table or its error.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id; raised after the results for the ids before it.
+
+        Cost:
+            About as many calls as `describe_tables` if the ids are in the order of the catalog's listings, like those
+            of `iter_tables`. Otherwise up to one call for each id if the catalog lists tables with their locations,
+            because listed tables that belong to other groups are not kept.
+        """
+        return bulk.stream_tables(self.session, ids, max_in_flight=max_in_flight)
+
+    async def list_many(
+        self,
+        namespaces: Iterable[Iterable[str]],
+        *,
+        wanted: TableFilter | None = None,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+    ) -> Listed:
+        """Lists the Lance tables of many namespaces concurrently.
+
+        Args:
+            namespaces: The namespace ids; each is a sequence of names.
+            wanted: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
+                other formats, a table that does not belong in the result costs no describe.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call.
+
+        Returns:
+            The tables by namespace. A namespace that fails is in `errors`, and a table whose format cannot be
+                determined is in `doubtful`; neither affects the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One call for each page, and one for each table if the catalog's listings contain other formats.
+        """
+        return await bulk.list_many(
+            self.session, namespaces, wanted=wanted, max_in_flight=max_in_flight, timeout=timeout
+        )
+
+    def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> AsyncGenerator[TableId, None]:
+        """Walks the Lance tables of a namespace with concurrent listings.
+
+        Holds at most one round of pages in memory. Skips a child namespace that is dropped during the walk.
+
+        Args:
+            namespace: The namespace to start at; empty for the root.
+            recursive: Whether to include all namespaces below it.
+
+        Yields:
+            The table ids, in no particular order between namespaces.
+
+        Raises:
+            NamespaceNotFoundError: The start namespace does not exist.
+            LanceNamespaceError: The first error of a listing ends the walk.
+
+        Cost:
+            One call for each page, and one for each table if the catalog's listings contain other formats.
+        """
+        return bulk.flatten(bulk.table_groups(self.session, namespace, recursive=recursive))
+
+    async def register_tables(
+        self,
+        tables: Iterable[spec.RegisterTableRequest | Fields],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: describe.Progress | None = None,
+    ) -> Registered:
+        """Registers many tables concurrently, each like `register_table` in the mode Create.
+
+        Args:
+            tables: The requests, with different ids.
+            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
+                limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
+                registered in time fail with ServiceUnavailableError.
+            progress: Receives the number of tables completed since its last call; runs in the event loop.
+
+        Returns:
+            The registered tables, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: An id is invalid or occurs twice, a mode is not Create, or `max_in_flight` or `timeout`
+                is invalid; nothing was called.
+
+        Cost:
+            One declaration for each table, and the check of its location, as in `register_table`. The directory catalog
+            needs one commit for 500 tables. If the process is killed, each of these commits was made completely or not
+            at all. After a 401, the remaining tables fail without a call.
+        """
+        return await bulk.register_tables(
+            self.session, tables, max_in_flight=max_in_flight, timeout=timeout, progress=progress
+        )
+
+    async def protect_tables(
+        self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
+    ) -> Sequence[TableId]:
+        """Prevents other tools of the catalog from deleting the files of registered tables.
+
+        On Iceberg catalogs, tables get the property `gc.enabled=false`, unless they have that property with any value.
+        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. In a Hive Metastore,
+        tables that other tools registered without `EXTERNAL=TRUE` get it; without it, Hive deletes the files with the
+        table. Other catalogs need no change. May be repeated.
+
+        Args:
+            namespace: The namespace of the tables; empty for the root.
+            recursive: Whether to include all namespaces below it.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+
+        Returns:
+            The ids of the tables that were changed, sorted.
+
+        Raises:
+            LanceNamespaceError: The first error of a table, raised after all other tables were processed.
+
+        Cost:
+            A listing, a describe of each table, and a commit for each table that is changed.
+        """
+        return await bulk.protect_tables(self.session, namespace, recursive=recursive, max_in_flight=max_in_flight)
+
+    def iter_namespaces(
+        self, namespace: Iterable[str] = (), *, recursive: bool = False
+    ) -> AsyncGenerator[NamespaceId, None]:
+        """Walks the namespaces below a namespace with concurrent listings.
+
+        Args:
+            namespace: The namespace to start at; empty for the root.
+            recursive: Whether to include all depths; otherwise only direct children.
+
+        Yields:
+            The namespace ids, parents before their children.
+
+        Raises:
+            NamespaceNotFoundError: The start namespace does not exist.
+            LanceNamespaceError: The first error of a listing ends the walk.
+
+        Cost:
+            One call for each page.
+        """
+        return bulk.flatten(bulk.namespace_groups(self.session, namespace, recursive=recursive))
+
+    async def exists(self, id: Iterable[str]) -> bool:
+        """Returns whether a Lance table exists, or a namespace if `id` is a NamespaceId.
+
+        Raises:
+            NotALanceTableError: The name belongs to a table of another format.
+
+        Cost:
+            One call; none for the root namespace.
+        """
+        return await bulk.exists(self.session, id)
+
+    async def alter_table_backfill_columns(
+        self, request: spec.AlterTableBackfillColumnsRequest | Fields
+    ) -> spec.AlterTableBackfillColumnsResponse:
+        """Starts a job that fills a column.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
+        """
+        return await jobs.run(
+            self.session, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse
+        )
+
+    async def create_materialized_view(
+        self, request: spec.CreateMaterializedViewRequest | Fields
+    ) -> spec.CreateMaterializedViewResponse:
+        """Creates a materialized view.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
+        """
+        return await jobs.run(self.session, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
+
+    async def refresh_materialized_view(
+        self, request: spec.RefreshMaterializedViewRequest | Fields
+    ) -> spec.RefreshMaterializedViewResponse:
+        """Starts a job that refreshes a materialized view.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
+        """
+        return await jobs.run(self.session, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
+
+    async def describe_transaction(
+        self, request: spec.DescribeTransactionRequest | Fields
+    ) -> spec.DescribeTransactionResponse:
+        """Describes a transaction.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
+        """
+        return await jobs.run(self.session, "describe_transaction", request, spec.DescribeTransactionResponse)
+
+    async def alter_transaction(self, request: spec.AlterTransactionRequest | Fields) -> spec.AlterTransactionResponse:
+        """Changes a transaction.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
+        """
+        return await jobs.run(self.session, "alter_transaction", request, spec.AlterTransactionResponse)

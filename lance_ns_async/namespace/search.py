@@ -60,9 +60,9 @@ async def search(
     def matches_any(id: TableId) -> bool:
         return any(pattern.matches(id) for pattern in patterns)
 
-    with namespace._within(None):
+    with namespace.session.within(None):
         lister = Lister(
-            namespace._backend, max_in_flight=max_in_flight, wanted=matches_any, tolerant=True, on_table=on_table
+            namespace.session.backend, max_in_flight=max_in_flight, wanted=matches_any, tolerant=True, on_table=on_table
         )
         listing = await lister.many(to_list)
     for parent, error in listing.errors.items():

@@ -1,202 +1,117 @@
-"""An open catalog: the backend, its limits, and the checks before each operation."""
+"""An open catalog: the backend, its limits, the checks before each operation, and the access to datasets."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import registry
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Caller, Policy, deadline
-from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import one_line_errors
-from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.settings import Settings, TokenFunction, conceal, reveal, with_token
-from lance_ns_async.storage.locations import root_uri
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.settings import Settings, conceal, reveal
+from lance_ns_async.storage.datasets import LATEST, Snapshot
+from lance_ns_async.storage.threads import aside, in_thread
+from lance_ns_async.tables import concurrent_changes
+from lance_ns_async.tables.opening import Opener
+from lance_ns_async.tables.sql_bounds import Texts
+from lance_ns_async.tables.staging import Staging
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance_namespace import LanceNamespace
+
+T = TypeVar("T")
 
 _SECRET_DIGEST_KEY = os.urandom(16)
 
 
 class Session:
-    """The base of all operations of a namespace: a backend, and the policy for its calls."""
+    """What all operations on one catalog share; it belongs to the event loop of its first use.
 
-    def __init__(self, backend: Backend, caller: Caller, namespace_id: str) -> None:
-        self._backend = backend
-        self._locator = Locator(backend)
-        self._caller = caller
-        self._namespace_id = namespace_id
-        self._root: str | None = None
-        """The configured root of default locations; None if there is none."""
+    `backend`, `caller`, `locator` and `opener` are for the operations. None of them checks whether the session is open:
+    use them within `operation()`, `changing()` or `within()`.
+    """
+
+    def __init__(self, backend: Backend, caller: Caller, opener: Opener, *, id: str, root: str | None = None) -> None:
+        """Creates a session; see `open_session`.
+
+        Args:
+            backend: The catalog.
+            caller: Makes the calls of the backend.
+            opener: Opens the datasets of tables.
+            id: The id of the catalog, without secrets.
+            root: The configured root of default locations; None if there is none.
+        """
+        self.backend = backend
+        self.caller = caller
+        self.locator = Locator(backend)
+        self.opener = opener
+        self.id = id
+        self.root = root
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, which the connections and locks belong to; None before that."""
 
-    @classmethod
-    def connect(
-        cls,
-        impl: str,
-        properties: Mapping[str, str],
-        *,
-        policy: Policy | None = None,
-        token: TokenFunction | None = None,
-    ) -> Self:
-        """Returns a namespace over a catalog.
-
-        Args:
-            impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
-            properties: The properties of this backend.
-            policy: Replaces all limits in the properties; None keeps them.
-            token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
-                expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
-                a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function.
-
-        Raises:
-            InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
-
-        Cost:
-            No call: problems with the server are raised by the first operation.
-        """
-        properties = conceal(properties)
-        backend_class = registry.load(impl)
-        properties = with_token(properties, token)
-        settings = backend_class.settings.parse(properties)
-        limits, namespace_id = settings.within(policy or settings.policy()), _namespace_id(impl, settings, properties)
-        caller = Caller(limits, backend_class.errors, traffic=limits.traffic(namespace_id))
-        session = cls(backend_class.open(settings, caller), caller, namespace_id)
-        session._root = getattr(settings, "root", None)
-        return session
-
-    def namespace_id(self) -> str:
-        """Returns an id of the catalog that is equal for equal properties within a process, and has no secrets."""
-        return self._namespace_id
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._namespace_id})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__}: it belongs to one event loop and cannot be pickled; pickle a Namespace"
-        )
-
-    async def __aenter__(self) -> Self:
-        self._check_loop()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
-        """Releases connections and threads; may be called twice.
-
-        Also called in another event loop, it closes them in the namespace's own loop while that runs.
+        """Releases connections, threads and caches; may be called twice. Open datasets stay open.
 
         Raises:
-            InvalidInputError: The event loop of the namespace has ended or does not run; connections cannot be closed
-                in another one.
+            InvalidInputError: The event loop of the session has ended or does not run; connections cannot be closed in
+                another one.
         """
         own = self._loop
         if own is not None and own is not asyncio.get_running_loop() and own.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), own))
-            return
-        self._check_loop()
-        await self._close()
+        else:
+            self.check_loop()
+            await self._close()
+        self.opener.close()
 
     async def _close(self) -> None:
         self._is_closed = True
-        self._locator.forget()
-        await self._backend.aclose()
+        self.locator.forget()
+        await self.backend.aclose()
 
-    def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """Passes every remote call to `observer` when the call ends, while the context is open.
-
-        Args:
-            observer: Receives the calls; runs in the event loop.
-        """
-        return self._caller.observe(observer)
-
-    def snapshot(self) -> CallLoad:
-        """Returns the current load of the slots for calls to this catalog.
-
-        Namespaces with equal properties share these slots. Calls for tokens and credentials are not included.
-
-        Cost:
-            No call. Any thread may use it, at any time, also after the namespace was closed.
-        """
-        return self._caller.traffic.snapshot()
-
-    async def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
-        """Returns the folders in which the catalog itself places the tables of a namespace.
-
-        Args:
-            parent: The id of the namespace.
-
-        Returns:
-            The configured root, and the folder of the namespace; as URIs, and for catalogs that resolve relative
-                locations also as it was configured.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist; only if the catalog stores its folder.
-
-        Cost:
-            No call, or one if the catalog stores the default location of a namespace.
-        """
-        folders: list[str] = []
-        if self._root is not None:
-            folders.append(root_uri(self._root))
-            if self._backend.capabilities.relative_locations:
-                folders.append(self._root)
-        above = self._namespace(parent)
-        can = self._backend.capabilities
-        if above and len(above) >= can.min_depth:
-            with self._operation(), suppress(InvalidInputError):
-                # A catalog without any default location refuses to return one.
-                place = await self._backend.layout_location(above.table("table"))
-                if place is not None:
-                    folders.append(place.rpartition("/")[0])
-                elif can.location_properties:
-                    properties = await self._backend.describe_namespace(above)
-                    folders.extend(properties[key] for key in can.location_properties if key in properties)
-        return folders
-
-    def _operation(self) -> AbstractContextManager[None]:
-        return self._within(self._caller.policy.operation_timeout)
+    def operation(self) -> AbstractContextManager[None]:
+        """Checks that the session is usable, and limits the time of an operation by the policy."""
+        return self.within(self.caller.policy.operation_timeout)
 
     @contextmanager
-    def _changing(self, *ids: TableId) -> Iterator[None]:
-        """Bounds an operation that changes the registrations of tables, which are then located anew; none means all."""
-        with self._operation():
+    def changing(self, *ids: TableId) -> Iterator[None]:
+        """Limits an operation that changes the registrations of tables, which are then located anew; none means all."""
+        with self.operation():
             try:
                 yield
             finally:
-                self._locator.forget(*ids)
+                self.locator.forget(*ids)
 
-    def _within(self, seconds: float | None) -> AbstractContextManager[None]:
+    def within(self, seconds: float | None) -> AbstractContextManager[None]:
+        """Checks that the session is usable, and limits the time of an operation; None means no limit."""
         if seconds is not None and not seconds > 0:
             raise InvalidInputError(f"timeout {seconds}: must be a number of seconds above 0, or None for no limit")
-        self._check_open()
-        self._check_loop()
+        self.check_open()
+        self.check_loop()
         return _limit_time(seconds)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises InvalidInputError if the session is closed."""
         if self._is_closed:
-            raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
+            raise InvalidInputError(f"namespace {self.id}: it is closed; connect anew")
 
-    def _check_loop(self) -> None:
+    def check_loop(self) -> None:
         """Raises InvalidInputError if the running event loop is not the one of the first use."""
         running = asyncio.get_running_loop()
         if self._loop is running:
@@ -204,29 +119,104 @@ class Session:
         if self._loop is not None:
             hint = ", which has ended" if self._loop.is_closed() else ""
             raise InvalidInputError(
-                f"namespace {self._namespace_id}: it was first used in another event loop{hint}; connect, use and "
-                "close an AsyncNamespace in one loop, or use a Namespace, which any thread and loop may call"
+                f"namespace {self.id}: it was first used in another event loop{hint}; connect, use and close an "
+                "AsyncNamespace in one loop, or use a Namespace, which any thread and loop may call"
             )
         self._loop = running
 
-    def _lister(self) -> Lister:
-        return Lister(self._backend, max_in_flight=self._workers(None))
+    def namespace(self, names: Iterable[str] | None) -> NamespaceId:
+        """Returns a valid id of a namespace; None means the root."""
+        return ids.namespace_id(names, self.backend.capabilities)
 
-    def _tree(self, start: Iterable[str] | None) -> Tree:
-        self._check_open()
-        return Tree(self._backend, self._namespace(start), max_in_flight=self._workers(None))
+    def table(self, names: Iterable[str] | None) -> TableId:
+        """Returns a valid id of a table."""
+        return ids.table_id(names, self.backend.capabilities)
 
-    def _workers(self, max_in_flight: int | None) -> int:
+    def workers(self, max_in_flight: int | None = None) -> int:
+        """Returns the number of concurrent calls; None, or more than the policy allows, means the policy's limit."""
         if max_in_flight is not None and max_in_flight < 1:
             raise InvalidInputError(f"max_in_flight {max_in_flight}: must be at least 1")
-        limit = self._caller.policy.max_in_flight
+        limit = self.caller.policy.max_in_flight
         return limit if max_in_flight is None else min(max_in_flight, limit)
 
-    def _namespace(self, names: Iterable[str] | None) -> NamespaceId:
-        return ids.namespace_id(names, self._backend.capabilities)
+    def lister(self) -> Lister:
+        """Returns the lister of tables, with the policy's number of concurrent calls."""
+        return Lister(self.backend, max_in_flight=self.workers())
 
-    def _table(self, names: Iterable[str] | None) -> TableId:
-        return ids.table_id(names, self._backend.capabilities)
+    def tree(self, start: Iterable[str] | None) -> Tree:
+        """Returns the subtree below a namespace; None means the root."""
+        self.check_open()
+        return Tree(self.backend, self.namespace(start), max_in_flight=self.workers())
+
+    def staging(self) -> Staging:
+        """Returns the `Staging` with which other processes, for example Spark executors, write files of tables."""
+        return Staging(self.backend, self.opener, self.changing)
+
+    async def check_sql(self, texts: Texts) -> None:
+        """Raises InvalidInputError for SQL texts that are too complex for Lance; long texts are checked in a thread."""
+        if texts.is_small:
+            texts.check()
+            return
+        with self.operation():
+            await aside(texts.check)
+
+    async def read(
+        self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
+    ) -> T:
+        """Returns the result of `work` on a snapshot of a table's dataset, in a worker thread."""
+        return await self._locate_and_run(id, work, snapshot, changes=False)
+
+    async def change(
+        self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST
+    ) -> T:
+        """Returns the result of `work`, which changes a table's dataset; it is never run twice."""
+        return await self._locate_and_run(id, work, snapshot, changes=True)
+
+    async def _locate_and_run(
+        self,
+        id: Iterable[str] | None,
+        work: Callable[[LanceDataset, Table], T],
+        snapshot: Snapshot,
+        *,
+        changes: bool,
+    ) -> T:
+        with self.operation():
+            table = await self.locator.locate(self.table(id))
+            return await self.open_and_run(table, lambda dataset: work(dataset, table), snapshot, changes=changes)
+
+    async def open_and_run(
+        self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
+    ) -> T:
+        """Returns the result of `work` on the dataset of a table that is already located, in a worker thread."""
+        async with concurrent_changes.explain(self.backend, table):
+            return await in_thread(table, lambda: work(self.opener.open(table, snapshot)), changes=changes)
+
+
+def open_session(
+    impl: str,
+    properties: Mapping[str, str],
+    *,
+    policy: Policy | None = None,
+    connect_callbacks: Callable[[], LanceNamespace] | None = None,
+) -> Session:
+    """Returns a session with a catalog; makes no call.
+
+    Args:
+        impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
+        properties: The properties of this backend; may include a token function (`settings.with_token`).
+        policy: Replaces all limits in the properties; None keeps them.
+        connect_callbacks: Creates the namespace that Lance calls back; None if datasets do not need one.
+
+    Raises:
+        InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
+    """
+    properties = conceal(properties)
+    backend_class = registry.load(impl)
+    settings = backend_class.settings.parse(properties)
+    limits, id = settings.within(policy or settings.policy()), _id(impl, settings, properties)
+    caller = Caller(limits, backend_class.errors, traffic=limits.traffic(id))
+    backend = backend_class.open(settings, caller)
+    return Session(backend, caller, Opener(connect_callbacks), id=id, root=getattr(settings, "root", None))
 
 
 @contextmanager
@@ -235,7 +225,7 @@ def _limit_time(seconds: float | None) -> Iterator[None]:
         yield
 
 
-def _namespace_id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
+def _id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:
     # The key is random for each process: the digest distinguishes principals without revealing a secret.
     return f"lance_ns_async:{impl}:{settings.identity()}#{_digest(properties)}"
 

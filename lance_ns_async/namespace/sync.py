@@ -1,133 +1,69 @@
-"""The sync namespace: the async namespace on a background event loop, with one line for each method."""
+"""The sync namespace. `.ci/generate_sync.py` generates this file from `client.py`: change it there."""
 
 from __future__ import annotations
 
-import os
-import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import lance_namespace as spec
 import pyarrow as pa
-from lance_namespace import (
-    BatchCommitTablesRequest,
-    BatchCommitTablesResponse,
-    BatchCreateTableVersionsRequest,
-    BatchCreateTableVersionsResponse,
-    BatchDeleteTableVersionsRequest,
-    BatchDeleteTableVersionsResponse,
-    CreateNamespaceRequest,
-    CreateNamespaceResponse,
-    CreateTableVersionRequest,
-    CreateTableVersionResponse,
-    DeclareTableRequest,
-    DeclareTableResponse,
-    DeregisterTableRequest,
-    DeregisterTableResponse,
-    DescribeNamespaceRequest,
-    DescribeNamespaceResponse,
-    DescribeTableRequest,
-    DescribeTableResponse,
-    DescribeTableVersionRequest,
-    DescribeTableVersionResponse,
-    DropNamespaceRequest,
-    DropNamespaceResponse,
-    DropTableRequest,
-    DropTableResponse,
-    ListNamespacesRequest,
-    ListNamespacesResponse,
-    ListTablesRequest,
-    ListTablesResponse,
-    ListTableVersionsRequest,
-    ListTableVersionsResponse,
-    NamespaceExistsRequest,
-    NamespaceExistsResponse,
-    RegisterTableRequest,
-    RegisterTableResponse,
-    RenameTableRequest,
-    RenameTableResponse,
-    TableExistsRequest,
-    TableExistsResponse,
+from lance_namespace.errors import (
+    LanceNamespaceError,
 )
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.engine import describe
 from lance_ns_async.engine.declare import Registered
-from lance_ns_async.engine.describe import Described, Places, Progress
+from lance_ns_async.engine.describe import Described, Progress
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.namespace.background_loop import BackgroundLoop, guard
+from lance_ns_async.namespace.callbacks import open_with_callbacks
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.docstrings import called_with, copy_docstrings
+from lance_ns_async.namespace.facade import ByProperties, Facade
+from lance_ns_async.namespace.operations import (
+    bulk,
+    columns,
+    indexes,
+    jobs,
+    namespaces,
+    opening,
+    refs,
+    rows,
+    tables,
+    versions,
+)
 from lance_ns_async.namespace.requests import Fields
-from lance_ns_async.namespace.sync_rows import SyncDataOperations
-from lance_ns_async.registry import BACKENDS, CLASS_PATHS
-from lance_ns_async.settings import TokenFunction, conceal, with_token
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.settings import TokenFunction, conceal
+from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableResponse
+from lance_ns_async.tables.open_many import Opened
 
-P = ParamSpec("P")
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """The async namespace of one process, and its event loop."""
-
-    client: AsyncNamespace
-    loop: BackgroundLoop
-
-    def close(self) -> None:
-        if self.loop.is_here:
-            # A callback on the loop closes the namespace; waiting there would block the loop.
-            self.close_soon()
-            return
-        try:
-            self.loop.run(self.client.aclose())
-        finally:
-            self.loop.release()
-
-    def close_soon(self) -> None:
-        self.loop.close_soon(self.client.aclose())
-
-
-def _how_to_connect(namespace: Namespace) -> str:
-    paths = ", ".join(CLASS_PATHS.values())
-    return f'use Namespace.connect("dir", {{"root": "lake"}}), or of a class path one of {paths}'
-
-
-@copy_docstrings(AsyncNamespace)
-class Namespace(SyncDataOperations):
+class Namespace(Facade, spec.LanceNamespace):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
 
-    The methods are those of `AsyncNamespace`, which documents them. An instance may be shared by threads, used after a
-    fork, and pickled. A pickle contains the properties, including secrets: store it accordingly. With a callable as
-    `token`, a namespace can be pickled only if the callable can: a function of a module, not a lambda.
-    """
+    An instance may be shared by threads, used after a fork, and pickled. A pickle contains the properties, including
+    secrets: store it accordingly. With a callable as `token`, a namespace can be pickled only if the callable can: a
+    function of a module, not a lambda.
 
-    @called_with(_how_to_connect)
-    def __init__(
-        self,
-        impl: str,
-        properties: Mapping[str, str],
-        policy: Policy | None = None,
-        *,
-        token: TokenFunction | None = None,
-    ) -> None:
-        properties = conceal(properties)
-        self._impl = impl
-        # For the repr of a namespace that could not be connected.
-        self._namespace_id = f"lance_ns_async:{impl}"
-        self._properties = dict(with_token(properties, token))
-        self._policy = policy
-        self._sessions: dict[int, tuple[_Session, weakref.finalize[[], Namespace]]] = {}
-        self._is_closed = False
-        self._first_client: AsyncNamespace | None = self._connect()
-        self._namespace_id = self._first_client.namespace_id()
-        # All clients of this namespace share it, also those in forked processes.
-        self._traffic = self._first_client._caller.traffic
+    Each operation of the spec takes a request model of the spec or a dict of the same form, returns a response model of
+    the spec, and raises errors of `lance_namespace.errors`. Spec: https://lance.org/format/namespace/operations.
+
+    The `Raises` sections of the methods list the errors that are specific to them. All methods that call the catalog
+    may also raise:
+
+    - InvalidInputError: the request is malformed, the catalog cannot have such an id, or the namespace is closed or
+      belongs to another event loop. For a table of another format, its subclass NotALanceTableError.
+    - UnauthenticatedError, PermissionDeniedError, ThrottlingError: the catalog or the storage refuses the call.
+    - ServiceUnavailableError: there is no connection, or no response within the time of the operation.
+    - UnsupportedOperationError: the catalog cannot perform the operation, or the request has an `identity`.
+    - InternalError: any other failure.
+    """
 
     @classmethod
     def connect(
@@ -138,214 +74,27 @@ class Namespace(SyncDataOperations):
         policy: Policy | None = None,
         token: TokenFunction | None = None,
     ) -> Namespace:
-        """See `AsyncNamespace.connect`; `token` is called in the background thread, or in a worker thread."""
-        properties = conceal(properties)
-        return Namespace(impl, properties, policy, token=token)
+        """Returns a namespace over a catalog.
 
-    def namespace_id(self) -> str:
-        """See `AsyncNamespace.namespace_id`."""
-        return self._namespace_id
+        Args:
+            impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
+            properties: The properties of this backend.
+            policy: Replaces all limits in the properties; None keeps them.
+            token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
+                expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
+                a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function. Lance
+                may call it in other threads for its own connections.
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._namespace_id})"
+        Raises:
+            InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (type(self), self._impl, self._properties, self._policy)
+        Cost:
+            No call: problems with the server are raised by the first operation.
+        """
+        return Namespace(impl, conceal(properties), policy, token=token)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Releases connections, threads and the background loop; may be called twice. Not required at process end."""
-        with guard():
-            self._is_closed = True
-            mine = self._sessions.pop(os.getpid(), None)
-        if mine is not None:
-            session, finalizer = mine
-            if finalizer.detach():
-                session.close()
-
-    def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """See `AsyncNamespace.observe`; `observer` is called in the background thread."""
-        return self._open().client.observe(observer)
-
-    def snapshot(self) -> CallLoad:
-        """See `AsyncNamespace.snapshot`."""
-        return self._traffic.snapshot()
-
-    def list_namespaces(self, request: ListNamespacesRequest | Fields) -> ListNamespacesResponse:
-        """See `AsyncNamespace.list_namespaces`."""
-        return self._call(AsyncNamespace.list_namespaces, request)
-
-    def describe_namespace(self, request: DescribeNamespaceRequest | Fields) -> DescribeNamespaceResponse:
-        """See `AsyncNamespace.describe_namespace`."""
-        return self._call(AsyncNamespace.describe_namespace, request)
-
-    def create_namespace(self, request: CreateNamespaceRequest | Fields) -> CreateNamespaceResponse:
-        """See `AsyncNamespace.create_namespace`."""
-        return self._call(AsyncNamespace.create_namespace, request)
-
-    def drop_namespace(self, request: DropNamespaceRequest | Fields) -> DropNamespaceResponse:
-        """See `AsyncNamespace.drop_namespace`."""
-        return self._call(AsyncNamespace.drop_namespace, request)
-
-    def namespace_exists(self, request: NamespaceExistsRequest | Fields) -> NamespaceExistsResponse:
-        """See `AsyncNamespace.namespace_exists`."""
-        return self._call(AsyncNamespace.namespace_exists, request)
-
-    def list_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
-        """See `AsyncNamespace.list_tables`."""
-        return self._call(AsyncNamespace.list_tables, request)
-
-    def list_all_tables(self, request: ListTablesRequest | Fields) -> ListTablesResponse:
-        """See `AsyncNamespace.list_all_tables`."""
-        return self._call(AsyncNamespace.list_all_tables, request)
-
-    def describe_table(self, request: DescribeTableRequest | Fields) -> DescribeTableResponse:
-        """See `AsyncNamespace.describe_table`."""
-        return self._call(AsyncNamespace.describe_table, request)
-
-    def table_exists(self, request: TableExistsRequest | Fields) -> TableExistsResponse:
-        """See `AsyncNamespace.table_exists`."""
-        return self._call(AsyncNamespace.table_exists, request)
-
-    def declare_table(
-        self, request: DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
-    ) -> DeclareTableResponse:
-        """See `AsyncNamespace.declare_table`."""
-        return self._call(AsyncNamespace.declare_table, request, schema=schema)
-
-    def register_table(self, request: RegisterTableRequest | Fields) -> RegisterTableResponse:
-        """See `AsyncNamespace.register_table`."""
-        return self._call(AsyncNamespace.register_table, request)
-
-    def deregister_table(self, request: DeregisterTableRequest | Fields) -> DeregisterTableResponse:
-        """See `AsyncNamespace.deregister_table`."""
-        return self._call(AsyncNamespace.deregister_table, request)
-
-    def drop_table(self, request: DropTableRequest | Fields) -> DropTableResponse:
-        """See `AsyncNamespace.drop_table`."""
-        return self._call(AsyncNamespace.drop_table, request)
-
-    def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
-        """See `AsyncNamespace.own_folders`."""
-        return self._call(AsyncNamespace.own_folders, parent)
-
-    def rename_table(self, request: RenameTableRequest | Fields) -> RenameTableResponse:
-        """See `AsyncNamespace.rename_table`."""
-        return self._call(AsyncNamespace.rename_table, request)
-
-    def list_table_versions(self, request: ListTableVersionsRequest | Fields) -> ListTableVersionsResponse:
-        """See `AsyncNamespace.list_table_versions`."""
-        return self._call(AsyncNamespace.list_table_versions, request)
-
-    def describe_table_version(self, request: DescribeTableVersionRequest | Fields) -> DescribeTableVersionResponse:
-        """See `AsyncNamespace.describe_table_version`."""
-        return self._call(AsyncNamespace.describe_table_version, request)
-
-    def create_table_version(self, request: CreateTableVersionRequest | Fields) -> CreateTableVersionResponse:
-        """See `AsyncNamespace.create_table_version`."""
-        return self._call(AsyncNamespace.create_table_version, request)
-
-    def batch_create_table_versions(
-        self, request: BatchCreateTableVersionsRequest | Fields
-    ) -> BatchCreateTableVersionsResponse:
-        """See `AsyncNamespace.batch_create_table_versions`."""
-        return self._call(AsyncNamespace.batch_create_table_versions, request)
-
-    def batch_commit_tables(self, request: BatchCommitTablesRequest | Fields) -> BatchCommitTablesResponse:
-        """See `AsyncNamespace.batch_commit_tables`."""
-        return self._call(AsyncNamespace.batch_commit_tables, request)
-
-    def batch_delete_table_versions(
-        self, request: BatchDeleteTableVersionsRequest | Fields
-    ) -> BatchDeleteTableVersionsResponse:
-        """See `AsyncNamespace.batch_delete_table_versions`."""
-        return self._call(AsyncNamespace.batch_delete_table_versions, request)
-
-    def describe_tables(
-        self,
-        ids: Iterable[Iterable[str]],
-        *,
-        vend_credentials: bool = False,
-        max_in_flight: int | None = None,
-        timeout: float | None = None,
-        progress: Progress | None = None,
-    ) -> Described:
-        """See `AsyncNamespace.describe_tables`; `progress` is called in the background thread."""
-        return self._call(
-            AsyncNamespace.describe_tables,
-            # The ids are read in this thread, because an iterator of this namespace would wait for the loop on the
-            # loop.
-            list(ids),
-            vend_credentials=vend_credentials,
-            max_in_flight=max_in_flight,
-            timeout=timeout,
-            progress=progress,
-        )
-
-    def register_tables(
-        self,
-        tables: Iterable[RegisterTableRequest | Fields],
-        *,
-        max_in_flight: int | None = None,
-        timeout: float | None = None,
-        progress: Progress | None = None,
-    ) -> Registered:
-        """See `AsyncNamespace.register_tables`; `progress` is called in the background thread."""
-        return self._call(
-            AsyncNamespace.register_tables,
-            list(tables),
-            max_in_flight=max_in_flight,
-            timeout=timeout,
-            progress=progress,
-        )
-
-    def list_many(
-        self,
-        namespaces: Iterable[Iterable[str]],
-        *,
-        wanted: TableFilter | None = None,
-        max_in_flight: int | None = None,
-        timeout: float | None = None,
-    ) -> Listed:
-        """See `AsyncNamespace.list_many`."""
-        return self._call(
-            AsyncNamespace.list_many, list(namespaces), wanted=wanted, max_in_flight=max_in_flight, timeout=timeout
-        )
-
-    def stream_tables(
-        self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
-    ) -> Iterator[tuple[TableId, Table | LanceNamespaceError]]:
-        """See `AsyncNamespace.stream_tables`."""
-        places: Places = {}
-        for group in self._open().client._id_groups(ids):
-            result = self._call(AsyncNamespace._describe_group, group, places, max_in_flight=max_in_flight)
-            for id in group:
-                yield id, result.outcome(id)
-
-    def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
-        """See `AsyncNamespace.iter_tables`."""
-        return self._flat(lambda client: client._table_groups(namespace, recursive=recursive))
-
-    def protect_tables(
-        self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
-    ) -> Sequence[TableId]:
-        """See `AsyncNamespace.protect_tables`."""
-        return self._call(AsyncNamespace.protect_tables, namespace, recursive=recursive, max_in_flight=max_in_flight)
-
-    def iter_namespaces(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[NamespaceId]:
-        """See `AsyncNamespace.iter_namespaces`."""
-        return self._flat(lambda client: client._namespace_groups(namespace, recursive=recursive))
-
-    def exists(self, id: Iterable[str]) -> bool:
-        """See `AsyncNamespace.exists`."""
-        return self._call(AsyncNamespace.exists, id)
+    def _open_session(self) -> Session:
+        return open_with_callbacks(self._impl, self._properties, self._policy)
 
     def run(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine of the async namespace on the background loop and returns its result.
@@ -357,7 +106,8 @@ class Namespace(SyncDataOperations):
             InvalidInputError: The namespace is closed.
             InternalError: The calling thread is the thread of the background loop.
         """
-        return self._call(work)
+        lease = self._lease()
+        return lease.loop.run(work(AsyncNamespace(lease.session)))
 
     async def arun(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine like `run`, but awaits its result: in any event loop, also in the background loop itself.
@@ -370,136 +120,1294 @@ class Namespace(SyncDataOperations):
         Raises:
             InvalidInputError: The namespace is closed.
         """
-        session = self._open()
-        return await session.loop.arun(work(session.client))
+        lease = self._lease()
+        return await lease.loop.arun(work(AsyncNamespace(lease.session)))
 
-    def _connect(self) -> AsyncNamespace:
-        return AsyncNamespace.connect(self._impl, self._properties, policy=self._policy)
-
-    def _open(self) -> _Session:
-        process = os.getpid()
-        with guard():
-            if self._is_closed:
-                raise InvalidInputError(f"namespace {self._namespace_id}: it is closed; connect anew")
-            if process not in self._sessions:
-                # A forked child has its own copy of an unused client; clients in use belong to the parent.
-                client, self._first_client = self._first_client or self._connect(), None
-                session = _Session(client, BackgroundLoop.lease())
-                self._sessions[process] = session, weakref.finalize(self, session.close_soon)
-            return self._sessions[process][0]
-
-    def _call(
-        self,
-        operation: Callable[Concatenate[AsyncNamespace, P], Coroutine[Any, Any, T]],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        session = self._open()
-        return session.loop.run(operation(session.client, *args, **kwargs))
-
-    def _flat(self, groups_of: Callable[[AsyncNamespace], AsyncGenerator[Sequence[T], None]]) -> Iterator[T]:
-        # The session opens with the first item, because a fork may come between the creation and the use of an
-        # iterator.
-        session = self._open()
-        groups = groups_of(session.client)
-        try:
-            while (group := session.loop.run(_following(groups))) is not None:
-                yield from group
-        finally:
-            session.loop.finish_soon(groups)
-
-
-def _how_to_name(namespace: _Named) -> str:
-    example = ", ".join(f'{name}="{value}"' for name, value in BACKENDS[namespace.impl].example.items())
-    return f"it takes properties by name, for example {example}"
-
-
-class _Named(Namespace):
-    """A namespace of one backend, which is constructed from properties only, like `lance_namespace.connect` does."""
-
-    impl: ClassVar[str]
-
-    @called_with(_how_to_name)
-    def __init__(self, /, *, token: TokenFunction | str | None = None, **properties: str) -> None:
-        """Connects to the catalog.
+    def list_namespaces(self, request: spec.ListNamespacesRequest | Fields) -> spec.ListNamespacesResponse:
+        """Lists the names of the namespaces directly below a namespace.
 
         Args:
-            token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. Pass
-                a token itself as the property `auth_token`.
-            **properties: The properties by name; a name with a dot as `**{"storage.region": "eu"}`. The documentation
-                of each catalog lists them, including the limits of calls.
+            request: `limit` is the maximum number of names; None returns all.
+
+        Returns:
+            The names, and a page token if there may be more.
 
         Raises:
-            InvalidInputError: A property is invalid; the message lists the known properties or the likely name.
-            TypeError: An argument is not a keyword argument.
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The limit or the page token is invalid.
+
+        Cost:
+            One call for each page of the catalog.
         """
-        properties = dict(conceal(properties))
-        # A string is rejected by the check of the properties.
-        super().__init__(self.impl, properties, token=cast("TokenFunction | None", token))
+        return self._call(namespaces.list_namespaces, request)
+
+    def describe_namespace(self, request: spec.DescribeNamespaceRequest | Fields) -> spec.DescribeNamespaceResponse:
+        """Describes a namespace.
+
+        Returns:
+            The properties of the namespace; the root has none.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+
+        Cost:
+            One call; none for the root.
+        """
+        return self._call(namespaces.describe_namespace, request)
+
+    def create_namespace(self, request: spec.CreateNamespaceRequest | Fields) -> spec.CreateNamespaceResponse:
+        """Creates a namespace.
+
+        Args:
+            request: With mode ExistOk, an existing namespace stays as it is. With Overwrite, an existing namespace is
+                replaced if it is empty. The default mode is Create.
+
+        Returns:
+            The properties of the namespace.
+
+        Raises:
+            NamespaceAlreadyExistsError: The namespace exists, and the mode is Create; or it is the root.
+            NamespaceNotFoundError: The parent namespace does not exist.
+            NamespaceNotEmptyError: The namespace is not empty, and the mode is Overwrite.
+            ConcurrentModificationError: Other clients repeatedly create and drop the namespace, and the mode is
+                ExistOk.
+            InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
+        """
+        return self._call(namespaces.create_namespace, request)
+
+    def drop_namespace(self, request: spec.DropNamespaceRequest | Fields) -> spec.DropNamespaceResponse:
+        """Drops an empty namespace. Never deletes data of tables.
+
+        Args:
+            request: With mode Skip, a missing namespace is not an error. With behavior Cascade, the registrations in
+                the namespace are removed, too, if the catalog can do that. The defaults are Fail and Restrict.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist, and the mode is Fail.
+            NamespaceNotEmptyError: The namespace is not empty, and the behavior is Restrict.
+            InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
+                behavior is unknown.
+        """
+        return self._call(namespaces.drop_namespace, request)
+
+    def namespace_exists(self, request: spec.NamespaceExistsRequest | Fields) -> spec.NamespaceExistsResponse:
+        """Checks that a namespace exists; see `exists` for a bool.
+
+        Returns:
+            An empty response if the namespace exists.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+
+        Cost:
+            One call; none for the root.
+        """
+        return self._call(namespaces.namespace_exists, request)
+
+    def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
+        """Returns the folders in which the catalog itself places the tables of a namespace.
+
+        Args:
+            parent: The id of the namespace.
+
+        Returns:
+            The configured root, and the folder of the namespace; as URIs, and for catalogs that resolve relative
+                locations also as it was configured.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist; only if the catalog stores its folder.
+
+        Cost:
+            No call, or one if the catalog stores the default location of a namespace.
+        """
+        return self._call(namespaces.own_folders, parent)
+
+    def list_tables(self, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
+        """Lists the names of the Lance tables in a namespace.
+
+        Args:
+            request: `limit` is the maximum number of names; None returns all. With `include_declared=False`, tables to
+                which nothing was written are left out.
+
+        Returns:
+            The names, and a page token if there may be more.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The limit or the page token is invalid.
+
+        Cost:
+            One call for each page, and one for each name if the catalog's listings contain other formats. With
+            `include_declared=False` also one open of each dataset.
+        """
+        return self._call(tables.list_tables, request)
+
+    def list_all_tables(self, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
+        """Lists the Lance tables of a namespace and of all namespaces below it.
+
+        Args:
+            request: `limit` is the maximum number of tables; None returns all. With `include_declared=False`, tables to
+                which nothing was written are left out.
+
+        Returns:
+            The table ids, joined by `$`, and a page token if there may be more. They are sorted by name; the tables of
+                a namespace come before those of its child namespaces.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The limit or the page token is invalid.
+
+        Cost:
+            The listings of all these namespaces. With `include_declared=False` also one open of each dataset.
+        """
+        return self._call(tables.list_all_tables, request)
+
+    def describe_table(self, request: spec.DescribeTableRequest | Fields) -> spec.DescribeTableResponse:
+        """Returns the location of a table and what is needed to read it.
+
+        Args:
+            request: With `vend_credentials`, the storage options contain the credentials that the catalog vends, if it
+                vends any. If `vend_credentials` is None, they contain them if the property of that name says so, or if
+                the dataset is opened. A version, a tag or a branch, `load_detailed_metadata` and `check_declared` open
+                the dataset.
+
+        Returns:
+            The description of the table. A response with credentials may be up to one second old: such a response is an
+                error, or has credentials that are valid for more than the minute in which Lance requests new ones.
+
+        Raises:
+            TableNotFoundError: The table does not exist; or its dataset is requested, and nothing was written to it
+                yet.
+            TableVersionNotFoundError: The dataset does not have the version.
+            TableTagNotFoundError: The dataset does not have the tag.
+            TableBranchNotFoundError: The dataset does not have the branch.
+            InvalidInputError: A tag is combined with a version or a branch.
+            UnsupportedOperationError: `load_detailed_metadata` is set, and the spec cannot represent the schema.
+
+        Cost:
+            One call; some catalogs need more for credentials. One open of the dataset if an option requires it.
+        """
+        return self._call(tables.describe_table, request)
+
+    def table_exists(self, request: spec.TableExistsRequest | Fields) -> spec.TableExistsResponse:
+        """Checks that a table exists; see `exists` for a bool.
+
+        Returns:
+            An empty response if the table exists.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+            TableVersionNotFoundError: The dataset does not have the version of the request.
+
+        Cost:
+            One call; with a version also one open of the dataset.
+        """
+        return self._call(tables.table_exists, request)
+
+    def declare_table(
+        self, request: spec.DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
+    ) -> spec.DeclareTableResponse:
+        """Registers a table that has no data yet.
+
+        If the default location is local, or its storage can be reached with the configured storage options
+        (`storage.*`) or the environment, it is checked first: it may hold data of a table that was renamed or
+        deregistered. If the catalog cannot rename tables, the table is declared even if the storage refuses this check
+        or does not respond.
+
+        Args:
+            request: `location` is where the data will be; None means the default location of the catalog. With
+                `vend_credentials`, the table is described after its declaration.
+            schema: The columns, for catalogs that store columns (Unity Catalog); other catalogs ignore them.
+
+        Returns:
+            The location and the properties, and with `vend_credentials` the storage options of a describe.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, or the default location contains data.
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The location is not allowed, or the catalog can never accept such a declaration.
+            LanceNamespaceError: The describe for the credentials failed; the error says whether the table stays
+                registered.
+
+        Cost:
+            One declaration; a describe for `vend_credentials`; one open of the default location if it is checked.
+        """
+        return self._call(tables.declare_table, request, schema=schema)
+
+    def register_table(self, request: spec.RegisterTableRequest | Fields) -> spec.RegisterTableResponse:
+        """Registers a table whose data is at `location`.
+
+        Args:
+            request: With mode Overwrite, an existing registration is replaced; its data stays. The default mode is
+                Create.
+
+        Returns:
+            The location and the properties of the table.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            NamespaceNotFoundError: The namespace does not exist.
+            ConcurrentModificationError: Another client changed the registration during the replacement.
+            InvalidInputError: The location is not allowed, or the mode is unknown.
+            UnsupportedOperationError: The catalog cannot change a registered table (Polaris, Unity Catalog,
+                Lakekeeper), or not its location (Nessie).
+
+        Cost:
+            One declaration. To replace a registration, a describe, and one or two calls. Up to two calls for each of
+            four ids if the location may be the default one of another table.
+        """
+        return self._call(tables.register_table, request)
+
+    def deregister_table(self, request: spec.DeregisterTableRequest | Fields) -> spec.DeregisterTableResponse:
+        """Removes a table from the catalog; its data stays.
+
+        Returns:
+            The id, the location and the properties of the table. The location is empty if the catalog's record of it is
+                lost or invalid.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+
+        Cost:
+            Two calls.
+        """
+        return self._call(tables.deregister_table, request)
+
+    def drop_table(self, request: spec.DropTableRequest | Fields) -> spec.DropTableResponse:
+        """Removes a table from the catalog, and then deletes the files under its location.
+
+        If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
+        the remaining files belong to no table; `fleet.audit` with `data_under` lists them. If another table is
+        registered at the location, only the registration is removed.
+
+        Returns:
+            The id, the location and the properties of the table. The location is empty if the catalog has lost it.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+            InvalidTableStateError: The location contains other tables or files, or is not safe to delete; nothing was
+                removed.
+
+        Cost:
+            Two calls, the calls for credentials, and listing and deleting the data. If the location was requested, or
+            made for another name, also the calls that look for other tables there.
+        """
+        return self._call(tables.drop_table, request)
+
+    def rename_table(self, request: spec.RenameTableRequest | Fields) -> spec.RenameTableResponse:
+        """Renames a table, or moves it to another namespace; its data stays at its location.
+
+        Args:
+            request: `new_namespace_id` is the namespace of the new name; None means the same namespace.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+            TableAlreadyExistsError: The new id is registered.
+            UnsupportedOperationError: The catalog cannot rename tables.
+        """
+        return self._call(tables.rename_table, request)
+
+    def create_empty_table(self, request: spec.CreateEmptyTableRequest | Fields) -> CreateEmptyTableResponse:
+        """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
+
+        Args:
+            request: With mode ExistOk, a registered table stays as it is. The default mode is Create.
+
+        Returns:
+            The location, the storage options and the properties of the table.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            NamespaceNotFoundError: The namespace does not exist.
+            InvalidInputError: The mode is unknown.
+        """
+        return self._call(tables.create_empty_table, request)
+
+    def get_table_stats(self, request: spec.GetTableStatsRequest | Fields) -> spec.GetTableStatsResponse:
+        """Returns the size of a table, and the numbers of its rows, indexes and fragments.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+        """
+        return self._call(tables.get_table_stats, request)
+
+    def create_table(
+        self, request: spec.CreateTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    ) -> CreateTableResponse:
+        """Declares a table and writes the rows of an Arrow IPC stream to it.
+
+        If the write fails, neither the registration nor the data stays.
+
+        Args:
+            request: With mode ExistOk, a registered table stays as it is, even if nothing was written to it yet. With
+                Overwrite, a new version replaces all rows and columns of the table, and its properties if the request
+                has any. The default mode is Create.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
+
+        Returns:
+            The registration and the version; the version is None if nothing was written to an existing table yet.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is Create; or the location contains data that
+                is not registered.
+            NamespaceNotFoundError: The namespace does not exist.
+            ConcurrentModificationError: The table was dropped or deregistered while its first rows were written; the
+                message says whether the rows stay.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
+
+        Cost:
+            A declaration, a describe before the write and one after it, and one open; in some catalogs one call for the
+            default location.
+        """
+        return self._call(rows.create_table, request, request_data)
+
+    def insert_into_table(
+        self, request: spec.InsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    ) -> spec.InsertIntoTableResponse:
+        """Inserts the rows of an Arrow IPC stream into a table.
+
+        If the table is only declared, this writes its first version.
+
+        Args:
+            request: With mode Overwrite, the rows replace all existing ones. The default mode is Append.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
+
+        Returns:
+            The number of inserted rows, and the new version.
+
+        Raises:
+            TableNotFoundError: The table is not registered.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableSchemaValidationError: The columns do not match those of the table.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
+
+        Cost:
+            One call and one open.
+        """
+        return self._call(rows.insert_into_table, request, request_data)
+
+    def merge_insert_into_table(
+        self, request: spec.MergeInsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    ) -> spec.MergeInsertIntoTableResponse:
+        """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
+
+        If the table is only declared, and the merge inserts rows, this writes its first version.
+
+        Args:
+            request: `on` names the columns that identify equal rows.
+            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
+
+        Returns:
+            The numbers of updated, inserted and deleted rows, and the version.
+
+        Raises:
+            TableNotFoundError: The table is not registered; or nothing was written to it, and the merge inserts no
+                rows.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column of `on` does not exist.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: `request_data` is not an Arrow IPC stream, the request has no `on` or no action, its
+                timeout is invalid, or an SQL text is too complex.
+
+        Cost:
+            One call and one open.
+        """
+        return self._call(rows.merge_insert_into_table, request, request_data)
+
+    def update_table(self, request: spec.UpdateTableRequest | Fields) -> spec.UpdateTableResponse:
+        """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
+
+        Returns:
+            The number of updated rows, and the version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            ConcurrentModificationError: Another writer changed the same rows.
+            InvalidInputError: There are no updates, a column appears twice, or an SQL text is invalid or too complex.
+            UnsupportedOperationError: The request has properties, or updates a field within a column.
+        """
+        return self._call(rows.update_table, request)
+
+    def delete_from_table(self, request: spec.DeleteFromTableRequest | Fields) -> spec.DeleteFromTableResponse:
+        """Deletes the rows that match the predicate; old versions keep them.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            ConcurrentModificationError: Another writer changed the same rows.
+            InvalidInputError: The predicate is invalid or too complex.
+        """
+        return self._call(rows.delete_from_table, request)
+
+    def count_table_rows(self, request: spec.CountTableRowsRequest | Fields) -> spec.CountTableRowsResponse:
+        """Counts all rows, or the rows that match the predicate.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The predicate is invalid or too complex.
+        """
+        return self._call(rows.count_table_rows, request)
+
+    def query_table(self, request: spec.QueryTableRequest | Fields) -> spec.QueryTableResponse:
+        """Searches by vector or by text, or reads the first rows that match a filter.
+
+        Args:
+            request: `k` is the number of rows. An empty vector means no vector search. With several vectors, the result
+                has `k` rows for each.
+
+        Returns:
+            The rows as an Arrow IPC file. Rows of a search have a column `_distance` or `_score`; with several vectors,
+                the column `query_index` says to which vector a row belongs.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or an SQL text is too complex.
+        """
+        return self._call(rows.query_table, request)
+
+    def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | Fields) -> str:
+        """Returns the plan of a query, without running it.
+
+        Returns:
+            The plan as text.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or its id or branch differs from that of the request.
+        """
+        return self._call(rows.explain_table_query_plan, request)
+
+    def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | Fields) -> str:
+        """Runs a query, and returns its plan with the measurements of each step.
+
+        Returns:
+            The plan and the measurements as text.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The query is invalid, or an SQL text is too complex.
+        """
+        return self._call(rows.analyze_table_query_plan, request)
+
+    def open(self, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None) -> LanceDataset:
+        """Opens the dataset of a table.
+
+        The dataset stays open when this namespace is closed. When its credentials expire, Lance requests new ones from
+        the catalog over a separate connection. Reading the dataset blocks: use threads.
+
+        Args:
+            id: The id of the table.
+            version: A version number or the name of a tag; None means the latest version.
+            branch: The branch; None means main.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            TableNotFoundError: The table does not exist, or nothing was written to it yet.
+            TableVersionNotFoundError: The table does not have the version.
+            TableTagNotFoundError: The table does not have the tag.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: `version` is neither a number nor a string, or a tag is combined with a branch.
+
+        Cost:
+            One call and one open.
+        """
+        return self._call(opening.open, id, version=version, branch=branch)
+
+    def open_many(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Opened[LanceDataset]:
+        """Opens many tables concurrently, each once.
+
+        Args:
+            ids: The table ids; each is a sequence of names.
+            max_in_flight: See `describe_tables`.
+            timeout: See `describe_tables`.
+            progress: See `describe_tables`.
+
+        Returns:
+            The datasets, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One open for each table, and one call for each, or the calls of `describe_tables` if the catalog vends no
+            credentials.
+        """
+        return self._call(opening.open_many, list(ids), max_in_flight=max_in_flight, timeout=timeout, progress=progress)
+
+    def write(
+        self,
+        id: Iterable[str],
+        data: Any,
+        *,
+        mode: Literal["create", "append", "overwrite"] = "create",
+        branch: str | None = None,
+    ) -> LanceDataset:
+        """Writes Arrow data to a table.
+
+        After a time-out, a cancellation or an interrupt, the write ends before its next batch of rows and commits
+        nothing. If it has read its last batch by then, it may still take effect.
+
+        Args:
+            id: The id of the table.
+            data: A pyarrow table, batch, reader or dataset, or a data frame with `__arrow_c_stream__`.
+            mode: `create` declares the table first; if that or the write fails, neither registration nor data stays.
+                `append` requires a registered table. `overwrite` creates the table, or replaces all its rows and
+                columns.
+            branch: The branch to append to or to overwrite, which must exist; None means main.
+
+        Returns:
+            The dataset, as `open` returns it.
+
+        Raises:
+            TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
+                that is not registered.
+            TableNotFoundError: The table is not registered, and the mode is `append`.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableSchemaValidationError: The columns do not match those of the table.
+            NamespaceNotFoundError: The namespace does not exist.
+            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
+                while its first rows were written.
+            InvalidInputError: The data is not Arrow data or cannot be read, the mode is unknown, or `create` has a
+                branch.
+        """
+        return self._call(rows.write, id, data, mode=mode, branch=branch)
+
+    def create_table_index(self, request: spec.CreateTableIndexRequest | Fields) -> spec.CreateTableIndexResponse:
+        """Creates an index on a column of vectors, scalars or text.
+
+        This may take long: set `operation_timeout` accordingly.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexAlreadyExistsError: The table has an index of that name.
+            TableColumnNotFoundError: The column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The index type is unknown, or an option is invalid or not one of that type.
+        """
+        return self._call(indexes.create_table_index, request)
+
+    def create_table_scalar_index(
+        self, request: spec.CreateTableIndexRequest | Fields
+    ) -> spec.CreateTableScalarIndexResponse:
+        """Creates an index on a column of scalars or text.
+
+        This may take long: set `operation_timeout` accordingly.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexAlreadyExistsError: The table has an index of that name.
+            TableColumnNotFoundError: The column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The index type is not one for scalars or text, or an option is invalid or not one of that
+                type.
+        """
+        return self._call(indexes.create_table_scalar_index, request)
+
+    def list_table_indices(self, request: spec.ListTableIndicesRequest | Fields) -> spec.ListTableIndicesResponse:
+        """Lists the indexes of a table.
+
+        Args:
+            request: `limit` is the maximum number of indexes; None returns all.
+
+        Returns:
+            The indexes, sorted by name, and a page token if there are more.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The limit or the page token is invalid.
+        """
+        return self._call(indexes.list_table_indices, request)
+
+    def describe_table_index_stats(
+        self, request: spec.DescribeTableIndexStatsRequest | Fields
+    ) -> spec.DescribeTableIndexStatsResponse:
+        """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
+
+        Raises:
+            TableIndexNotFoundError: The table does not have the index.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The request has no `index_name`.
+        """
+        return self._call(indexes.describe_table_index_stats, request)
+
+    def drop_table_index(self, request: spec.DropTableIndexRequest | Fields) -> spec.DropTableIndexResponse:
+        """Drops an index; older versions that have it keep it.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableIndexNotFoundError: The table does not have the index.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: The request has no `index_name`.
+        """
+        return self._call(indexes.drop_table_index, request)
+
+    def alter_table_add_columns(
+        self, request: spec.AlterTableAddColumnsRequest | Fields
+    ) -> spec.AlterTableAddColumnsResponse:
+        """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no columns, one exists or appears twice, or an expression is missing, invalid
+                or too complex.
+            UnsupportedOperationError: A column is computed or virtual.
+        """
+        return self._call(columns.alter_table_add_columns, request)
+
+    def alter_table_alter_columns(
+        self, request: spec.AlterTableAlterColumnsRequest | Fields
+    ) -> spec.AlterTableAlterColumnsResponse:
+        """Changes names, types and nullability of columns, all in one version.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableColumnNotFoundError: A column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no changes, a column appears twice, or a name or type is invalid.
+            UnsupportedOperationError: A column is virtual.
+        """
+        return self._call(columns.alter_table_alter_columns, request)
+
+    def alter_table_drop_columns(
+        self, request: spec.AlterTableDropColumnsRequest | Fields
+    ) -> spec.AlterTableDropColumnsResponse:
+        """Drops columns; old versions keep them.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TableColumnNotFoundError: A column does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no columns.
+        """
+        return self._call(columns.alter_table_drop_columns, request)
+
+    def update_table_schema_metadata(
+        self, request: spec.UpdateTableSchemaMetadataRequest | Fields
+    ) -> spec.UpdateTableSchemaMetadataResponse:
+        """Sets entries of the schema's metadata; other entries stay.
+
+        Returns:
+            All entries of the schema's metadata.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+        """
+        return self._call(columns.update_table_schema_metadata, request)
+
+    def update_field_metadata(
+        self, request: spec.UpdateFieldMetadataRequest | Fields
+    ) -> spec.UpdateFieldMetadataResponse:
+        """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
+
+        Args:
+            request: A null value removes an entry.
+
+        Returns:
+            The new version, and all entries of these fields.
+
+        Raises:
+            TableColumnNotFoundError: A field does not exist.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+            InvalidInputError: There are no updates, a field appears twice, or only some of the updates have `replace`.
+        """
+        return self._call(columns.update_field_metadata, request)
+
+    def list_table_tags(self, request: spec.ListTableTagsRequest | Fields) -> spec.ListTableTagsResponse:
+        """Lists the tags of a table, including those of branches.
+
+        Args:
+            request: `limit` is the maximum number of tags; None returns all.
+
+        Returns:
+            The tags, sorted by name, and a page token if there are more.
+
+        Raises:
+            InvalidInputError: The limit or the page token is invalid.
+        """
+        return self._call(refs.list_table_tags, request)
+
+    def get_table_tag_version(
+        self, request: spec.GetTableTagVersionRequest | Fields
+    ) -> spec.GetTableTagVersionResponse:
+        """Returns the version of a tag.
+
+        Returns:
+            The version, and its branch; the branch is None for main.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+        """
+        return self._call(refs.get_table_tag_version, request)
+
+    def create_table_tag(self, request: spec.CreateTableTagRequest | Fields) -> spec.CreateTableTagResponse:
+        """Creates a tag for a version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagAlreadyExistsError: The table has a tag of that name.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidInputError: The name is not ASCII, too long, or otherwise invalid.
+        """
+        return self._call(refs.create_table_tag, request)
+
+    def update_table_tag(self, request: spec.UpdateTableTagRequest | Fields) -> spec.UpdateTableTagResponse:
+        """Moves an existing tag to another version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+        """
+        return self._call(refs.update_table_tag, request)
+
+    def delete_table_tag(self, request: spec.DeleteTableTagRequest | Fields) -> spec.DeleteTableTagResponse:
+        """Deletes a tag; its version stays.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableTagNotFoundError: The table does not have the tag.
+        """
+        return self._call(refs.delete_table_tag, request)
+
+    def create_table_branch(self, request: spec.CreateTableBranchRequest | Fields) -> spec.CreateTableBranchResponse:
+        """Creates a branch that starts at a version of another branch.
+
+        Args:
+            request: `from_branch` None means main; `from_version` None means its latest version.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableBranchAlreadyExistsError: The table has a branch of that name.
+            TableBranchNotFoundError: The table does not have the branch `from_branch`.
+            TableVersionNotFoundError: The table does not have the version.
+            InvalidInputError: The name is too long, or otherwise invalid.
+            UnsupportedOperationError: The catalog commits the versions of the table.
+        """
+        return self._call(refs.create_table_branch, request)
+
+    def list_table_branches(self, request: spec.ListTableBranchesRequest | Fields) -> spec.ListTableBranchesResponse:
+        """Lists the branches of a table except main.
+
+        Args:
+            request: `limit` is the maximum number of branches; None returns all.
+
+        Returns:
+            The branches, sorted by name, and a page token if there are more.
+
+        Raises:
+            InvalidInputError: The limit or the page token is invalid.
+        """
+        return self._call(refs.list_table_branches, request)
+
+    def delete_table_branch(self, request: spec.DeleteTableBranchRequest | Fields) -> spec.DeleteTableBranchResponse:
+        """Deletes a branch and the data that only this branch uses.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: A tag refers to a version of the branch.
+            InvalidInputError: The branch is main.
+        """
+        return self._call(refs.delete_table_branch, request)
+
+    def restore_table(self, request: spec.RestoreTableRequest | Fields) -> spec.RestoreTableResponse:
+        """Makes an old version the latest one again; the versions in between stay.
+
+        Returns:
+            An empty response.
+
+        Raises:
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            ConcurrentModificationError: Another writer made a conflicting change.
+        """
+        return self._call(versions.restore_table, request)
+
+    def create_table_version(self, request: spec.CreateTableVersionRequest | Fields) -> spec.CreateTableVersionResponse:
+        """Commits a version whose manifest is written, and moves the manifest to its final name.
+
+        The table must have the property `managed_by=impl`. If the outcome of a call is unknown, it may be repeated: a
+        version that is already committed with the same manifest is a success.
+
+        Returns:
+            The committed version.
+
+        Raises:
+            ConcurrentModificationError: Another version with this number exists.
+            InvalidInputError: The manifest is not one of this version, or its name or its folder is wrong.
+            UnsupportedOperationError: The catalog does not commit the versions of this table, or the branch is not
+                main.
+
+        Cost:
+            Two calls.
+        """
+        return self._call(versions.create_table_version, request)
+
+    def batch_create_table_versions(
+        self, request: spec.BatchCreateTableVersionsRequest | Fields
+    ) -> spec.BatchCreateTableVersionsResponse:
+        """Commits one version of each of several tables: all or none.
+
+        Returns:
+            The committed versions, in the order of the request.
+
+        Raises:
+            ConcurrentModificationError: Another version with the same number exists for a table.
+            InvalidInputError: A table appears twice, or a manifest is not one of its version.
+            UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
+                several tables at once; or a branch is not main.
+        """
+        return self._call(versions.batch_create_table_versions, request)
+
+    def batch_commit_tables(self, request: spec.BatchCommitTablesRequest | Fields) -> spec.BatchCommitTablesResponse:
+        """Commits one version of each of several tables, like `batch_create_table_versions`.
+
+        Returns:
+            The results, in the order of the request.
+
+        Raises:
+            ConcurrentModificationError: Another version with the same number exists for a table.
+            InvalidInputError: An entry does not have exactly one operation, a table appears twice, or a manifest is not
+                one of its version.
+            UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
+        """
+        return self._call(versions.batch_commit_tables, request)
+
+    def describe_table_version(
+        self, request: spec.DescribeTableVersionRequest | Fields
+    ) -> spec.DescribeTableVersionResponse:
+        """Returns the location of the manifest of a version.
+
+        Args:
+            request: `version` None means the latest version.
+
+        Raises:
+            TableVersionNotFoundError: The version does not exist, or its manifest was removed.
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
+            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
+
+        Cost:
+            One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
+            the versions, the cost of `list_table_versions`.
+        """
+        return self._call(versions.describe_table_version, request)
+
+    def list_table_versions(self, request: spec.ListTableVersionsRequest | Fields) -> spec.ListTableVersionsResponse:
+        """Lists the versions whose manifests exist.
+
+        Args:
+            request: `limit` is the maximum number of versions; None returns all. With `descending`, the newest version
+                comes first, otherwise the oldest.
+
+        Returns:
+            The versions, and a page token if there are more. The list is empty if the table has no version, or none
+                that its catalog committed.
+
+        Raises:
+            TableBranchNotFoundError: The table does not have the branch.
+            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
+            InvalidInputError: The limit or the page token is invalid.
+            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
+
+        Cost:
+            One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
+            and a look-up in the storage. If the storage commits the versions, all manifests are read.
+        """
+        return self._call(versions.list_table_versions, request)
+
+    def batch_delete_table_versions(
+        self, request: spec.BatchDeleteTableVersionsRequest | Fields
+    ) -> spec.BatchDeleteTableVersionsResponse:
+        """Deletes versions of the main branch.
+
+        If the catalog commits the versions, their records and manifests are deleted, and Lance's clean-up later removes
+        the files that only they need. Otherwise these files are deleted at once.
+
+        Args:
+            request: Each range includes its start and excludes its end; the end -1 means up to the latest version. Such
+                a range never includes the latest version.
+
+        Returns:
+            The number of deleted versions.
+
+        Raises:
+            InvalidTableStateError: A tag or a branch needs one of the versions.
+            InvalidInputError: A range is invalid, or includes the latest version.
+            UnsupportedOperationError: The branch is not main.
+
+        Cost:
+            One call more than `list_table_versions`, and one open of the dataset.
+        """
+        return self._call(versions.batch_delete_table_versions, request)
+
+    def describe_tables(
+        self,
+        ids: Iterable[Iterable[str]],
+        *,
+        vend_credentials: bool = False,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: describe.Progress | None = None,
+    ) -> Described:
+        """Describes many tables concurrently, each id once.
+
+        Args:
+            ids: The table ids; each is a sequence of names.
+            vend_credentials: Whether the storage options include the credentials that the catalog vends, if it vends
+                any. A table for which it refuses them is described without.
+            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
+                limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
+                described in time fail with ServiceUnavailableError.
+            progress: Receives the number of ids completed since its last call; runs in the background thread.
+
+        Returns:
+            The described tables, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One call for each table. If the catalog has batch describes, or listings with locations, they replace most
+            of these calls, and each id that they do not contain costs one more call. With vended credentials, they do
+            not, and some catalogs need more calls for each table. After a 401, the remaining ids fail without a call.
+        """
+        return self._call(
+            bulk.describe_tables,
+            list(ids),
+            vend_credentials=vend_credentials,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+        )
+
+    def stream_tables(
+        self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
+    ) -> Iterator[tuple[TableId, Table | LanceNamespaceError]]:
+        """Describes any number of tables in bounded memory, in the order of the ids.
+
+        Args:
+            ids: The table ids; the iterator may be endless. It is read in groups of 500 ids at first and up to 5,000
+                later, each of which is described like in `describe_tables`.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+
+        Yields:
+            Each id with its table or its error.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id; raised after the results for the ids before it.
+
+        Cost:
+            About as many calls as `describe_tables` if the ids are in the order of the catalog's listings, like those
+            of `iter_tables`. Otherwise up to one call for each id if the catalog lists tables with their locations,
+            because listed tables that belong to other groups are not kept.
+        """
+        return self._stream_tables(ids, max_in_flight=max_in_flight)
+
+    def list_many(
+        self,
+        namespaces: Iterable[Iterable[str]],
+        *,
+        wanted: TableFilter | None = None,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+    ) -> Listed:
+        """Lists the Lance tables of many namespaces concurrently.
+
+        Args:
+            namespaces: The namespace ids; each is a sequence of names.
+            wanted: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
+                other formats, a table that does not belong in the result costs no describe.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call.
+
+        Returns:
+            The tables by namespace. A namespace that fails is in `errors`, and a table whose format cannot be
+                determined is in `doubtful`; neither affects the others.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
+                called.
+
+        Cost:
+            One call for each page, and one for each table if the catalog's listings contain other formats.
+        """
+        return self._call(bulk.list_many, list(namespaces), wanted=wanted, max_in_flight=max_in_flight, timeout=timeout)
+
+    def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
+        """Walks the Lance tables of a namespace with concurrent listings.
+
+        Holds at most one round of pages in memory. Skips a child namespace that is dropped during the walk.
+
+        Args:
+            namespace: The namespace to start at; empty for the root.
+            recursive: Whether to include all namespaces below it.
+
+        Yields:
+            The table ids, in no particular order between namespaces.
+
+        Raises:
+            NamespaceNotFoundError: The start namespace does not exist.
+            LanceNamespaceError: The first error of a listing ends the walk.
+
+        Cost:
+            One call for each page, and one for each table if the catalog's listings contain other formats.
+        """
+        return self._flatten(lambda session: bulk.table_groups(session, namespace, recursive=recursive))
+
+    def register_tables(
+        self,
+        tables: Iterable[spec.RegisterTableRequest | Fields],
+        *,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: describe.Progress | None = None,
+    ) -> Registered:
+        """Registers many tables concurrently, each like `register_table` in the mode Create.
+
+        Args:
+            tables: The requests, with different ids.
+            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
+                limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
+                registered in time fail with ServiceUnavailableError.
+            progress: Receives the number of tables completed since its last call; runs in the background thread.
+
+        Returns:
+            The registered tables, and an error for each other id: the failure of one table does not affect the others.
+
+        Raises:
+            InvalidInputError: An id is invalid or occurs twice, a mode is not Create, or `max_in_flight` or `timeout`
+                is invalid; nothing was called.
+
+        Cost:
+            One declaration for each table, and the check of its location, as in `register_table`. The directory catalog
+            needs one commit for 500 tables. If the process is killed, each of these commits was made completely or not
+            at all. After a 401, the remaining tables fail without a call.
+        """
+        return self._call(
+            bulk.register_tables, list(tables), max_in_flight=max_in_flight, timeout=timeout, progress=progress
+        )
+
+    def protect_tables(
+        self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
+    ) -> Sequence[TableId]:
+        """Prevents other tools of the catalog from deleting the files of registered tables.
+
+        On Iceberg catalogs, tables get the property `gc.enabled=false`, unless they have that property with any value.
+        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. In a Hive Metastore,
+        tables that other tools registered without `EXTERNAL=TRUE` get it; without it, Hive deletes the files with the
+        table. Other catalogs need no change. May be repeated.
+
+        Args:
+            namespace: The namespace of the tables; empty for the root.
+            recursive: Whether to include all namespaces below it.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+
+        Returns:
+            The ids of the tables that were changed, sorted.
+
+        Raises:
+            LanceNamespaceError: The first error of a table, raised after all other tables were processed.
+
+        Cost:
+            A listing, a describe of each table, and a commit for each table that is changed.
+        """
+        return self._call(bulk.protect_tables, namespace, recursive=recursive, max_in_flight=max_in_flight)
+
+    def iter_namespaces(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[NamespaceId]:
+        """Walks the namespaces below a namespace with concurrent listings.
+
+        Args:
+            namespace: The namespace to start at; empty for the root.
+            recursive: Whether to include all depths; otherwise only direct children.
+
+        Yields:
+            The namespace ids, parents before their children.
+
+        Raises:
+            NamespaceNotFoundError: The start namespace does not exist.
+            LanceNamespaceError: The first error of a listing ends the walk.
+
+        Cost:
+            One call for each page.
+        """
+        return self._flatten(lambda session: bulk.namespace_groups(session, namespace, recursive=recursive))
+
+    def exists(self, id: Iterable[str]) -> bool:
+        """Returns whether a Lance table exists, or a namespace if `id` is a NamespaceId.
+
+        Raises:
+            NotALanceTableError: The name belongs to a table of another format.
+
+        Cost:
+            One call; none for the root namespace.
+        """
+        return self._call(bulk.exists, id)
+
+    def alter_table_backfill_columns(
+        self, request: spec.AlterTableBackfillColumnsRequest | Fields
+    ) -> spec.AlterTableBackfillColumnsResponse:
+        """Starts a job that fills a column.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
+        """
+        return self._call(jobs.run, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse)
+
+    def create_materialized_view(
+        self, request: spec.CreateMaterializedViewRequest | Fields
+    ) -> spec.CreateMaterializedViewResponse:
+        """Creates a materialized view.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
+        """
+        return self._call(jobs.run, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
+
+    def refresh_materialized_view(
+        self, request: spec.RefreshMaterializedViewRequest | Fields
+    ) -> spec.RefreshMaterializedViewResponse:
+        """Starts a job that refreshes a materialized view.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
+        """
+        return self._call(jobs.run, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
+
+    def describe_transaction(
+        self, request: spec.DescribeTransactionRequest | Fields
+    ) -> spec.DescribeTransactionResponse:
+        """Describes a transaction.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
+        """
+        return self._call(jobs.run, "describe_transaction", request, spec.DescribeTransactionResponse)
+
+    def alter_transaction(self, request: spec.AlterTransactionRequest | Fields) -> spec.AlterTransactionResponse:
+        """Changes a transaction.
+
+        Raises:
+            UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
+        """
+        return self._call(jobs.run, "alter_transaction", request, spec.AlterTransactionResponse)
 
 
-class DirNamespace(_Named):
+class DirNamespace(ByProperties, Namespace):
     """The directory catalog, for example `DirNamespace(root="lake")`. Properties: `root`, `storage.*` and limits."""
 
     impl = "dir"
 
 
-class IcebergNamespace(_Named):
+class IcebergNamespace(ByProperties, Namespace):
     """An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and others."""
 
     impl = "iceberg"
 
 
-class Hive3Namespace(_Named):
+class Hive3Namespace(ByProperties, Namespace):
     """A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others."""
 
     impl = "hive3"
 
 
-class GlueNamespace(_Named):
+class GlueNamespace(ByProperties, Namespace):
     """The AWS Glue Data Catalog. Properties: `region`, `catalog_id`, `assume_role_arn` and others."""
 
     impl = "glue"
 
 
-class PolarisNamespace(_Named):
+class PolarisNamespace(ByProperties, Namespace):
     """An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and others."""
 
     impl = "polaris"
 
 
-class LakekeeperNamespace(_Named):
+class LakekeeperNamespace(ByProperties, Namespace):
     """A warehouse of a Lakekeeper server. Properties: `endpoint`, `warehouse`, `auth_token` and others."""
 
     impl = "lakekeeper"
 
 
-class RestNamespace(_Named):
-    """A server of the Lance REST Namespace protocol. Properties: `uri`, `delimiter`, `header.*`, `tls.*` and others."""
-
-    impl = "rest"
-
-
-class UnityNamespace(_Named):
+class UnityNamespace(ByProperties, Namespace):
     """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and others."""
 
     impl = "unity"
 
 
-def __getattr__(name: str) -> Any:
-    # A backend that has no class above gets one from the registry.
-    impl = next((impl for impl, path in CLASS_PATHS.items() if path == f"lance_ns_async.{name}"), None)
-    if impl is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    attributes = {"impl": impl, "__module__": __name__, "__doc__": f"A catalog of the backend {impl!r}."}
-    return globals().setdefault(name, type(name, (_Named,), attributes))
+class RestNamespace(ByProperties, Namespace):
+    """A server of the Lance REST protocol. Properties: `uri`, `delimiter`, `header.*`, `tls.*` and others."""
 
-
-def _unpickle(cls: type[Namespace], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Namespace:
-    namespace = cls.__new__(cls)
-    Namespace.__init__(namespace, impl, properties, policy)
-    return namespace
-
-
-async def _following(groups: AsyncGenerator[Sequence[T], None]) -> Sequence[T] | None:
-    return await anext(groups, None)
+    impl = "rest"

@@ -27,6 +27,7 @@ from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Table, is_same
 from tests.contract.conftest import Home
 from tests.contract.site import Site
+from tests.fakes.memory import over
 from tests.support.lake import stream
 
 OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.table({"a.b": [1]})
@@ -98,7 +99,7 @@ async def two(site: Site, home: Home) -> AsyncIterator[Two]:
     backend = meddled.open(kind.settings.parse(site.properties), caller)
     async with (
         AsyncNamespace.connect(site.impl, site.properties) as theirs,
-        AsyncNamespace(backend, caller, "") as ours,
+        over(backend, caller, id="") as ours,
     ):
         yield Two(ours, backend, theirs, home.table("t"))
 

@@ -19,10 +19,13 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import COMMON_ERRORS, not_lance
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.settings import Settings
+from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -235,3 +238,8 @@ class MemoryBackend(Backend):
         start, number = map(int, (token or "0/0").split("/"))
         end = start + self.size(number, limit)
         return Page(names[start:end], f"{end}/{number + 1}" if end < len(names) else None)
+
+
+def over(backend: Backend, caller: Caller | None = None, *, id: str = "memory") -> AsyncNamespace:
+    """Returns a namespace over a backend; the default caller has the usual policy and an empty error table."""
+    return AsyncNamespace(Session(backend, caller or Caller(Policy(), {}), Opener(), id=id))

@@ -19,10 +19,9 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async import TableId
 from lance_ns_async.model import Table
-from tests.fakes.memory import MemoryBackend
+from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ID, Lake, lake
 from tests.support.spark_jobs import ROWS, SCHEMA, Job, files, notes
 
@@ -133,7 +132,7 @@ class Catalog:
 
     def __init__(self, root: Path, backend: MemoryBackend | None = None) -> None:
         self.backend = backend or MemoryBackend()
-        self.ns = AsyncNamespace(self.backend, Caller(Policy(), {}), "memory")
+        self.ns = over(self.backend)
         self.location = str(root / "t")
 
     def fail(self, operation: str, error: LanceNamespaceError) -> None:

@@ -16,7 +16,7 @@ from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationErro
 from lance_ns_async import TableId, registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import Caller, Policy
-from lance_ns_async.namespace import unsupported
+from lance_ns_async.namespace.operations import jobs
 from tests.documentation.pages import Page
 
 PAGE = "operations.md"
@@ -83,8 +83,8 @@ def written() -> str:
 def _reason(operation: str, backend: Backend) -> str | None:
     if backend.passes_on(operation):
         return None
-    if operation in unsupported.REASONS:
-        return unsupported.REASONS[operation]
+    if operation in jobs.REASONS:
+        return jobs.REASONS[operation]
     if operation in NEEDS_COMMITS and not backend.capabilities.commits_versions:
         return NO_COMMITS
     return asyncio.run(_renaming(backend)) if operation == "rename_table" else None

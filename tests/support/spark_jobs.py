@@ -13,7 +13,6 @@ from lance.fragment import FragmentMetadata
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.namespace.dataset_operations import staging
 from lance_ns_async.spark.write.task_writer import fragments_writer
 from lance_ns_async.spark.write.write import Writing
 from lance_ns_async.tables.staging import StagedWrite
@@ -44,19 +43,19 @@ class Job:
     @classmethod
     async def begun(cls, ns: AsyncNamespace, mode: str = "create", **how: Any) -> Job:
         wanted = writing(mode, **how)
-        return cls(ns, wanted, await staging(ns).begin(wanted.id, mode, partial(wanted.fit, FRAME)))
+        return cls(ns, wanted, await ns.session.staging().begin(wanted.id, mode, partial(wanted.fit, FRAME)))
 
     def task(self, *batches: pa.RecordBatch) -> list[FragmentMetadata]:
         given = fragments_writer(self._sink, None)(batches)
         return [FragmentMetadata.from_json(text) for batch in given for text in batch.column(0).to_pylist()]
 
     async def commit(self, *tasks: list[FragmentMetadata]) -> Any:
-        return await staging(self.ns).commit(self.staged, [*chain(*tasks)])
+        return await self.ns.session.staging().commit(self.staged, [*chain(*tasks)])
 
     async def abandon(self, *tasks: list[FragmentMetadata]) -> BaseException:
         """Returns the error with its notes about remaining files."""
         error = KeyError("why")
-        await staging(self.ns).abandon(self.staged, [*chain(*tasks)], error)
+        await self.ns.session.staging().abandon(self.staged, [*chain(*tasks)], error)
         return error
 
 

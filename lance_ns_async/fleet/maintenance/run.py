@@ -136,7 +136,7 @@ async def maintain(
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
         work = _Maintenance(namespace, options, run, timeout)
-        executor = engine or LocalEngine(namespace._opener, timeout=timeout)
+        executor = engine or LocalEngine(namespace.session.opener, timeout=timeout)
         tables = await work.select(selection)
         for attempt in range(1, ATTEMPTS + 1):
             await work.prepare(tables, attempt)
@@ -184,7 +184,7 @@ class _Maintenance:
 
     def __init__(self, namespace: AsyncNamespace, options: MaintenanceOptions, run: Run, timeout: float) -> None:
         self._namespace = namespace
-        self._backend = namespace._backend
+        self._backend = namespace.session.backend
         self._options = options
         self._run = run
         self._timeout = timeout
@@ -224,7 +224,7 @@ class _Maintenance:
             started = monotonic()
             candidate: _Candidate | None = None
             try:
-                with self._namespace._within(self._timeout if prepares else None):
+                with self._namespace.session.within(self._timeout if prepares else None):
                     candidate = await self._look(table)
                     if prepares:
                         candidate = await self._prepare(candidate)
@@ -262,7 +262,7 @@ class _Maintenance:
             try:
                 async with limiter:
                     started = monotonic()
-                    with self._namespace._within(self._timeout):
+                    with self._namespace.session.within(self._timeout):
                         await self._complete(results)
             except LanceNamespaceError as e:
                 if self._tries_again(e, attempt):
@@ -322,12 +322,12 @@ class _Maintenance:
         remote = [table.id for table in tables if local_path(table.location) is None]
         if not (self._backend.capabilities.vends and remote):
             return tables
-        with self._namespace._within(None):
+        with self._namespace.session.within(None):
             described = await describe_tables(
                 self._backend,
                 remote,
-                max_in_flight=self._namespace._workers(None),
-                locator=self._namespace._locator,
+                max_in_flight=self._namespace.session.workers(),
+                locator=self._namespace.session.locator,
             )
         for id, error in described.errors.items():
             self._run.add(failure_row(id, error))
@@ -340,7 +340,7 @@ class _Maintenance:
         options = self._options
 
         def work() -> tuple[DatasetState, Sequence[RewriteTask]]:
-            dataset = self._namespace._opener.open(table)
+            dataset = self._namespace.session.opener.open(table)
             state = maintaining.read_state(
                 dataset,
                 table,
@@ -437,12 +437,12 @@ class _Maintenance:
     async def _change(self, table: Table, work: Callable[[Any], Any]) -> Any:
         """Returns the result of work on the newest version."""
         async with concurrent_changes.explain(self._backend, table):
-            return await in_thread(table, lambda: work(self._namespace._opener.open(table)), changes=True)
+            return await in_thread(table, lambda: work(self._namespace.session.opener.open(table)), changes=True)
 
     async def _is_registered(self, table: Table) -> bool:
         """Returns whether the catalog still has a table whose location has no data."""
         try:
-            with self._namespace._operation():
+            with self._namespace.session.operation():
                 await self._backend.describe_table(table.id)
         except LanceNamespaceError:
             return False

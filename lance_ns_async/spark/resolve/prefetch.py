@@ -20,7 +20,6 @@ from lance_ns_async.calls.policy import deadline
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.dataset_operations import opener_of
 from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.namespace.search import SearchResult, search
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
@@ -154,7 +153,7 @@ class _Run:
         """Opens the datasets of the known tables that are not open yet."""
         entries = {id: entry for id, entry in self.entries.items() if entry.details is None}
         outcome = await open_tables(
-            opener_of(self._namespace),
+            self._namespace.session.opener,
             (entry.table for entry in entries.values()),
             max_in_flight=self._request.max_in_flight,
             progress=steps.settle,

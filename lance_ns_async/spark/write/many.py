@@ -23,7 +23,6 @@ from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.dataset_operations import staging
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.spark.labels import describe_jobs, label
@@ -134,7 +133,7 @@ class _ManyTables:
 
     async def _check(self, namespace: AsyncNamespace) -> None:
         problems = []
-        catalog = staging(namespace)
+        catalog = namespace.session.staging()
         by_key: dict[tuple[str, ...], TableId] = {}
         for id in self.groups:
             try:
@@ -148,7 +147,7 @@ class _ManyTables:
 
     async def _begin(self, namespace: AsyncNamespace) -> None:
         """Finds the tables, and declares the missing ones."""
-        catalog = staging(namespace)
+        catalog = namespace.session.staging()
         new = self._division.writing(next(iter(self.groups))).fit(self._frame, None)
         missing: list[TableId] = []
 
@@ -197,7 +196,7 @@ class _ManyTables:
             raise
 
     async def _commit(self, namespace: AsyncNamespace, files: Mapping[TableId, _Files]) -> None:
-        catalog = staging(namespace)
+        catalog = namespace.session.staging()
 
         async def commit(id: TableId) -> None:
             staged_write, written = self.staged[id], files.get(id, _Files())
@@ -233,7 +232,7 @@ class _ManyTables:
     async def _abandon_all(
         self, namespace: AsyncNamespace, files: Mapping[TableId, _Files], error: BaseException
     ) -> None:
-        catalog = staging(namespace)
+        catalog = namespace.session.staging()
 
         async def abandon(id: TableId) -> None:
             await catalog.abandon(self.staged.pop(id), files.get(id, _Files()).fragments, error)

@@ -15,7 +15,6 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Table
 
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.dataset_operations import staging
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.environment import environment_error
 from lance_ns_async.spark.labels import describe_jobs, label
@@ -126,25 +125,25 @@ def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
         if (cause := cause_of(error)) is not None:
             raise cause from error
         raise
-    dataset = namespace.run(lambda it: staging(it).commit(staged_write, fragments))
+    dataset = namespace.run(lambda it: it.session.staging().commit(staged_write, fragments))
     rows = sum(fragment.physical_rows for fragment in fragments)
     return WriteReport(writing.id, staged_write.table.location, dataset.version, rows, len(fragments))
 
 
 async def _begin(namespace: AsyncNamespace, writing: Writing, frame: StructType) -> StagedWrite:
     mode = "create" if writing.mode == "ignore" else writing.mode
-    return await staging(namespace).begin(writing.id, mode, partial(writing.fit, frame))
+    return await namespace.session.staging().begin(writing.id, mode, partial(writing.fit, frame))
 
 
 async def _abandon(
     namespace: AsyncNamespace, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
 ) -> None:
-    await staging(namespace).abandon(staged_write, fragments, error)
+    await namespace.session.staging().abandon(staged_write, fragments, error)
 
 
 async def _describe_existing(namespace: AsyncNamespace, id: TableId, error: TableAlreadyExistsError) -> WriteReport:
     try:
-        table, dataset = await staging(namespace).find(id)
+        table, dataset = await namespace.session.staging().find(id)
     except TableNotFoundError:
         # The error refers to an object that is not a Lance table of the catalog.
         raise error from None

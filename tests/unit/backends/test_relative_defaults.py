@@ -12,7 +12,6 @@ import pytest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.namespace.dataset_operations import staging
 from tests.fakes.glue import FakeGlue
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
@@ -63,7 +62,7 @@ async def test_a_relative_default_location_is_refused(
             for work in (
                 lambda: ns.declare_table({"id": id}),
                 lambda: ns.create_table({"id": id}, stream(ROWS)),
-                lambda: staging(ns).begin(TableId(id), "create", lambda _: ROWS.schema),
+                lambda: ns.session.staging().begin(TableId(id), "create", lambda _: ROWS.schema),
             ):
                 with pytest.raises((InvalidInputError, InvalidTableStateError), match=r"db\$t.*'db\.db.* is relative"):
                     await work()
@@ -80,4 +79,4 @@ async def test_processes_write_no_files_of_a_table_at_a_relative_location(
         server.add_table("db", "t", location="db.db/t")
         async with AsyncNamespace.connect("rest", {"uri": server.url}) as ns:
             with pytest.raises(InvalidTableStateError, match=r"'db.db/t' is relative"):
-                await staging(ns).begin(TableId(["db", "t"]), mode, lambda _: ROWS.schema)
+                await ns.session.staging().begin(TableId(["db", "t"]), mode, lambda _: ROWS.schema)

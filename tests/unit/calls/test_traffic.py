@@ -53,7 +53,7 @@ async def test_two_namespaces_of_one_catalog_have_one_limit() -> None:
         AsyncNamespace.connect("dir", {"root": "here"}) as two,
         AsyncNamespace.connect("dir", {"root": "there"}) as other,
     ):
-        assert one._caller.traffic is two._caller.traffic is not other._caller.traffic
+        assert one.session.caller.traffic is two.session.caller.traffic is not other.session.caller.traffic
 
 
 def test_slots_are_kept_to_across_event_loops() -> None:

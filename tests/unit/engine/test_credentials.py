@@ -36,7 +36,6 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.calls.policy import deadline
-from lance_ns_async.namespace.dataset_operations import staging
 from tests.fakes.faults import Answer, Received
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3
@@ -276,7 +275,7 @@ FORGETTING: dict[str, Change] = {
     "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/u"}]),
     "replace a namespace": lambda ns: ns.create_namespace({"id": ID[:2], "mode": "Overwrite"}),
     "write": lambda ns: ns.write(ID, ROWS),
-    "write staged files": lambda ns: staging(ns).begin(TableId(ID), "create", lambda _: ROWS.schema),
+    "write staged files": lambda ns: ns.session.staging().begin(TableId(ID), "create", lambda _: ROWS.schema),
 }
 
 
@@ -357,7 +356,7 @@ async def test_secrets_are_shown_nowhere(server: Vending, caplog: pytest.LogCapt
     caplog.set_level("DEBUG")
     async with polaris.connected(server) as ns:
         assert "hush" in str((await ns.describe_table(REFRESH)).storage_options)
-        shown = [repr(ns), repr(vars(ns)), repr(vars(ns._backend)), repr(vars(ns._locator))]
+        shown = [repr(ns), repr(vars(ns)), repr(vars(ns.session.backend)), repr(vars(ns.session.locator))]
         server.fail(403, times=None)
         with pytest.raises(PermissionDeniedError) as caught:
             await ns.open(ID)

@@ -26,13 +26,9 @@ from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.memory import MemoryBackend
+from tests.fakes.memory import MemoryBackend, over
 
 SECRET = "hush-hush-4711"
-
-
-def over(backend: MemoryBackend, policy: Policy | None = None) -> AsyncNamespace:
-    return AsyncNamespace(backend, Caller(policy or Policy(), backend.errors), "memory")
 
 
 @pytest.fixture
@@ -85,7 +81,7 @@ async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
     backend.plant(ids)
     for asked, most in ((3, 3), (100, 5), (None, 5)):
         backend.most_in_flight, backend.turns = 0, 20
-        described = await over(backend, Policy(max_in_flight=5)).describe_tables(ids, max_in_flight=asked)
+        described = await over(backend, Caller(Policy(max_in_flight=5), {})).describe_tables(ids, max_in_flight=asked)
         assert (len(described.tables), backend.most_in_flight) == (20, most)
 
 

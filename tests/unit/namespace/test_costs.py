@@ -15,13 +15,13 @@ from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, Inser
 from lance_namespace.errors import TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, Call
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.engine import locate
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import opening
 from tests.documentation.pages import Page
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.memory import MemoryBackend
+from tests.fakes.memory import MemoryBackend, over
 from tests.fakes.s3 import FakeS3
 from tests.support.lake import ID, ROWS, lake, stream
 from tests.support.polaris import QUICK
@@ -144,7 +144,7 @@ async def test_the_loop_turns_while_rows_are_moved_in_memory() -> None:
         rows = reader.read_all()
     _, values = rows["d"].chunk(0).buffers()
     assert values.address % 16 == 8
-    ns = AsyncNamespace(MemoryBackend(), Caller(Policy(), {}), "memory")
+    ns = over(MemoryBackend())
     assert await turns(ns.write(["t"], rows, mode="append")) > 4
     assert await turns(ns.insert_into_table(InsertIntoTableRequest(id=["t"]), data)) > 4
 

@@ -12,7 +12,7 @@ import pytest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
-from lance_ns_async.namespace import unsupported
+from lance_ns_async.namespace.operations import bulk, jobs
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.operations import OPERATIONS
 from tests.unit.gateway.test_server import outcome, steps
@@ -23,20 +23,20 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "aclose": lambda ns: ns.aclose(),
     "__aenter__": lambda ns: ns.__aenter__(),
     "create_empty_table": lambda ns: ns.create_empty_table({"id": ID}),
-    "_describe_group": lambda ns: ns._describe_group([TableId(ID)], {}),
+    "describe_group": lambda ns: bulk.describe_group(ns.session, [TableId(ID)], {}),
     "describe_tables": lambda ns: ns.describe_tables([ID]),
     "exists": lambda ns: ns.exists(ID),
     "iter_namespaces": lambda ns: ns.iter_namespaces(recursive=True),
     "iter_tables": lambda ns: ns.iter_tables(recursive=True),
     "list_many": lambda ns: ns.list_many([["db"]]),
-    "_namespace_groups": lambda ns: ns._namespace_groups(),
+    "namespace_groups": lambda ns: bulk.namespace_groups(ns.session),
     "open": lambda ns: ns.open(ID),
     "open_many": lambda ns: ns.open_many([ID]),
     "own_folders": lambda ns: ns.own_folders(["db"]),
     "protect_tables": lambda ns: ns.protect_tables(["db"]),
     "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/t"}]),
     "stream_tables": lambda ns: ns.stream_tables([ID]),
-    "_table_groups": lambda ns: ns._table_groups(),
+    "table_groups": lambda ns: bulk.table_groups(ns.session),
     "write": lambda ns: ns.write(ID, pa.table({"i": [1]}), mode="append"),
 }
 """The methods that are not operations of the spec."""
@@ -59,7 +59,7 @@ def used(server: FakeIceberg) -> AsyncNamespace:
     async def use() -> None:
         assert await ns.exists(ID)
         # Open connections would cause warnings during garbage collection.
-        await ns._backend.aclose()
+        await ns.session.backend.aclose()
 
     asyncio.run(use())
     server.requests.clear()
@@ -82,7 +82,8 @@ def test_all_public_coroutines_are_tried_in_another_loop() -> None:
     public = {
         name
         for name, member in inspect.getmembers(AsyncNamespace, inspect.isfunction)
-        if not name.startswith("_") and (inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member))
+        if not name.startswith("_")
+        and (inspect.iscoroutinefunction(member) or "AsyncGenerator" in inspect.signature(member).return_annotation)
     }
     tried = {name for name in OTHERS if not name.startswith("_")} | set(OPERATIONS)
     assert public == tried & set(dir(AsyncNamespace))
@@ -108,7 +109,7 @@ def test_each_operation_of_the_spec_is_refused_in_another_loop(server: FakeIcebe
                     refused.add(step[0])
 
     asyncio.run(ask())
-    assert refused == {name for name in OPERATIONS if name not in unsupported.REASONS} - REFUSED_ANYHOW
+    assert refused == {name for name in OPERATIONS if name not in jobs.REASONS} - REFUSED_ANYHOW
     assert not server.requests
 
 

@@ -25,7 +25,7 @@ from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Table
 from tests.fakes.faults import Answer, Received
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.memory import MemoryBackend
+from tests.fakes.memory import MemoryBackend, over
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3
 from tests.support.lake import ROWS, stream
@@ -44,7 +44,7 @@ def s3() -> Iterator[FakeS3]:
 async def test_waiting_for_a_storage_ends_with_the_operations_time(s3: FakeS3) -> None:
     backend, id = MemoryBackend(), TableId(["t"])
     backend.tables[id] = Table(id, "s3://lake/t", storage_options=s3.options)
-    ns = AsyncNamespace(backend, Caller(Policy(operation_timeout=0.2), {}), "memory")
+    ns = over(backend, Caller(Policy(operation_timeout=0.2), {}))
     with s3.hold():
         with pytest.raises(ServiceUnavailableError, match=r"^Service unavailable: t \(.*operation's time\)$"):
             await ns.count_table_rows(CountTableRowsRequest(id=["t"]))

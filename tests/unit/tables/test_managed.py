@@ -28,11 +28,10 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
-from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Table
 from lance_ns_async.storage.threads import THREADS
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.memory import MemoryBackend
+from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ID, ROWS, stream
 from tests.support.polaris import QUICK
 
@@ -100,7 +99,7 @@ async def test_a_dataset_goes_on_when_its_namespace_is_closed(managed: AsyncName
 async def test_only_a_namespace_made_by_connect_can_be_called_by_lance() -> None:
     backend, id = MemoryBackend(), TableId(["t"])
     backend.tables[id] = Table(id, "/nowhere", managed_versioning=True)
-    ns = AsyncNamespace(backend, Caller(Policy(), {}), "memory")
+    ns = over(backend)
     with pytest.raises(UnsupportedOperationError, match=r"^Not supported: t \(its catalog commits its versions"):
         await ns.open(["t"])
 

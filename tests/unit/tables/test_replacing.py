@@ -24,7 +24,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.model import Id, Table
 from lance_ns_async.tables import replacing
-from tests.fakes.memory import MemoryBackend
+from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ROWS
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Stuck(MemoryBackend):
         raise AssertionError
 
     def namespace(self, **limits: Any) -> AsyncNamespace:
-        return AsyncNamespace(self, Caller(Policy(**limits), {}), "memory")
+        return over(self, Caller(Policy(**limits), {}))
 
 
 class Fixed(Stuck):

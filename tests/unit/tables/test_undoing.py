@@ -23,9 +23,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Id, Table, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.tables import creating
-from tests.fakes.memory import MemoryBackend
+from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ROWS, stream
 
 OTHER = pa.table({"id": [9]})
@@ -59,7 +58,7 @@ class Catalog:
     def __init__(self, root: Path, policy: Policy | None = None) -> None:
         self.location = root / "t"
         self.backend = Keeping(root)
-        self.ns = AsyncNamespace(self.backend, Caller(policy or Policy(), {}), "memory")
+        self.ns = over(self.backend, Caller(policy or Policy(), {}))
 
     async def create(self, mode: str = "create", rows: pa.Table = ROWS, **given: Any) -> None:
         await self.ns.create_table(CreateTableRequest(id=["t"], mode=mode, **given), stream(rows))

@@ -14,7 +14,6 @@ from lance_ns_async.namespace.session import Session
 from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.tables import arrow
 
-S = TypeVar("S")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -22,22 +21,21 @@ _PARAMETERS = ("request", "request_data")
 
 
 def passed_on(
-    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Returns the method of an operation, which sends the request to the server if the backend passes it on."""
-    name = method.__name__
+    operation: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]:
+    """Returns the operation, which sends the request to the server if the backend passes it on."""
+    name = operation.__name__
 
-    @wraps(method)
-    async def operation(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        session = cast("Session", self)
-        if not session._backend.passes_on(name):
-            return await method(self, *args, **kwargs)
+    @wraps(operation)
+    async def local_or_remote(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not session.backend.passes_on(name):
+            return await operation(session, *args, **kwargs)
         arguments = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
         data = cast("bytes | None", arguments.get("request_data"))
         rows = arrow.pieces(data) if isinstance(data, pa.RecordBatchReader) else data
         return cast("T", await pass_on(session, name, arguments["request"], rows))
 
-    return operation
+    return local_or_remote
 
 
 async def pass_on(
@@ -52,9 +50,9 @@ async def pass_on(
     route = BY_OPERATION[operation]
     parsed_request = requests.parse(route.request, request)
     names = getattr(parsed_request, "id", None)
-    with session._operation():
+    with session.operation():
         try:
-            return await session._backend.pass_on(operation, parsed_request, data)
+            return await session.backend.pass_on(operation, parsed_request, data)
         finally:
             if route.changes and names:
-                session._locator.forget(TableId(names))
+                session.locator.forget(TableId(names))

@@ -1,0 +1,200 @@
+"""Generates `namespace/sync.py` from `client.py` and the registry, and the names of catalogs in `__init__.py`.
+
+`--check` fails if they are not up to date.
+
+A method of one line becomes a method of one line:
+
+    return await tables.drop_table(self.session, request)              # of AsyncNamespace
+    return self._call(tables.drop_table, request)                      # of Namespace
+
+    return bulk.flatten(bulk.table_groups(self.session, namespace))
+    return self._flatten(lambda session: bulk.table_groups(session, namespace))
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from lance_ns_async.registry import BACKENDS, CLASS_PATHS
+
+FOLDER = Path(__file__).parents[1] / "lance_ns_async/namespace"
+
+HEAD = '''"""The sync namespace. `.ci/generate_sync.py` generates this file from `client.py`: change it there."""
+
+from __future__ import annotations
+
+from lance_ns_async.namespace.callbacks import open_with_callbacks
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.facade import ByProperties, Facade
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TypeVar
+
+{imports}
+
+T = TypeVar("T")
+
+
+class Namespace(Facade, spec.LanceNamespace):
+    """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
+
+    An instance may be shared by threads, used after a fork, and pickled. A pickle contains the properties, including
+    secrets: store it accordingly. With a callable as `token`, a namespace can be pickled only if the callable can: a
+    function of a module, not a lambda.
+
+    {errors}
+    """
+
+    @classmethod
+    def connect(
+        cls,
+        impl: str,
+        properties: Mapping[str, str],
+        *,
+        policy: Policy | None = None,
+        token: TokenFunction | None = None,
+    ) -> Namespace:
+        {connect}
+        return Namespace(impl, conceal(properties), policy, token=token)
+
+    def _open_session(self) -> Session:
+        return open_with_callbacks(self._impl, self._properties, self._policy)
+
+    def run(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine of the async namespace on the background loop and returns its result.
+
+        Args:
+            work: Receives the async namespace, and returns the coroutine.
+
+        Raises:
+            InvalidInputError: The namespace is closed.
+            InternalError: The calling thread is the thread of the background loop.
+        """
+        lease = self._lease()
+        return lease.loop.run(work(AsyncNamespace(lease.session)))
+
+    async def arun(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine like `run`, but awaits its result: in any event loop, also in the background loop itself.
+
+        A cancellation cancels the coroutine. Outside the background loop, it does not wait for the rollback.
+
+        Args:
+            work: Receives the async namespace, and returns the coroutine.
+
+        Raises:
+            InvalidInputError: The namespace is closed.
+        """
+        lease = self._lease()
+        return await lease.loop.arun(work(AsyncNamespace(lease.session)))
+
+'''
+
+NAMED = '''
+class {name}(ByProperties, Namespace):
+    """{summary}"""
+
+    impl = "{impl}"
+
+'''
+
+LOOP = ("runs in the event loop", "runs in the background thread")
+"""Where callbacks run, in the docstrings of the two namespaces."""
+
+
+def generate() -> str:
+    """Returns the source of the sync namespace."""
+    source = (FOLDER / "client.py").read_text()
+    module = ast.parse(source)
+    lines = source.splitlines()
+
+    def text(start: ast.stmt, end: ast.stmt) -> str:
+        return "\n".join(lines[start.lineno - 1 : end.end_lineno])
+
+    imports = [text(node, node) for node in module.body if isinstance(node, ast.Import | ast.ImportFrom | ast.If)]
+    (cls,) = (node for node in module.body if isinstance(node, ast.ClassDef))
+    methods: list[str] = []
+    connect = ""
+    for method in cls.body:
+        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        docstring, body = method.body[0], method.body[-1]
+        if method.name == "connect":
+            connect = text(docstring, docstring).strip()
+        call = sync_call(" ".join(text(body, body).split()))
+        if call is None:
+            continue
+        head = lines[method.lineno - 1 : docstring.lineno - 1]
+        signature = re.sub(
+            r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", "\n".join(head).replace("async def", "def")
+        )
+        methods.append("\n".join([signature, text(docstring, docstring).replace(*LOOP), f"        {call}", ""]))
+    class_docstring = ast.get_docstring(cls) or ""
+    errors = (
+        class_docstring[class_docstring.index("Each operation") :].replace("\n", "\n    ").replace("\n    \n", "\n\n")
+    )
+    head_text = HEAD.format(
+        imports="\n".join(line for line in imports if "__future__" not in line), errors=errors, connect=connect
+    )
+    classes = [
+        NAMED.format(name=path.rpartition(".")[2], summary=BACKENDS[impl].summary, impl=impl)
+        for impl, path in CLASS_PATHS.items()
+    ]
+    return head_text + "\n".join(methods + classes)
+
+
+def sync_call(statement: str) -> str | None:
+    """Returns the sync form of the only statement of an async method; None if the method is not an operation."""
+    for pattern, replacement in (
+        (r"return await (\w+\.\w+)\( ?self\.session(?:, )?(.*)\)", r"return self._call(\1, \2)"),
+        (
+            r"return bulk\.flatten\((\w+\.\w+)\(self\.session, (.*)\)\)",
+            r"return self._flatten(lambda session: \1(session, \2))",
+        ),
+        (r"return bulk\.(stream_tables)\(self\.session, (.*)\)", r"return self._\1(\2)"),
+    ):
+        if match := re.fullmatch(pattern, statement):
+            # An iterable is read in the calling thread, because an iterator of this namespace would wait for the loop
+            # on the loop. `stream_tables` reads the ids in groups.
+            call = match.expand(replacement)
+            return re.sub(r"\b(ids|tables|namespaces),", r"list(\1),", call) if "_call" in replacement else call
+    return None
+
+
+def formatted(source: str, rules: str) -> str:
+    """Returns the source after the repairs of these rules of ruff, and formatted."""
+    for command in (["check", "--fix", "--quiet", "--select", rules], ["format", "--quiet"]):
+        ruff = ["ruff", *command, "--stdin-filename", str(FOLDER / "sync.py"), "-"]
+        source = subprocess.run(ruff, input=source, capture_output=True, text=True, check=True).stdout
+    return source
+
+
+def with_classes(source: str) -> str:
+    """Returns the source of the package's `__init__.py` with the classes of all catalogs."""
+    classes = [path.rpartition(".")[2] for path in CLASS_PATHS.values()]
+    imports = f"namespace.sync import {', '.join(sorted(['Namespace', *classes]))}"
+    source = re.sub(r"namespace\.sync import (\([^)]*\)|.*)", imports, source)
+    names = re.findall(r'^    "(\w+)",$', source, re.M)
+    others = [name for name in names if name in ("AsyncNamespace", "Namespace") or not name.endswith("Namespace")]
+    listed = "".join(f'    "{name}",\n' for name in sorted([*others, *classes]))
+    return re.sub(r"__all__ = \[\n[^]]*\]", f"__all__ = [\n{listed}]", source)
+
+
+def main() -> None:
+    """Writes the files, or compares them with `--check`."""
+    package = FOLDER.parent / "__init__.py"
+    sources = {
+        FOLDER / "sync.py": formatted(generate(), "F401,I"),
+        package: formatted(with_classes(package.read_text()), "I"),
+    }
+    for path, source in sources.items():
+        if "--check" not in sys.argv[1:]:
+            path.write_text(source)
+        elif path.read_text() != source:
+            sys.exit(f"{path} is not up to date; run: python .ci/generate_sync.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The operations on indexes."""
+
+from __future__ import annotations
+
+import lance_namespace as spec
+
+from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.operations.pages import page_of
+from lance_ns_async.namespace.operations.remote import passed_on
+from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.tables import (
+    indexes,
+)
+
+
+@passed_on
+async def create_table_index(
+    session: Session, request: spec.CreateTableIndexRequest | Fields
+) -> spec.CreateTableIndexResponse:
+    request = requests.parse(spec.CreateTableIndexRequest, request)
+    indexes.check(request)
+    await session.change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
+    return spec.CreateTableIndexResponse()
+
+
+@passed_on
+async def create_table_scalar_index(
+    session: Session, request: spec.CreateTableIndexRequest | Fields
+) -> spec.CreateTableScalarIndexResponse:
+    request = requests.parse(spec.CreateTableIndexRequest, request)
+    indexes.check_scalar(request)
+    await session.change(request.id, lambda it, _: indexes.create(it, request), Snapshot(branch=request.branch))
+    return spec.CreateTableScalarIndexResponse()
+
+
+@passed_on
+async def list_table_indices(
+    session: Session, request: spec.ListTableIndicesRequest | Fields
+) -> spec.ListTableIndicesResponse:
+    request = requests.parse(spec.ListTableIndicesRequest, request)
+    snapshot = Snapshot(request.version, branch=request.branch)
+    table_indexes = await session.read(request.id, lambda it, _: indexes.list_indexes(it), snapshot)
+    page, token = await page_of(table_indexes, request.limit, request.page_token)
+    return spec.ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
+
+
+@passed_on
+async def describe_table_index_stats(
+    session: Session, request: spec.DescribeTableIndexStatsRequest | Fields
+) -> spec.DescribeTableIndexStatsResponse:
+    request = requests.parse(spec.DescribeTableIndexStatsRequest, request)
+    name = indexes.check_name(request.index_name)
+    snapshot = Snapshot(request.version, branch=request.branch)
+    return await session.read(request.id, lambda it, _: indexes.stats(it, name), snapshot)
+
+
+@passed_on
+async def drop_table_index(
+    session: Session, request: spec.DropTableIndexRequest | Fields
+) -> spec.DropTableIndexResponse:
+    request = requests.parse(spec.DropTableIndexRequest, request)
+    name = indexes.check_name(request.index_name)
+    await session.change(request.id, lambda it, _: indexes.drop(it, name), Snapshot(branch=request.branch))
+    return spec.DropTableIndexResponse()

@@ -1,0 +1,58 @@
+"""`open` and `open_many`: tables as datasets of pylance."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import (
+    InvalidInputError,
+)
+
+from lance_ns_async.calls.tasks import in_slices
+from lance_ns_async.engine.describe import Progress
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.tables import open_many as opening_many
+from lance_ns_async.tables.open_many import Opened
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+async def open(
+    session: Session, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None
+) -> LanceDataset:
+    if isinstance(version, str):
+        snapshot = Snapshot(tag=version, branch=branch)
+    else:
+        snapshot = Snapshot(None if version is None else _number(version), branch=branch)
+    return await session.read(id, lambda dataset, _: dataset, snapshot)
+
+
+async def open_many(
+    session: Session,
+    ids: Iterable[Iterable[str]],
+    *,
+    max_in_flight: int | None = None,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Opened[LanceDataset]:
+    with session.within(timeout):
+        table_ids = await in_slices(session.table, ids)
+        return await opening_many.open_many(
+            session.backend,
+            session.locator,
+            session.opener,
+            table_ids,
+            max_in_flight=session.workers(max_in_flight),
+            progress=progress,
+        )
+
+
+def _number(version: object) -> int:
+    try:
+        return operator.index(version)  # type: ignore[arg-type]  # other types raise TypeError
+    except TypeError:
+        raise InvalidInputError(f"version {version!r}: must be a number or the name of a tag") from None
