@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from lance_ns_async.calls.observers import Call
     from lance_ns_async.calls.policy import Policy
     from lance_ns_async.calls.traffic import CallLoad
-    from lance_ns_async.engine.declare import Registered
-    from lance_ns_async.engine.describe import Described
     from lance_ns_async.engine.list import Listed
+    from lance_ns_async.engine.results import BulkResult
     from lance_ns_async.model import NamespaceId, Table, TableId
     from lance_ns_async.namespace.client import AsyncNamespace
     from lance_ns_async.namespace.sync import (
@@ -26,15 +25,14 @@ if TYPE_CHECKING:
         UnityNamespace,
     )
     from lance_ns_async.registry import register
-    from lance_ns_async.tables.open_many import Opened
 
     __version__: str
 
 __all__ = [
     "AsyncNamespace",
+    "BulkResult",
     "Call",
     "CallLoad",
-    "Described",
     "DirNamespace",
     "GlueNamespace",
     "Hive3Namespace",
@@ -43,10 +41,8 @@ __all__ = [
     "Listed",
     "Namespace",
     "NamespaceId",
-    "Opened",
     "PolarisNamespace",
     "Policy",
-    "Registered",
     "RestNamespace",
     "Table",
     "TableId",
@@ -60,13 +56,11 @@ _HOMES = {
     "AsyncNamespace": "namespace.client",
     "Call": "calls.observers",
     "CallLoad": "calls.traffic",
-    "Described": "engine.describe",
+    "BulkResult": "engine.results",
     "Listed": "engine.list",
     "Namespace": "namespace.sync",
     "NamespaceId": "model",
-    "Opened": "tables.open_many",
     "Policy": "calls.policy",
-    "Registered": "engine.declare",
     "Table": "model",
     "TableId": "model",
     "register": "registry",

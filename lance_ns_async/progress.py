@@ -24,6 +24,17 @@ class Steps:
         self._count += steps
         self._callback(self._count, self._total)
 
+    def part(self) -> ProgressCallback:
+        """Returns the progress callback of an operation whose steps are some of these."""
+        before = 0
+
+        def callback(finished: int, total: int) -> None:
+            nonlocal before
+            self.settle(finished - before)
+            before = finished
+
+        return callback
+
 
 @contextmanager
 def show_progress(progress: bool | ProgressCallback, label: str) -> Iterator[ProgressCallback]:

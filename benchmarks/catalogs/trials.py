@@ -22,7 +22,7 @@ from benchmarks.support.figures import Spread
 from benchmarks.support.report import spread
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.engine.describe import Progress
+from lance_ns_async.progress import ProgressCallback
 from tests.fakes.glue import FakeGlue
 
 THROTTLED_EVERY = 3
@@ -63,7 +63,9 @@ async def _run_throttled(site: Site, strategy: str) -> Rows:
     return [*rows, (f"by `{strategy}`: calls", calls)]
 
 
-async def _describe_all(namespace: AsyncNamespace, site: Site, how: str, progress: Progress | None = None) -> Rows:
+async def _describe_all(
+    namespace: AsyncNamespace, site: Site, how: str, progress: bool | ProgressCallback = False
+) -> Rows:
     """Describes all tables once, and returns the results as rows."""
     names = site.extent.lance()
     start = time.perf_counter()
@@ -132,15 +134,13 @@ def expiry_polaris(tables: int, others: int) -> tuple[str, Rows]:
 
 async def _run_token_expiry(site: Site, server: Served) -> Rows:
     half = anyio.Event()
-    settled, outcomes = 0, Counter[str]()
+    outcomes = Counter[str]()
 
     def note(call: Call) -> None:
         outcomes[call.outcome] += 1
 
-    def progress(more: int) -> None:
-        nonlocal settled
-        settled += more
-        if settled >= site.extent.tables / 2:
+    def progress(finished: int, total: int) -> None:
+        if finished >= total / 2:
             half.set()
 
     async def expire_at_half() -> None:

@@ -69,14 +69,16 @@ def compact_with_threads(root: str) -> None:
 
 def compact_with_spark(root: str) -> float:
     """Compacts all tables with Spark; returns the seconds without the start of Spark."""
-    from lance_ns_async.spark import LocationResolver
+    from lance_ns_async.fleet import sync
+    from lance_ns_async.spark import SparkEngine
     from lance_ns_async.spark.local import local_spark
 
     spark = local_spark("benchmark")
     spark.range(8).repartition(8).mapInArrow(lambda batches: batches, "id long").count()
     started = perf_counter()
-    with LocationResolver.connect("dir", {"root": root}) as resolver:
-        print(resolver.maintain(spark, "db.*", index=False, cleanup=False).line(), file=sys.stderr)
+    with Namespace.connect("dir", {"root": root}) as namespace:
+        report = sync.maintain(namespace, "db.*", index=False, cleanup=False, engine=SparkEngine(spark))
+        print(report.line(), file=sys.stderr)
     seconds = perf_counter() - started
     spark.stop()
     return seconds
@@ -98,11 +100,11 @@ def compact_with_ray(root: str) -> float:
 CLIENTS: dict[str, Callable[[str], float | None]] = {
     "a loop with pylance": compact_in_a_loop,
     "`fleet.maintain`": compact_with_threads,
-    "`resolver.maintain` with Spark": compact_with_spark,
+    "`fleet.maintain` with Spark": compact_with_spark,
     "lance-ray's `compact_database`": compact_with_ray,
 }
 
-NEEDS = {"`resolver.maintain` with Spark": "pyspark", "lance-ray's `compact_database`": "lance_ray"}
+NEEDS = {"`fleet.maintain` with Spark": "pyspark", "lance-ray's `compact_database`": "lance_ray"}
 """The module without which a client is omitted."""
 
 

@@ -13,7 +13,7 @@ from lance_namespace.errors import LanceNamespaceError
 
 from benchmarks.support.answers import location
 from benchmarks.support.cell import table_names
-from lance_ns_async import AsyncNamespace, Call, Described, TableId
+from lance_ns_async import AsyncNamespace, BulkResult, Call, Table, TableId
 
 TABLES = 20_000
 BULK = 1000
@@ -53,7 +53,7 @@ class Calls:
         """Counts the outcome of a remote call."""
         self.outcomes[call.outcome] += 1
 
-    def note(self, described: Described) -> None:
+    def note(self, described: BulkResult[Table]) -> None:
         """Counts the outcomes of a bulk call."""
         for id, table in described.tables.items():
             self._note(id, table.location)

@@ -74,23 +74,22 @@ def run(
     """Returns the report of the run; the plan if it is a dry run, which never starts Spark."""
     if (master or settings) and engine == "local":
         raise Misuse("--master and --conf: only with --engine spark")
-    if engine == "local" or dry_run:
-        from lance_ns_async.fleet import sync
+    from lance_ns_async.fleet import sync
 
-        operation: Any = sync.plan_maintenance if dry_run else sync.maintain
-        with catalog.open() as namespace:
-            result: Report | MaintenancePlan = operation(namespace, list(what), progress=True, **arguments)
-            return result
-    from lance_ns_async.spark import LocationResolver
-    from lance_ns_async.spark.local import local_spark
-
-    config = {**_settings(settings), **({} if master is None else {"spark.master": master})}
     with ExitStack() as stack:
-        spark = local_spark("lance-ns maintain", config=config)
-        stack.callback(spark.stop)
-        resolver = stack.enter_context(LocationResolver.connect(catalog.impl, catalog.properties))
-        report: Report = resolver.maintain(spark, list(what), **arguments)
-        return report
+        namespace = stack.enter_context(catalog.open())
+        if dry_run:
+            return sync.plan_maintenance(namespace, list(what), progress=True, **arguments)
+        executor = None
+        if engine == "spark":
+            from lance_ns_async.spark import SparkEngine
+            from lance_ns_async.spark.local import local_spark
+
+            config = {**_settings(settings), **({} if master is None else {"spark.master": master})}
+            spark = local_spark("lance-ns maintain", config=config)
+            stack.callback(spark.stop)
+            executor = SparkEngine(spark)
+        return sync.maintain(namespace, list(what), engine=executor, progress=True, **arguments)
 
 
 def write(result: Report | MaintenancePlan, format: Format, file: Path | None) -> None:

@@ -11,17 +11,13 @@ from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError,
 from lance_ns_async.backends.base import Backend, Declaration
 from lance_ns_async.calls.policy import remaining
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.engine.describe import Described, without_traceback
+from lance_ns_async.engine.describe import without_traceback
 from lance_ns_async.model import Table, TableId
 
 Outcome: TypeAlias = Table | LanceNamespaceError
 
 Record: TypeAlias = Callable[[Declaration, Outcome], Awaitable[None]]
 """Receives each declaration with its outcome when that is known."""
-
-
-class Registered(Described):
-    """The outcome of a bulk registration: the failure of one table does not affect the others."""
 
 
 async def declare_tables(

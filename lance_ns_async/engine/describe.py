@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import inf
@@ -26,7 +26,8 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import remaining
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.locate import Locator
-from lance_ns_async.errors import failure_of, raise_first
+from lance_ns_async.engine.results import BulkResult
+from lance_ns_async.errors import failure_of
 from lance_ns_async.model import NamespaceId, Table, TableId
 
 
@@ -55,7 +56,7 @@ class Scan:
 
 Step: TypeAlias = One | Batch | Scan
 
-Progress = Callable[[int], None]
+Advance = Callable[[int], None]
 """Receives the number of ids completed since the last call."""
 
 OnTable: TypeAlias = Callable[[Table], None]
@@ -90,35 +91,6 @@ After one of `_BUSY` in a listing, a single describe finds out whether each tabl
 
 
 _FIRST_GROUP, _LARGEST_GROUP = 500, 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """The outcome of a bulk describe: the failure of one table does not affect the others."""
-
-    tables: Mapping[TableId, Table] = field(default_factory=dict)
-    errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
-    """The error for each id that is not in `tables`, in the order of the request."""
-
-    def outcome(self, id: TableId) -> Table | LanceNamespaceError:
-        """Returns the table or the error for an id.
-
-        Raises:
-            KeyError: The id was not requested.
-        """
-        return self.tables[id] if id in self.tables else self.errors[id]
-
-    def raise_for_errors(self) -> Described:
-        """Returns itself if there are no errors.
-
-        Raises:
-            LanceNamespaceError: The first error, with the number of further errors in its message.
-        """
-        raise_first(self.errors.values(), len(self))
-        return self
-
-    def __len__(self) -> int:
-        return len(self.tables) + len(self.errors)
 
 
 def groups(ids: Iterable[TableId]) -> Iterator[Sequence[TableId]]:
@@ -174,11 +146,11 @@ async def describe_tables(
     *,
     max_in_flight: int,
     locator: Locator | None = None,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
     places: Places | None = None,
     with_columns: bool = False,
     on_table: OnTable | None = None,
-) -> Described:
+) -> BulkResult[Table]:
     """Describes each id once.
 
     After a 401, and after the end of the operation's time, the remaining ids fail without a call.
@@ -210,7 +182,7 @@ async def describe_tables(
     sharing = naming if separate or (with_columns and backend.capabilities.stores_columns) else backend.capabilities
     await each(run.step, plan(unique_ids, sharing, places), max_in_flight=max_in_flight)
     await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
-    return Described(run.tables, {id: run.errors[id] for id in unique_ids if id in run.errors} if run.errors else {})
+    return BulkResult(run.tables, {id: run.errors[id] for id in unique_ids if id in run.errors} if run.errors else {})
 
 
 class _Run:
@@ -218,7 +190,7 @@ class _Run:
         self,
         backend: Backend,
         describe: Callable[[TableId], Awaitable[Table]],
-        progress: Progress | None,
+        progress: Advance | None,
         places: Places,
         on_table: OnTable | None,
     ) -> None:

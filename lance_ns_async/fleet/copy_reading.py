@@ -15,7 +15,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends import derived
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.engine.describe import OnTable, Progress, describe_tables
+from lance_ns_async.engine.describe import Advance, OnTable, describe_tables
 from lance_ns_async.fleet.copy_plan import SourceState, TargetState, namespaces_of
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -52,7 +52,7 @@ async def read_source(
     selection: Selection,
     *,
     with_columns: bool,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
     on_table: OnTable | None = None,
 ) -> SourceReading:
     """Returns the selected tables of the source, described, and the properties of their namespaces.
@@ -106,7 +106,7 @@ async def read_target(
     namespaces: Iterable[NamespaceId],
     *,
     with_columns: bool,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
 ) -> TargetState:
     """Returns what the target has at the ids of the copies.
 

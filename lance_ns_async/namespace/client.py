@@ -16,10 +16,8 @@ from lance_namespace.errors import (
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.traffic import CallLoad
-from lance_ns_async.engine import describe
-from lance_ns_async.engine.declare import Registered
-from lance_ns_async.engine.describe import Described, Progress
 from lance_ns_async.engine.list import Listed, TableFilter
+from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.callbacks import open_with_callbacks
 from lance_ns_async.namespace.operations import (
@@ -36,9 +34,9 @@ from lance_ns_async.namespace.operations import (
 )
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import TokenFunction, conceal, with_token
 from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableResponse
-from lance_ns_async.tables.open_many import Opened
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -669,8 +667,8 @@ class AsyncNamespace:
         *,
         max_in_flight: int | None = None,
         timeout: float | None = None,
-        progress: Progress | None = None,
-    ) -> Opened[LanceDataset]:
+        progress: bool | ProgressCallback = False,
+    ) -> BulkResult[LanceDataset]:
         """Opens many tables concurrently, each once.
 
         Args:
@@ -1155,8 +1153,8 @@ class AsyncNamespace:
         vend_credentials: bool = False,
         max_in_flight: int | None = None,
         timeout: float | None = None,
-        progress: describe.Progress | None = None,
-    ) -> Described:
+        progress: bool | ProgressCallback = False,
+    ) -> BulkResult[Table]:
         """Describes many tables concurrently, each id once.
 
         Args:
@@ -1167,7 +1165,8 @@ class AsyncNamespace:
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
                 described in time fail with ServiceUnavailableError.
-            progress: Receives the number of ids completed since its last call; runs in the event loop.
+            progress: Shows a line on a terminal; or receives the number of finished ids and their total, and runs in
+                the event loop.
 
         Returns:
             The described tables, and an error for each other id: the failure of one table does not affect the others.
@@ -1272,8 +1271,8 @@ class AsyncNamespace:
         *,
         max_in_flight: int | None = None,
         timeout: float | None = None,
-        progress: describe.Progress | None = None,
-    ) -> Registered:
+        progress: bool | ProgressCallback = False,
+    ) -> BulkResult[Table]:
         """Registers many tables concurrently, each like `register_table` in the mode Create.
 
         Args:
@@ -1282,7 +1281,8 @@ class AsyncNamespace:
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
                 registered in time fail with ServiceUnavailableError.
-            progress: Receives the number of tables completed since its last call; runs in the event loop.
+            progress: Shows a line on a terminal; or receives the number of finished tables and their total, and runs
+                in the event loop.
 
         Returns:
             The registered tables, and an error for each other id: the failure of one table does not affect the others.

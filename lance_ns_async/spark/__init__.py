@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lance_ns_async.spark.maintain.engine import SparkEngine
     from lance_ns_async.spark.read.difference import Difference
     from lance_ns_async.spark.read.sql import Views, views
     from lance_ns_async.spark.read.unions import union
@@ -21,6 +22,7 @@ __all__ = [
     "Locations",
     "Problem",
     "Report",
+    "SparkEngine",
     "Views",
     "WriteReport",
     "union",
@@ -35,6 +37,7 @@ _HOMES = {
     "Locations": "resolve.locations",
     "Problem": "resolve.report",
     "Report": "resolve.report",
+    "SparkEngine": "maintain.engine",
     "Views": "read.sql",
     "WriteReport": "resolve.report",
     "union": "read.unions",

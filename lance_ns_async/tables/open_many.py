@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.policy import remaining
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.engine.describe import Progress, describe_tables, without_traceback
+from lance_ns_async.engine.describe import Advance, describe_tables, without_traceback
 from lance_ns_async.engine.locate import Locator
-from lance_ns_async.errors import raise_first
+from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables import concurrent_changes
@@ -25,28 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Opened(Generic[T]):
-    """The result of opening many tables, by id. One failed table does not affect the others."""
-
-    datasets: Mapping[TableId, T] = field(default_factory=dict)
-    """The open datasets, or what was read from each of them."""
-    errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
-    """The error of each id that is not in `datasets`."""
-
-    def raise_for_errors(self) -> Opened[T]:
-        """Returns this result if all tables were opened.
-
-        Raises:
-            LanceNamespaceError: The first error; its message says how many others there are.
-        """
-        raise_first(self.errors.values(), len(self))
-        return self
-
-    def __len__(self) -> int:
-        return len(self.datasets) + len(self.errors)
-
-
 async def open_many(
     backend: Backend,
     locator: Locator,
@@ -54,8 +32,8 @@ async def open_many(
     ids: Iterable[TableId],
     *,
     max_in_flight: int,
-    progress: Progress | None,
-) -> Opened[LanceDataset]:
+    progress: Advance | None,
+) -> BulkResult[LanceDataset]:
     """Describes each table once, with credentials, and then opens it. Cost: as `describe_tables`."""
 
     async def open_one(table: Table) -> LanceDataset:
@@ -77,8 +55,8 @@ async def open_each(
     open_one: Callable[[Table], Awaitable[T]],
     *,
     max_in_flight: int,
-    progress: Progress | None,
-) -> Opened[T]:
+    progress: Advance | None,
+) -> BulkResult[T]:
     """Opens tables that are already located, as many at once as there are threads.
 
     After the end of the operation's time, the remaining tables fail without being opened.
@@ -110,6 +88,6 @@ async def open_each(
             progress(1)
 
     await each(visit, tables, max_in_flight=min(max_in_flight, THREADS))
-    return Opened(
+    return BulkResult(
         {id: datasets[id] for id in tables if id in datasets}, {id: errors[id] for id in tables if id in errors}
     )

@@ -102,7 +102,7 @@ async def test_python_writes_and_opens_the_same(ns: AsyncNamespace, home: Home) 
     )
     assert request is not None and (await ns.alter_table_add_columns(request)).version == 2
     opened = await ns.open_many([home.table(name) for name in ("t", "u", "none")])
-    assert {id.name: dataset.schema.names for id, dataset in opened.datasets.items()} == {
+    assert {id.name: dataset.schema.names for id, dataset in opened.tables.items()} == {
         "t": ["id", "text", "v", "twice"],
         "u": ["id", "text", "v"],
     }

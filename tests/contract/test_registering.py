@@ -35,9 +35,9 @@ def requests(site: Site, home: Home, tmp_path: Path, *names: str) -> list[Regist
 
 async def test_each_is_registered_as_it_is_alone(ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(MANY)]
-    finished: list[int] = []
-    result = await ns.register_tables(requests(site, home, tmp_path, *names), progress=finished.append)
-    assert list(result.raise_for_errors().tables) == home.tables(*names) and sum(finished) == MANY
+    steps: list[tuple[int, int]] = []
+    result = await ns.register_tables(requests(site, home, tmp_path, *names), progress=lambda *step: steps.append(step))
+    assert list(result.raise_for_errors().tables) == home.tables(*names) and steps[-1] == (MANY, MANY)
     await ns.register_table(requests(site, home, tmp_path, "alone")[0])
     alone = await ns.describe_table(DescribeTableRequest(id=home.table("alone")))
     assert alone.location is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lance_namespace.errors import InternalError, ServiceUnavailableError, UnauthenticatedError
 
-from lance_ns_async import AsyncNamespace, Described
+from lance_ns_async import AsyncNamespace, BulkResult, Table
 from tests.fakes.sockets import http
 from tests.faults.backends import FAULTY, Catalog, location
 from tests.faults.operations import ANY, check_text, connect, for_faults, outcome
@@ -20,12 +20,12 @@ _FINE = [f"good{i:02}" for i in range(12)]
 _FAULTY = [f"odd{i}" for i in range(8)]
 
 
-async def _describe_all(catalog: Catalog, ns: AsyncNamespace) -> Described:
+async def _describe_all(catalog: Catalog, ns: AsyncNamespace) -> BulkResult[Table]:
     """Describes all twenty tables in mixed order; asserts that each has an outcome."""
     ids = [*(catalog.id(name) for name in _FINE), *(catalog.id(name, FAULTY) for name in _FAULTY)]
     ids_in_turn = sorted(ids, key=lambda id: id.name[-1])
     result = await outcome(ns.describe_tables(ids_in_turn))
-    assert isinstance(result, Described), result
+    assert isinstance(result, BulkResult), result
     assert sorted([*result.tables, *result.errors]) == sorted(ids)
     for id, table in result.tables.items():
         assert (table.id, table.location) == (id, location(id.parent.name, id.name))
@@ -34,7 +34,7 @@ async def _describe_all(catalog: Catalog, ns: AsyncNamespace) -> Described:
     return result
 
 
-def _check_fine(catalog: Catalog, result: Described, server: FaultyServer) -> None:
+def _check_fine(catalog: Catalog, result: BulkResult[Table], server: FaultyServer) -> None:
     """Asserts that the tables without faults were found, with one request each."""
     assert {catalog.id(name) for name in _FINE} <= set(result.tables)
     for name in _FINE:

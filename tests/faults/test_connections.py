@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
-from lance_ns_async import Described
+from lance_ns_async import BulkResult
 from tests.faults.backends import Catalog
 from tests.faults.certificates import authority
 from tests.faults.operations import ATTEMPTS, connect, declare, describe, in_doubt, outcome
@@ -48,7 +48,7 @@ async def test_each_table_of_a_bulk_describe_gets_the_connection_error(name: str
     async with unreachable.place(catalog) as url:
         async with connect(catalog, url, more=_tls_properties(catalog, url, unreachable)) as ns:
             result = await outcome(ns.describe_tables(ids))
-            assert isinstance(result, Described)
+            assert isinstance(result, BulkResult)
             assert list(result.errors) == ids
             for error in result.errors.values():
                 assert unreachable.expected(impl).message in str(error), error

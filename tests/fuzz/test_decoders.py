@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import LanceNamespaceError
 from pydantic import BaseModel
 
-from lance_ns_async import Described, Table
+from lance_ns_async import BulkResult, Table
 from lance_ns_async.model import Id
 from tests.faults.backends import SECRET
 from tests.faults.operations import outcome
@@ -97,7 +97,7 @@ def check_sound(found: object) -> None:
             pass
         case BaseModel():
             assert type(found).model_validate(found.model_dump(by_alias=True)) == found
-        case Described(tables, errors):
+        case BulkResult(tables, errors):
             assert all(table.id == id for id, table in tables.items())
             for table in tables.values():
                 check_table(table)

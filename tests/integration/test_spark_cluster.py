@@ -14,7 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from lance_ns_async.spark import LocationResolver, Locations
+from lance_ns_async import Namespace
+from lance_ns_async.fleet import sync
+from lance_ns_async.spark import LocationResolver, Locations, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
@@ -90,7 +92,9 @@ def test_writers_and_maintenance_on_executors_make_no_catalog_call(spark: SparkS
             report = resolver.write_many(df, by="name", into="new", mode=mode, progress=False)
             assert (len(report.rows), report.failed, len(server.requests)) == (20, [], calls * 20)
         server.clear()
-        assert resolver.maintain(spark, "new.*", progress=False).counts == {"maintained": 20}
+        driver = resolver.namespace
+        assert isinstance(driver, Namespace)
+        assert sync.maintain(driver, "new.*", engine=SparkEngine(spark)).counts == {"maintained": 20}
         # Two pages of the listing, and a describe for each table.
         assert len(server.requests) == 22
         found = resolver.prefetch("new.*")

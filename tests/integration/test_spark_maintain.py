@@ -13,13 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lance_ns_async import Namespace
-from lance_ns_async.fleet import CleanupOptions
+from lance_ns_async.fleet import CleanupOptions, sync
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.spark import LocationResolver
+from lance_ns_async.spark import LocationResolver, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.maintain.delivery import Delivery
-from lance_ns_async.spark.maintain.engine import SparkEngine
 from lance_ns_async.tables import maintaining
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_lake import Lake
@@ -57,9 +56,9 @@ def test_tables_are_compacted_by_spark_and_committed_here(spark: SparkSession, l
         file.write_bytes(b"no data")
     next(Path(paths["t9"], "data").iterdir()).unlink()
     cleanup = CleanupOptions(older_than=None)
-    plan = resolver.maintain(spark, "db.*", dry_run=True, cleanup=cleanup)
+    plan = sync.plan_maintenance(lake.namespace, "db.*", cleanup=cleanup)
     assert len(plan.pending) == TABLES and "36 tables" in repr(plan)
-    report = resolver.maintain(spark, "db.*", cleanup=cleanup, partitions=5)
+    report = sync.maintain(lake.namespace, "db.*", cleanup=cleanup, engine=SparkEngine(spark, partitions=5))
     assert report.counts == {"maintained": TABLES - 2, "failed": 2}
     assert {str(row.id) for row in report.problems} == {"db$t7", "db$t9"}
     assert json.loads(report.to_json())["counters"]["fragments after"] == TABLES - 2
@@ -72,7 +71,7 @@ def test_tables_are_compacted_by_spark_and_committed_here(spark: SparkSession, l
         assert sorted(table["id"].to_pylist()) == rows(n)["id"].to_pylist()
         assert len(dataset.get_fragments()) == 1 and len(dataset.versions()) == 1
         assert len([*Path(paths[f"t{n}"], "data").iterdir()]) == 1
-    again = resolver.maintain(spark, "db.*", cleanup=cleanup)
+    again = sync.maintain(lake.namespace, "db.*", cleanup=cleanup, engine=SparkEngine(spark))
     assert again.counts == {"unchanged": TABLES - 2, "failed": 2}
 
 
@@ -84,9 +83,8 @@ def test_versions_of_the_catalog_are_committed_by_the_driver(spark: SparkSession
             for name in ("a", "b"):
                 for n in range(3):
                     namespace.write(["db", name], rows(n), mode="append" if n else "create")
-            resolver = LocationResolver(namespace)
-            assert resolver.maintain(spark, "db.*").counts == {"maintained": 2}
-            at = resolver.prefetch("db.a")["db.a"]
+            assert sync.maintain(namespace, "db.*", engine=SparkEngine(spark)).counts == {"maintained": 2}
+            at = LocationResolver(namespace).prefetch("db.a")["db.a"]
             assert (at.version, at.fragments, at.rows) == (5, 1, 180)
 
 

@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from lance_ns_async.spark import LocationResolver
+from lance_ns_async import Namespace
+from lance_ns_async.fleet import sync
+from lance_ns_async.spark import LocationResolver, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from tests.contract.rest_sites import rest_on_pylance
 from tests.support.gateway import served
@@ -50,5 +52,8 @@ def test_tables_of_a_rest_server_are_written_read_and_maintained(
     assert len(found) == 31
     frame = found.dataframe(spark)
     assert (frame.count(), frame.where("_table = 'sales$t7'").count()) == (900, 20)
-    assert resolver.maintain(spark, "sales.t*", progress=False).counts == {"maintained": 30}
+    driver = resolver.namespace
+    assert isinstance(driver, Namespace)
+    assert sync.maintain(driver, "sales.t*", engine=SparkEngine(spark)).counts == {"maintained": 30}
+    resolver.forget("sales.t*")
     assert resolver.prefetch("sales.*").dataframe(spark, filter="id >= 150").count() == 450

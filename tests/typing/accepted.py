@@ -9,11 +9,11 @@ import pyarrow as pa
 from lance_namespace import DescribeTableRequest, DescribeTableResponse, LanceNamespace
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async import AsyncNamespace, Call, Described, DirNamespace, Namespace, Policy, Table, TableId
+from lance_ns_async import AsyncNamespace, BulkResult, Call, DirNamespace, Namespace, Policy, Table, TableId
 from lance_ns_async.spark import LocationResolver
 
 
-async def in_a_service(rows: pa.Table) -> Described:
+async def in_a_service(rows: pa.Table) -> BulkResult[Table]:
     """Calls the async namespace with dicts, models, ids and tuples."""
     async with AsyncNamespace.connect("dir", {"root": "lake"}, policy=Policy(max_in_flight=8)) as ns:
         await ns.create_namespace({"id": ["sales"], "mode": "exist_ok"})

@@ -18,14 +18,15 @@ from lance_ns_async.backends import derived
 from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine import declare, describe
-from lance_ns_async.engine.declare import Outcome, Record, Registered
-from lance_ns_async.engine.describe import Described
+from lance_ns_async.engine.declare import Outcome, Record
 from lance_ns_async.engine.list import Listed, Lister, TableFilter
+from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.tables.claims import Claims
 
 T = TypeVar("T")
@@ -38,17 +39,16 @@ async def describe_tables(
     vend_credentials: bool = False,
     max_in_flight: int | None = None,
     timeout: float | None = None,
-    progress: describe.Progress | None = None,
-) -> Described:
-    with session.within(timeout):
-        table_ids = await in_slices(session.table, ids)
-        workers = session.workers(max_in_flight)
+    progress: bool | ProgressCallback = False,
+) -> BulkResult[Table]:
+    with session.within(timeout), show_progress(progress, "describe tables") as show:
+        table_ids = dict.fromkeys(await in_slices(session.table, ids))
         return await describe.describe_tables(
             session.backend,
             table_ids,
-            max_in_flight=workers,
+            max_in_flight=session.workers(max_in_flight),
             locator=session.locator if vend_credentials else None,
-            progress=progress,
+            progress=Steps(len(table_ids), show).settle,
         )
 
 
@@ -71,7 +71,7 @@ def id_groups(session: Session, ids: Iterable[Iterable[str]]) -> Iterator[Sequen
 
 async def describe_group(
     session: Session, group: Sequence[TableId], places: describe.Places, *, max_in_flight: int | None = None
-) -> Described:
+) -> BulkResult[Table]:
     """Describes one group of ids.
 
     Args:
@@ -110,8 +110,8 @@ async def register_tables(
     *,
     max_in_flight: int | None = None,
     timeout: float | None = None,
-    progress: describe.Progress | None = None,
-) -> Registered:
+    progress: bool | ProgressCallback = False,
+) -> BulkResult[Table]:
     declarations: dict[TableId, Declaration] = {}
     for fields in tables:
         request = requests.parse(spec.RegisterTableRequest, fields)
@@ -123,14 +123,15 @@ async def register_tables(
         declarations[id] = Declaration(id, request.location, request.properties or {})
     result: dict[TableId, Outcome] = {}
 
-    async def record(declaration: Declaration, outcome: Outcome) -> None:
-        result[declaration.id] = outcome
-        if progress is not None:
-            progress(1)
+    with session.within(timeout), show_progress(progress, "register tables") as show:
+        steps = Steps(len(declarations), show)
 
-    with session.within(timeout):
+        async def record(declaration: Declaration, outcome: Outcome) -> None:
+            result[declaration.id] = outcome
+            steps.settle()
+
         await register_each(session, declarations.values(), record, max_in_flight=session.workers(max_in_flight))
-    return Registered(
+    return BulkResult(
         {id: outcome for id in declarations if isinstance(outcome := result[id], Table)},
         {id: outcome for id in declarations if isinstance(outcome := result[id], LanceNamespaceError)},
     )

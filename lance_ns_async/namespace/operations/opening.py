@@ -11,11 +11,11 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.calls.tasks import in_slices
-from lance_ns_async.engine.describe import Progress
+from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.tables import open_many as opening_many
-from lance_ns_async.tables.open_many import Opened
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -37,17 +37,17 @@ async def open_many(
     *,
     max_in_flight: int | None = None,
     timeout: float | None = None,
-    progress: Progress | None = None,
-) -> Opened[LanceDataset]:
-    with session.within(timeout):
-        table_ids = await in_slices(session.table, ids)
+    progress: bool | ProgressCallback = False,
+) -> BulkResult[LanceDataset]:
+    with session.within(timeout), show_progress(progress, "open tables") as show:
+        table_ids = dict.fromkeys(await in_slices(session.table, ids))
         return await opening_many.open_many(
             session.backend,
             session.locator,
             session.opener,
             table_ids,
             max_in_flight=session.workers(max_in_flight),
-            progress=progress,
+            progress=Steps(len(table_ids), show).settle,
         )
 
 

@@ -135,7 +135,7 @@ def pin(locations: LocationMap) -> Sequence[Location]:
         opener.close()
     if result.errors:
         raise one_error(list(result.errors.values()), of=len(locations))
-    now = {table.id: Location.of(table, result.datasets[table.id]) for table in tables}
+    now = {table.id: Location.of(table, result.tables[table.id]) for table in tables}
     return [now.get(id, location) for id, location in locations.items()]
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from lance_namespace.errors import InvalidTableStateError, TableNotFoundError, TableVersionNotFoundError
 
-from lance_ns_async.engine.describe import Progress
+from lance_ns_async.engine.describe import Advance
+from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.model import EXPIRY, Table, TableId
 from lance_ns_async.storage.datasets import Details, Snapshot, read_details
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables.open_many import Opened, open_each
+from lance_ns_async.tables.open_many import open_each
 from lance_ns_async.tables.opening import Opener
 
 
@@ -20,9 +21,9 @@ async def open_tables(
     tables: Iterable[Table],
     *,
     max_in_flight: int = THREADS,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
     finish: Callable[[TableId, int], Awaitable[object]] | None = None,
-) -> Opened[Details]:
+) -> BulkResult[Details]:
     """Opens each dataset once, at the version of its catalog or else the latest, and reads its details.
 
     Equal schemas become one shared object.

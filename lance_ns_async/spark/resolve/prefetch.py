@@ -129,7 +129,7 @@ class _Run:
             unknown,
             vend_credentials=self._request.vends,
             max_in_flight=self._request.max_in_flight,
-            progress=steps.settle,
+            progress=steps.part(),
         )
         self.entries.update((id, self._cache.learn(table)) for id, table in outcome.tables.items())
         named = frozenset(self._request.selection.ids)
@@ -159,7 +159,7 @@ class _Run:
             progress=steps.settle,
             finish=self._finish,
         )
-        for id, details in outcome.datasets.items():
+        for id, details in outcome.tables.items():
             entries[id].details = details
         self._errors.update(outcome.errors)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, Self
 
 import anyio.to_thread
 from lance_namespace.errors import InvalidInputError
@@ -24,10 +24,8 @@ from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions
-    from lance_ns_async.fleet.maintenance.plan import MaintenancePlan
     from lance_ns_async.fleet.report import Report as FleetReport
     from lance_ns_async.spark.resolve.report import WriteReport
     from lance_ns_async.spark.write.groups import By, Into
@@ -368,112 +366,6 @@ class LocationResolver:
         report = write_many(namespace, df, division)
         self._cache.forget(Selection(tuple(row.id for row in report.rows if isinstance(row.id, TableId)), ()))
         return report
-
-    @overload
-    def maintain(
-        self,
-        spark: SparkSession | None,
-        what: What,
-        *,
-        compact: bool | CompactOptions = True,
-        index: bool | IndexOptions = True,
-        cleanup: bool | CleanupOptions = True,
-        dry_run: Literal[False] = False,
-        partitions: int | None = None,
-        timeout: float = 3600.0,
-        progress: bool | ProgressCallback = True,
-    ) -> FleetReport: ...
-
-    @overload
-    def maintain(
-        self,
-        spark: SparkSession | None,
-        what: What,
-        *,
-        compact: bool | CompactOptions = True,
-        index: bool | IndexOptions = True,
-        cleanup: bool | CleanupOptions = True,
-        dry_run: Literal[True],
-        partitions: int | None = None,
-        timeout: float = 3600.0,
-        progress: bool | ProgressCallback = True,
-    ) -> MaintenancePlan: ...
-
-    def maintain(
-        self,
-        spark: SparkSession | None,
-        what: What,
-        *,
-        compact: bool | CompactOptions = True,
-        index: bool | IndexOptions = True,
-        cleanup: bool | CleanupOptions = True,
-        dry_run: bool = False,
-        partitions: int | None = None,
-        timeout: float = 3600.0,
-        progress: bool | ProgressCallback = True,
-    ) -> FleetReport | MaintenancePlan:
-        """Compacts tables, refreshes their indexes, and removes old versions. Tables without need are not changed.
-
-        The driver examines all tables, executors compact their fragments in one Spark job, and the driver commits each
-        table as soon as its compaction has ended. A failure does not affect the other tables. A stopped run can be
-        repeated; it leaves finished tables, and tables that are unchanged but for unused files.
-
-        Args:
-            spark: The Spark session; None to compact in threads of this process.
-            what: Table ids, namespaces and patterns, as in `prefetch`.
-            compact: Whether small fragments are merged and deleted rows removed, or the options for that.
-            index: Whether indexes that lack rows are refreshed, or the options for that.
-            cleanup: Whether old versions and unused files are removed, or the options for that; by default versions
-                older than 14 days. Tagged versions stay.
-            dry_run: Whether to change nothing, and to return the plan.
-            partitions: Maximum number of Spark tasks; None for at least four for each core, with at most 50 compaction
-                tasks or 2 GiB each.
-            timeout: Maximum duration of one step for one table, in seconds; a Spark task has no limit.
-            progress: Whether to show a line on a terminal's stderr, or a function that is called with the number of
-                finished tables and the total. The function runs in the background thread.
-
-        Returns:
-            A report with a row for each table: "maintained", "unchanged", or "missing", "denied" or "failed" for
-                errors. With `dry_run`, a plan.
-
-        Raises:
-            InvalidInputError: An argument or an id is invalid, or the resolver has an AsyncNamespace.
-
-        Cost:
-            The listings, a bulk describe, one call for each namespace, and one open for each table; with `cleanup`,
-            also a listing of the table's data files and a read of each of its versions. Executors make no call to the
-            catalog.
-        """
-        from lance_ns_async.fleet.maintenance.run import maintain, plan_maintenance
-
-        namespace = self._blocking(
-            "maintain", "use `await lance_ns_async.fleet.maintain(...)`, or create the resolver with a Namespace"
-        )
-        selection = Selection.read(what)
-        if dry_run:
-            return namespace.run(
-                partial(plan_maintenance, what=what, compact=compact, index=index, cleanup=cleanup, progress=progress)
-            )
-        engine = None
-        if spark is not None:
-            from lance_ns_async.spark.maintain.engine import SparkEngine
-
-            engine = SparkEngine(spark, partitions=partitions)
-        try:
-            return namespace.run(
-                partial(
-                    maintain,
-                    what=what,
-                    compact=compact,
-                    index=index,
-                    cleanup=cleanup,
-                    engine=engine,
-                    timeout=timeout,
-                    progress=progress,
-                )
-            )
-        finally:
-            self._cache.forget(selection)
 
     def forget(self, what: What | None = None) -> None:
         """Removes tables from the cache, so that the next prefetch requests them from the catalog.

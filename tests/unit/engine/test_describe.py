@@ -24,8 +24,9 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.policy import deadline
-from lance_ns_async.engine.describe import Batch, Described, One, Scan, Step, describe_tables, groups, plan
+from lance_ns_async.engine.describe import Batch, One, Scan, Step, describe_tables, groups, plan
 from lance_ns_async.engine.locate import Locator
+from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
 
@@ -152,7 +153,7 @@ async def singly(backend: MemoryBackend, ids: Sequence[TableId]) -> Mapping[Tabl
     return found
 
 
-def outcome(described: Described) -> Mapping[TableId, Table | type[LanceNamespaceError]]:
+def outcome(described: BulkResult[Table]) -> Mapping[TableId, Table | type[LanceNamespaceError]]:
     assert not set(described.tables) & set(described.errors)
     return {**described.tables, **{id: type(e) for id, e in described.errors.items()}}
 
@@ -365,18 +366,18 @@ async def test_a_fault_of_ours_is_not_an_outcome() -> None:
 
 
 def test_an_outcome_without_errors_is_itself() -> None:
-    described = Described({TableId(["t"]): Table(TableId(["t"]), "l")})
+    described = BulkResult({TableId(["t"]): Table(TableId(["t"]), "l")})
     assert described.raise_for_errors() is described and len(described) == 1
 
 
 def test_the_first_error_is_raised_and_tells_of_the_others() -> None:
     first, second = TableNotFoundError("Table not found: a"), PermissionDeniedError("Permission denied: b")
     with pytest.raises(TableNotFoundError) as raised:
-        Described(errors={TableId(["a"]): first, TableId(["b"]): second}).raise_for_errors()
+        BulkResult(errors={TableId(["a"]): first, TableId(["b"]): second}).raise_for_errors()
     assert str(raised.value) == "Table not found: a; and 1 more errors among 2 tables"
     assert raised.value.__cause__ is first and str(first) == "Table not found: a"
     with pytest.raises(PermissionDeniedError):
-        Described(errors={TableId(["b"]): second}).raise_for_errors()
+        BulkResult(errors={TableId(["b"]): second}).raise_for_errors()
 
 
 def test_groups_begin_small_and_are_read_as_they_are_wanted() -> None:

@@ -194,7 +194,7 @@ def test_an_iterator_that_is_left_early_asks_no_more(ns: IcebergNamespace, serve
 
 
 def test_a_call_from_its_own_loop_is_refused_instead_of_hanging(ns: IcebergNamespace) -> None:
-    def call(_: int) -> None:
+    def call(_: int, total: int) -> None:
         ns.describe_table(TABLE)
 
     with pytest.raises(InternalError, match=r"called from its own event loop.*use AsyncNamespace there"):

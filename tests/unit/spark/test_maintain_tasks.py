@@ -8,12 +8,10 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async import TableId
 from lance_ns_async.fleet.maintenance.engine import Job
 from lance_ns_async.model import EXPIRY, Table
-from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.maintain import tasks
 from lance_ns_async.spark.maintain.engine import balance
 from lance_ns_async.tables import maintaining
@@ -50,21 +48,3 @@ def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:
     dataset = lance.dataset(real[0].table.location)
     assert maintaining.commit(dataset, [good[2]], {}) == 3
     assert dataset.count_rows() == 30 and len(dataset.get_fragments()) == 1
-
-
-def test_a_resolver_maintains_without_spark(tmp_path: Path) -> None:
-    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
-        namespace.write(["t"], pa.table({"id": [1]}))
-        namespace.write(["t"], pa.table({"id": [2]}), mode="append")
-        resolver = LocationResolver(namespace)
-        assert resolver.prefetch("t")["t"].version == 2
-        assert [table.steps for table in resolver.maintain(None, "t", dry_run=True).pending] == [("compact",)]
-        assert resolver.maintain(None, "t").counts == {"maintained": 1}
-        # The cache does not keep the version before the compaction.
-        assert resolver.prefetch("t")["t"].version == 4
-
-
-async def test_a_resolver_of_another_event_loop_is_refused(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
-        with pytest.raises(InvalidInputError, match="await lance_ns_async"):
-            LocationResolver(namespace).maintain(None, "t")

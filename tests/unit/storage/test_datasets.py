@@ -109,11 +109,11 @@ async def test_many_are_opened_and_one_that_fails_spoils_no_other(here: Lake) ->
     for name in names:
         await here.create(["n", name], pa.table({"name": [name]}))
     await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
-    settled: list[int] = []
+    steps: list[tuple[int, int]] = []
     ids = [["n", name] for name in [*names, "declared", "none", "t0"]]
-    found = await here.ns.open_many(ids, max_in_flight=4, progress=settled.append)
-    assert [id.name for id in found.datasets] == names and sum(settled) == len(found) == 22
-    assert all(it.to_table().to_pylist() == [{"name": id.name}] for id, it in found.datasets.items())
+    found = await here.ns.open_many(ids, max_in_flight=4, progress=lambda *step: steps.append(step))
+    assert [id.name for id in found.tables] == names and steps[-1] == (22, 22) and len(found) == 22
+    assert all(it.to_table().to_pylist() == [{"name": id.name}] for id, it in found.tables.items())
     assert {id.name: type(e) for id, e in found.errors.items()} == {
         "declared": TableNotFoundError,
         "none": TableNotFoundError,
@@ -186,7 +186,7 @@ def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
     with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
         assert ns.write(["t"], ROWS).to_table() == ROWS
         assert ns.open(["t"], version=1).count_rows() == 3
-        assert list(ns.open_many(iter([["t"], ["none"]])).datasets) == [TableId(["t"])]
+        assert list(ns.open_many(iter([["t"], ["none"]])).tables) == [TableId(["t"])]
         # From threads without a loop, like those of Lance.
         counts: list[int | None] = []
 

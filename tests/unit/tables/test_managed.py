@@ -123,7 +123,7 @@ def test_more_tables_than_threads_are_used_at_the_same_time(tmp_path: Path, oper
             for id in many:
                 ns.write(id, ROWS)
             if operation == "open":
-                assert len(ns.open_many(many).datasets) == len(many)
+                assert len(ns.open_many(many).tables) == len(many)
                 return
             changes: list[Future[Any]]
             if operation == "update":

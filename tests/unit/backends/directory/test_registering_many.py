@@ -108,7 +108,7 @@ async def test_locations_of_tables_at_the_root_are_refused(tmp_path: Path) -> No
 KILLED = """
 import asyncio, os, signal, sys
 from lance_ns_async import AsyncNamespace
-def kill(count):
+def kill(finished, total):
     os.kill(os.getpid(), signal.SIGKILL)
 async def main(root, tables):
     async with AsyncNamespace.connect("dir", {"root": root}) as ns:

@@ -220,9 +220,9 @@ async def test_tables_are_described_together_where_no_credentials_come_with_them
             for id in ids:
                 await ns.write(id, ROWS)
             calls: list[Call] = []
-            settled: list[int] = []
+            steps: list[tuple[int, int]] = []
             with ns.observe(calls.append):
-                opened = await ns.open_many([*ids, ["n", "none"]], progress=settled.append)
+                opened = await ns.open_many([*ids, ["n", "none"]], progress=lambda *step: steps.append(step))
         assert calls[0].operation == "describe_tables" and {str(call.subject) for call in calls[1:]} == {"n", "n$none"}
-        assert [list(id) for id in opened.datasets] == ids and sum(settled) == 9
+        assert [list(id) for id in opened.tables] == ids and steps[-1] == (9, 9)
         assert [type(error) for error in opened.errors.values()] == [TableNotFoundError]

@@ -189,12 +189,9 @@ async def test_client_credentials_get_one_token_for_all() -> None:
 async def test_a_token_that_expires_in_mid_run_is_renewed_once_for_all(status: int) -> None:
     with FakeIceberg(client=("me", "s3cret"), expired_status=status) as server:
         names = server.add_lance_tables(("a",), 200)
-        done = 0
 
-        def expire_half_way(settled: int) -> None:
-            nonlocal done
-            done += settled
-            if done == 100:
+        def expire_half_way(finished: int, total: int) -> None:
+            if finished == 100:
                 server.expire_tokens()
 
         async with connected(server, credential="me:s3cret") as ns:
@@ -402,7 +399,7 @@ async def test_a_server_that_dies_in_mid_run_leaves_what_was_found() -> None:
         names = server.add_lance_tables(("a",), 60)
         async with connected(server, max_in_flight="4") as ns:
 
-            def die(settled: int) -> None:
+            def die(finished: int, total: int) -> None:
                 if not server_died:
                     server_died.append(True)
                     server.stop()

@@ -77,12 +77,9 @@ async def test_a_hundred_concurrent_calls_cause_one_token_request() -> None:
 async def test_expired_tokens_are_renewed_once_for_2000_describes() -> None:
     with FakePolaris() as server:
         names = server.add_lance_tables("cat", ("a",), 2000)
-        settled = 0
 
-        def expire_half_way(count: int) -> None:
-            nonlocal settled
-            settled += count
-            if settled == 1000:
+        def expire_half_way(finished: int, total: int) -> None:
+            if finished == 1000:
                 server.expire_tokens()
 
         async with connected(server) as ns:

@@ -101,7 +101,7 @@ async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
             await ns.write(ids[0], ROWS, mode="append")
             server.clear()
             opened = await ns.open_many(ids)
-        assert [list(id) for id in opened.datasets] == ids[:1] and len(opened.errors) == 69
+        assert [list(id) for id in opened.tables] == ids[:1] and len(opened.errors) == 69
         # So many tables are found in the listing.
         assert [line.partition("?")[0] for line in asked(server)] == ["GET tables"]
 
