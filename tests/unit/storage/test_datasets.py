@@ -27,6 +27,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async.namespace.callbacks import CallbackNamespace
 from lance_ns_async.tables.opening import Opener
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.lake import ID, ROWS, Lake, lake
@@ -165,7 +166,7 @@ def test_caches_are_let_go() -> None:
 def namespaces() -> set[int]:
     """Returns the namespaces that are still referenced."""
     gc.collect()
-    return {id(held) for held in gc.get_objects() if isinstance(held, Namespace)}
+    return {id(held) for held in gc.get_objects() if isinstance(held, CallbackNamespace)}
 
 
 async def test_the_callback_for_versions_is_released_with_the_last_dataset(tmp_path: Path) -> None:
