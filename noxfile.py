@@ -120,13 +120,14 @@ def check_installed(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Checks style, spelling, import rules and security."""
+    """Checks style, spelling, import rules, security and the fragments of the changelog."""
     install(session, "-e", ".", *read_groups("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("codespell", "lance_ns_async", "tests", "benchmarks", "docs", "noxfile.py", *sorted(glob("*.md")))
     session.run("lint-imports")
     session.run("bandit", "-q", "-c", "pyproject.toml", "-r", "lance_ns_async")
+    session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
 @nox.session
