@@ -152,8 +152,9 @@ def run_pytest(session: nox.Session, *arguments: str) -> None:
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Runs the tests that need no server, with the optional extras."""
-    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers"))
+    """Runs the tests that need no server, with the optional extras; `-- --cov` also measures their coverage."""
+    coverage = ["coverage"] if "--cov" in session.posargs else []
+    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *coverage))
     check_installed(session)
     # The results depend little on the Python version, so only one version runs all tests.
     selections = [[], ["-k", SOME]]
@@ -251,6 +252,15 @@ def docs(session: nox.Session) -> None:
     session.env["NO_MKDOCS_2_WARNING"] = "1"
     command = session.posargs or ["build", "--strict", "--site-dir", str(Path("site").absolute())]
     session.run("mkdocs", command[0], "--config-file", "docs/mkdocs.yml", *command[1:])
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Builds the distributions into `dist/`, and checks them."""
+    install(session, *read_groups("release"))
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    session.run("twine", "check", "--strict", *sorted(glob("dist/*")))
 
 
 @nox.session
