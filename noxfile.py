@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -98,6 +99,9 @@ LOWEST_TESTS = [
 ]
 """Tests that together use every dependency of the package; few, because most results do not depend on versions."""
 
+TYPED = 0.995
+"""The share of types that type checkers of users must know; not those that depend on botocore, which ships no types."""
+
 ECOSYSTEM: dict[str, tuple[list[str], list[str]]] = {
     "lancedb": (["test_pylance*.py", "test_lancedb*.py"], ["lancedb"]),
     "ray": (["test_lance_ray*.py", "test_daft*.py"], ["ray", "daft"]),
@@ -139,9 +143,14 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Checks the types of the package, the tests and the benchmarks."""
+    """Checks the types of the package, the tests and the benchmarks, and that users see all types of the package."""
     install(session, "-e", ".[cli,glue,spark]", *read_groups("types", "test", "servers", "bench"), "nox")
     session.run("mypy")
+    command = ("pyright", "--verifytypes", "lance_ns_async", "--ignoreexternal", "--outputjson")
+    report = json.loads(session.run(*command, silent=True, success_codes=[0, 1]) or "")["typeCompleteness"]
+    if report["completenessScore"] < TYPED:
+        unknown = [it["name"] for it in report["symbols"] if it["isExported"] and not it["isTypeKnown"]]
+        session.error(f"{report['completenessScore']:.2%} of the types are known, {TYPED:.2%} required; not: {unknown}")
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:

@@ -17,7 +17,7 @@ from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, choose
 from lance_ns_async.cli.errors import Code, ScriptGroup, say
 from lance_ns_async.cli.output import Format, ObjectFormat
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     cls=ScriptGroup,
     help="List, describe, resolve, discover, copy, maintain and serve the Lance tables of a catalog.",
     epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
