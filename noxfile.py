@@ -244,9 +244,9 @@ def demo(session: nox.Session) -> None:
     options, arguments = parser.parse_known_args(session.posargs)
     install(session, "-e", ".[cli,glue]" if options.catalog == "glue" else ".[cli]", *read_groups("demo"))
     if options.catalog == "dir":
-        session.run("lance-ns", "demo", *arguments)
+        session.run("python", "-m", "benchmarks.demo", *arguments)
         return
-    command = ["lance-ns", "demo", "--namespace", DEMO_NAMESPACES[options.catalog], *arguments]
+    command = ["python", "-m", "benchmarks.demo", "--namespace", DEMO_NAMESPACES[options.catalog], *arguments]
     if options.endpoint:
         address = "uri" if options.catalog == "hive3" else "endpoint"
         session.run(*command, "--impl", options.catalog, "--property", f"{address}={options.endpoint}")
