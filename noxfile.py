@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -98,6 +99,9 @@ LOWEST_TESTS = [
 ]
 """Tests that together use every dependency of the package; few, because most results do not depend on versions."""
 
+TYPED = 0.995
+"""The share of types that type checkers of users must know; not those that depend on botocore, which ships no types."""
+
 ECOSYSTEM: dict[str, tuple[list[str], list[str]]] = {
     "lancedb": (["test_pylance*.py", "test_lancedb*.py"], ["lancedb"]),
     "ray": (["test_lance_ray*.py", "test_daft*.py"], ["ray", "daft"]),
@@ -120,7 +124,7 @@ def check_installed(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Checks style, spelling, import rules and security."""
+    """Checks style, spelling, import rules, security and the fragments of the changelog."""
     install(session, "-e", ".", *read_groups("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -128,6 +132,7 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports")
     session.run("python", ".ci/generate_sync.py", "--check")
     session.run("bandit", "-q", "-c", "pyproject.toml", "-r", "lance_ns_async")
+    session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
 @nox.session
@@ -139,9 +144,14 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Checks the types of the package, the tests and the benchmarks."""
+    """Checks the types of the package, the tests and the benchmarks, and that users see all types of the package."""
     install(session, "-e", ".[cli,glue,spark]", *read_groups("types", "test", "servers", "bench"), "nox")
     session.run("mypy")
+    command = ("pyright", "--verifytypes", "lance_ns_async", "--ignoreexternal", "--outputjson")
+    report = json.loads(session.run(*command, silent=True, success_codes=[0, 1]) or "")["typeCompleteness"]
+    if report["completenessScore"] < TYPED:
+        unknown = [it["name"] for it in report["symbols"] if it["isExported"] and not it["isTypeKnown"]]
+        session.error(f"{report['completenessScore']:.2%} of the types are known, {TYPED:.2%} required; not: {unknown}")
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:
@@ -152,8 +162,9 @@ def run_pytest(session: nox.Session, *arguments: str) -> None:
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Runs the tests that need no server, with the optional extras."""
-    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers"))
+    """Runs the tests that need no server, with the optional extras; `-- --cov` also measures their coverage."""
+    coverage = ["coverage"] if "--cov" in session.posargs else []
+    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *coverage))
     check_installed(session)
     # The results depend little on the Python version, so only one version runs all tests.
     selections = [[], ["-k", SOME]]
@@ -234,9 +245,9 @@ def demo(session: nox.Session) -> None:
     options, arguments = parser.parse_known_args(session.posargs)
     install(session, "-e", ".[cli,glue]" if options.catalog == "glue" else ".[cli]", *read_groups("demo"))
     if options.catalog == "dir":
-        session.run("lance-ns", "demo", *arguments)
+        session.run("python", "-m", "benchmarks.demo", *arguments)
         return
-    command = ["lance-ns", "demo", "--namespace", DEMO_NAMESPACES[options.catalog], *arguments]
+    command = ["python", "-m", "benchmarks.demo", "--namespace", DEMO_NAMESPACES[options.catalog], *arguments]
     if options.endpoint:
         address = "uri" if options.catalog == "hive3" else "endpoint"
         session.run(*command, "--impl", options.catalog, "--property", f"{address}={options.endpoint}")
@@ -251,6 +262,15 @@ def docs(session: nox.Session) -> None:
     session.env["NO_MKDOCS_2_WARNING"] = "1"
     command = session.posargs or ["build", "--strict", "--site-dir", str(Path("site").absolute())]
     session.run("mkdocs", command[0], "--config-file", "docs/mkdocs.yml", *command[1:])
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Builds the distributions into `dist/`, and checks them."""
+    install(session, *read_groups("release"))
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    session.run("twine", "check", "--strict", *sorted(glob("dist/*")))
 
 
 @nox.session

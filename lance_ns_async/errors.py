@@ -146,7 +146,7 @@ class Failure(Exception):
         # Both texts come from a server, and go to logs, observers and terminals.
         message = shortened(one_line(message), _LONGEST_MESSAGE)
         super().__init__(message)
-        self.codes = tuple(
+        self.codes: tuple[Code, ...] = tuple(
             shortened(one_line(code), _LONGEST_CODE) if isinstance(code, str) else code for code in codes
         )
         """The codes of the failure, from the most to the least specific."""

@@ -148,7 +148,7 @@ def with_token(properties: Mapping[str, str], token: TokenFunction | None) -> Ma
 class Settings(BaseModel, ABC):
     """Settings of every backend. A property has the name of its field; `-` and `.` count as `_`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     backend: ClassVar[str]
     """The optional prefix of property names, as in `iceberg.endpoint`."""
@@ -270,8 +270,8 @@ class LocationSettings(Settings, ABC):
 class HttpSettings(Settings):
     """Additional settings of backends that use HTTP."""
 
-    prefixes = ("storage", "header")
-    in_millis = ("connect_timeout", "read_timeout")
+    prefixes: ClassVar[tuple[str, ...]] = ("storage", "header")
+    in_millis: ClassVar[tuple[str, ...]] = ("connect_timeout", "read_timeout")
 
     endpoint: Endpoint
     """The address of the catalog, e.g. `https://catalog.example.com`."""

@@ -22,8 +22,8 @@ try:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
     from opentelemetry.trace import SpanKind, StatusCode, Tracer, TracerProvider
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-except ModuleNotFoundError as e:
-    raise ModuleNotFoundError(f"{__name__} needs: pip install 'lance-ns-async[otel]'", name=e.name) from e
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(f"{__name__} needs: pip install 'lance-ns-async[otel]'", name=_error.name) from _error
 
 if TYPE_CHECKING:
     from lance_ns_async.calls.traffic import CallLoad

@@ -105,7 +105,7 @@ class Server:
     """The server of a backend: holds the traits that were learned so far."""
 
     def __init__(self) -> None:
-        self.traits = ServerTraits()
+        self.traits: ServerTraits = ServerTraits()
 
     def learn(self, *, missing: frozenset[str] | None = None, **traits: bool) -> None:
         """Records traits that a response has shown."""

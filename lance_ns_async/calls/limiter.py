@@ -34,7 +34,7 @@ class Limiter:
     def __init__(self, most: int) -> None:
         self._most = most
         self._floor = float(min(_FLOOR, most))
-        self.limit = float(min(START, most))
+        self.limit: float = float(min(START, most))
         self._plateau: float | None = None
         """The number of concurrent calls that the catalog is known to handle; None while it has refused nothing."""
         self._score = 0.0
@@ -46,7 +46,7 @@ class Limiter:
         self._hold = _HOLD
         self._answered_at = self._cut_at = -inf
         self._rests_until = -inf
-        self.pacer = Pacer()
+        self.pacer: Pacer = Pacer()
 
     def record_response(self, now: float, sent_at: float, in_flight: int) -> None:
         """Records a response, errors included; `in_flight` is the number of calls still under way."""

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from lance_ns_async.model import Id
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Pacer:
     """The rate at which calls to one catalog are sent while it throttles. Times are seconds of one common clock."""
 
     def __init__(self) -> None:
-        self.rate = _START
+        self.rate: float = _START
         self._has_measured = False
         """Whether the rate comes from a measurement; if not, it grows quickly."""
         self._best = 0.0

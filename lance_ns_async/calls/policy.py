@@ -31,7 +31,7 @@ from lance_ns_async.model import Id
 
 P = ParamSpec("P")
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _LASTING = ("circuit", "untrusted")
 """Codes of lasting unavailability: such calls are not sent again."""
@@ -233,7 +233,7 @@ class Caller:
         self._observers = observers or Observers()
         self._enough = min(policy.attempt_timeout, policy.operation_timeout) / 2
         """Seconds within which a working catalog would have responded."""
-        self.traffic = traffic or policy.traffic()
+        self.traffic: Traffic = traffic or policy.traffic()
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Passes every call made while the context is open to `observer`."""

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, choose, require_catalog
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.errors import Code, ScriptGroup, say
 from lance_ns_async.cli.output import Format, ObjectFormat
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     cls=ScriptGroup,
     help="List, describe, resolve, discover, copy, maintain and serve the Lance tables of a catalog.",
     epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
@@ -566,39 +566,3 @@ def serve(
         max_connections=max_connections,
         grace=grace,
     )
-
-
-@app.command()
-def demo(
-    count: Annotated[int, typer.Option("--tables", min=1, help="Number of tables.")] = 1000,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Number of rows in each table.")] = 300,
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace",
-            help="Namespace of the tables, created if missing. Some catalogs require two levels, e.g. lake.demo.",
-        ),
-    ] = "demo",
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", metavar="DIR", help="Directory of the embedded catalog; by default in the user's cache."),
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Drop the tables of earlier runs first.")] = False,
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Also read the tables with Spark.")] = True,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
-) -> None:
-    """Create many small tables, resolve them concurrently and read them all in one Spark job.
-
-    Without a catalog, an embedded one is used. A later run reuses existing tables.
-    """
-    from lance_ns_async.cli import demo
-    from lance_ns_async.model import NamespaceId
-
-    catalog = demo.place(choose(impl, properties, profile, config), directory)
-    summary = demo.run(catalog, NamespaceId.parse(namespace), count=count, rows=rows, fresh=fresh, spark=spark)
-    summary.show()
-    if not summary.is_right:
-        raise typer.Exit(Code.INTERNAL)

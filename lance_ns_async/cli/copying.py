@@ -88,5 +88,5 @@ def copy(
             partial=partial,
             dry_run=dry_run,
             journal=journal,
-            progress=bar.reach,
+            progress=bar,
         )

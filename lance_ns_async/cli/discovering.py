@@ -76,7 +76,7 @@ def discover(
             whole_catalog=whole_catalog,
             dry_run=dry_run,
             journal=journal,
-            progress=bar.reach,
+            progress=bar,
         )
 
 

@@ -32,7 +32,7 @@ class Listing:
         self._namespaces = namespaces
         self._long = long and not namespaces
         self.columns = ("id", "location") if self._long else ("id",)
-        self.failures = 0
+        self.failures: int = 0
 
     def rows(self) -> Generator[Row, None, None]:
         """Yields a row for each namespace or table, as soon as it is known."""

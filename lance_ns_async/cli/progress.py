@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -12,26 +12,9 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     Task,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
-
-
-class Bar:
-    """A progress bar."""
-
-    def __init__(self, display: Progress, task: TaskID) -> None:
-        self._display = display
-        self._task = task
-
-    def advance(self, count: int = 1) -> None:
-        """Increases the number of completed items."""
-        self._display.update(self._task, advance=count)
-
-    def reach(self, count: int, total: int) -> None:
-        """Sets the number of completed items and the total known so far."""
-        self._display.update(self._task, completed=count, total=total)
 
 
 class _Count(ProgressColumn):
@@ -42,11 +25,12 @@ class _Count(ProgressColumn):
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Bar]:
-    """Shows a bar while the context is open: an animated one if the total is None, nothing without a terminal."""
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar while the context is open, nothing without a terminal; yields a callback for `(done, total)`."""
     console = Console(stderr=True)
     columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), _Count()]
     with Progress(
         *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
     ) as display:
-        yield Bar(display, display.add_task(what, total=total))
+        task = display.add_task(what, total=None)
+        yield lambda done, total: display.update(task, completed=done, total=total)

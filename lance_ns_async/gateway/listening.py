@@ -13,7 +13,7 @@ from ipaddress import IPv6Address, ip_address
 from time import monotonic
 from typing import Any, NoReturn
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _FULL = (errno.EMFILE, errno.ENFILE)
 """Errors of `accept` if the process or the system has no free descriptor."""

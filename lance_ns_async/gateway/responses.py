@@ -54,7 +54,7 @@ class RequestError(Exception):
         super().__init__(message)
         self.status = status
         self.code = code
-        self.headers = headers or {}
+        self.headers: Mapping[str, str] = headers or {}
 
 
 def result(route: Route, answer: Any) -> web.Response:

@@ -30,7 +30,7 @@ from lance_ns_async.spec.routes import Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import bounds
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _MAX_JSON = 4 << 20
 _PARSED_JSON = 16

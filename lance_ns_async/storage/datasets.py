@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,7 @@ async def select_written(tables: Sequence[Table]) -> Sequence[Table]:
     return [table for table in tables if table.id not in empty_ids]
 
 
-CREDENTIALS = {
+CREDENTIALS: Mapping[str, tuple[str, ...]] = {
     "abfss": ("AZURE_STORAGE_ACCOUNT_NAME",),
     "az": ("AZURE_STORAGE_ACCOUNT_NAME",),
     "gs": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),

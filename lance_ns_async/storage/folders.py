@@ -68,16 +68,16 @@ class Folders:
             raise InvalidInputError(f"uri {root!r}: {e}") from e
         self._path = local_path(os.path.expanduser(root))
         is_uri = "://" in root
-        self.root = root.rstrip("/") if is_uri or self._path is None else self._path
+        self.root: str = root.rstrip("/") if is_uri or self._path is None else self._path
         if is_uri:
             check_location("uri", self.root if urlsplit(self.root).path else f"{self.root}/", folder=True)
         self._is_uri = is_uri
         self._options = options
         self._session: Any = None
         self._limiter = anyio.CapacityLimiter(LISTINGS)
-        self.listings = 0
+        self.listings: int = 0
         """Number of listings so far."""
-        self.pages = 0
+        self.pages: int = 0
         """Number of further pages of these listings, estimated by the number of entries."""
 
     @property

@@ -22,7 +22,7 @@ from time import monotonic
 
 from lance_namespace.errors import InvalidInputError
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 REFUSAL = "the interpreter is ending; use the namespace before that"
 
@@ -44,7 +44,7 @@ class Stoppable:
     """Work in a worker thread that can stop between its calls into native code."""
 
     def __init__(self) -> None:
-        self.given_up = threading.Event()
+        self.given_up: threading.Event = threading.Event()
 
     def check(self) -> None:
         """Raises GivenUp if the result is no longer needed."""

@@ -62,12 +62,14 @@ class LanceTransport:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self.repeat_in_thread = caller.repeat_in_thread
-        """Repeats a part of a call's work in its thread."""
         self._limiter: anyio.CapacityLimiter | None = None
         self._writing = asyncio.Lock()
         self._late = 0
         """Number of abandoned write calls that still run in their threads."""
+
+    def repeat_in_thread(self, work: Callable[[], T], *, attempts: int) -> T:
+        """Repeats a part of a call's work in its thread; see `Caller.repeat_in_thread`."""
+        return self._caller.repeat_in_thread(work, attempts=attempts)
 
     async def call(self, work: Callable[[], T], *, subject: Id, operation: str, safe: bool = True) -> T:
         """Runs `work` in a thread and returns its result.

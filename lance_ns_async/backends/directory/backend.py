@@ -14,7 +14,7 @@ from dataclasses import replace
 from errno import ELOOP
 from os.path import abspath, expanduser
 from stat import S_ISDIR
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
 from lance_namespace.errors import (
@@ -35,7 +35,7 @@ from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import BadLocationError, Failure
+from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Settings
 from lance_ns_async.storage import dir_markers
@@ -94,9 +94,9 @@ class DirectoryBackend(Backend):
     and that no table in a namespace uses as its location.
     """
 
-    settings = DirSettings
-    errors = LANCE_ERRORS
-    catalog_capabilities = Capabilities(
+    settings: ClassVar[type[DirSettings]] = DirSettings
+    errors: ClassVar[ErrorTable] = LANCE_ERRORS
+    catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
         listing_has_locations=True,
@@ -110,7 +110,7 @@ class DirectoryBackend(Backend):
     def __init__(self, lance: LanceTransport, settings: DirSettings) -> None:
         self._lance = lance
         self._storage_options = settings.storage_options()
-        self.configured_options = self._storage_options
+        self.configured_options: Mapping[str, str] | None = self._storage_options
         self._places = Places(settings.path)
         self._directory = Directory(settings.path, self._storage_options, lance.repeat_in_thread)
         self._dropping = Dropping(self._directory, self._places, self._storage_options)

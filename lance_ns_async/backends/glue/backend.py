@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -119,9 +119,9 @@ class GlueBackend(Backend):
     namespace until its kind (catalog or database) is known.
     """
 
-    settings = GlueSettings
-    errors = GLUE_ERRORS
-    catalog_capabilities = Capabilities(
+    settings: ClassVar[type[GlueSettings]] = GlueSettings
+    errors: ClassVar[ErrorTable] = GLUE_ERRORS
+    catalog_capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
         listing_has_locations=True,
@@ -139,9 +139,9 @@ class GlueBackend(Backend):
         self._aws = aws
         self._place = settings.root
         self._options = settings.storage_options()
-        self.unique_locations = settings.unique_locations
-        self.allow_aliases = settings.allow_aliases
-        self.configured_options = self._options
+        self.unique_locations: bool = settings.unique_locations
+        self.allow_aliases: bool = settings.allow_aliases
+        self.configured_options: Mapping[str, str] | None = self._options
         self._catalogs = Catalogs(aws, settings.catalog_id, self.server, use_catalogs=settings.catalogs == "auto")
         self._namespaces = Namespaces(aws, self._catalogs)
         self._patterns = Patterns(partial(self._tables, operation="describe_tables"), self.server)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -98,9 +98,9 @@ class HiveBackend(Backend):
     Cost: one call for most methods; one more if a response does not show which object is missing.
     """
 
-    settings = HiveSettings
-    errors = HIVE_ERRORS
-    catalog_capabilities = Capabilities(
+    settings: ClassVar[type[HiveSettings]] = HiveSettings
+    errors: ClassVar[ErrorTable] = HIVE_ERRORS
+    catalog_capabilities: Capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
         describe_batch=100,
@@ -117,9 +117,9 @@ class HiveBackend(Backend):
         self._hive = hive
         self._root = settings.root
         self._storage_options = settings.storage_options()
-        self.unique_locations = settings.unique_locations
-        self.allow_aliases = settings.allow_aliases
-        self.configured_options = self._storage_options
+        self.unique_locations: bool = settings.unique_locations
+        self.allow_aliases: bool = settings.allow_aliases
+        self.configured_options: Mapping[str, str] | None = self._storage_options
         self._at_once = settings.client_pool_size
         self._databases = SingleFlights(partial(hive.database, operation="describe_table"))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import uuid4
 
 from lance_namespace.errors import (
@@ -97,9 +97,9 @@ class IcebergBackend(IcebergNamespaces):
     more call if the server vends them only at an endpoint of their own.
     """
 
-    settings = IcebergSettings
-    errors = ICEBERG_ERRORS
-    catalog_capabilities = Capabilities(
+    settings: ClassVar[type[IcebergSettings]] = IcebergSettings
+    errors: ClassVar[ErrorTable] = ICEBERG_ERRORS
+    catalog_capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
         paginates=True,
@@ -130,9 +130,9 @@ class IcebergBackend(IcebergNamespaces):
         if settings.vend_credentials:
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
         self._protection = {} if settings.gc_enabled else PROTECTION
-        self.unique_locations = settings.unique_locations
-        self.allow_aliases = settings.allow_aliases
-        self.configured_options = self._storage_options
+        self.unique_locations: bool = settings.unique_locations
+        self.allow_aliases: bool = settings.allow_aliases
+        self.configured_options: Mapping[str, str] | None = self._storage_options
 
     @classmethod
     def open(cls, settings: IcebergSettings, caller: Caller) -> IcebergBackend:

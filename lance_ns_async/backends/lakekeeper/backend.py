@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -81,10 +81,10 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     Cost: one call to describe an existing table; the first operation needs one more call, to `/catalog/v1/config`.
     """
 
-    settings = LakekeeperSettings
-    errors = LAKEKEEPER_ERRORS
+    settings: ClassVar[type[LakekeeperSettings]] = LakekeeperSettings
+    errors: ClassVar[ErrorTable] = LAKEKEEPER_ERRORS
     iceberg_path = wire.ICEBERG_API
-    catalog_capabilities = Capabilities(
+    catalog_capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=5,
         paginates=False,
@@ -103,9 +103,9 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         super().__init__(http, settings.warehouse)
         self._settings = settings
         self._options = settings.storage_options() or {}
-        self.unique_locations = settings.unique_locations
-        self.allow_aliases = settings.allow_aliases
-        self.configured_options = self._options
+        self.unique_locations: bool = settings.unique_locations
+        self.allow_aliases: bool = settings.allow_aliases
+        self.configured_options: Mapping[str, str] | None = self._options
         if settings.vend_credentials:
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lance_namespace.errors import (
     InternalError,
@@ -84,10 +84,10 @@ class PolarisBackend(GenericTableBackend):
     Cost: one call to describe an existing table.
     """
 
-    settings = PolarisSettings
-    errors = POLARIS_ERRORS
+    settings: ClassVar[type[PolarisSettings]] = PolarisSettings
+    errors: ClassVar[ErrorTable] = POLARIS_ERRORS
     # A listing contains generic tables of all formats, without the format, and the spec requires all of them.
-    catalog_capabilities = Capabilities(
+    catalog_capabilities: Capabilities = Capabilities(
         min_depth=2,
         max_depth=None,
         paginates=False,
@@ -102,9 +102,9 @@ class PolarisBackend(GenericTableBackend):
         self._http = http
         self._settings = settings
         self._options = settings.storage_options() or {}
-        self.unique_locations = settings.unique_locations
-        self.allow_aliases = settings.allow_aliases
-        self.configured_options = self._options
+        self.unique_locations: bool = settings.unique_locations
+        self.allow_aliases: bool = settings.allow_aliases
+        self.configured_options: Mapping[str, str] | None = self._options
         if settings.vend_credentials:
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
         if settings.filter_tables:

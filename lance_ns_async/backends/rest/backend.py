@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from lance_namespace.errors import (
@@ -98,9 +98,9 @@ class RestBackend(Backend):
     namespaces; one more for an empty listing, because some servers return one for a missing namespace.
     """
 
-    settings = RestSettings
-    errors = REST_ERRORS
-    catalog_capabilities = Capabilities(
+    settings: ClassVar[type[RestSettings]] = RestSettings
+    errors: ClassVar[ErrorTable] = REST_ERRORS
+    catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
         paginates=True,
@@ -120,7 +120,7 @@ class RestBackend(Backend):
         self._delimiter_query = f"delimiter={quote(settings.delimiter, safe='')}"
         self._is_remote = settings.data_operations == "remote"
         self._storage_options = settings.storage_options()
-        self.configured_options = self._storage_options
+        self.configured_options: Mapping[str, str] | None = self._storage_options
         self.catalog_capabilities = replace(
             self.catalog_capabilities,
             min_depth=settings.min_depth,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lance_namespace.errors import (
     InternalError,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 UNITY_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
@@ -94,9 +94,9 @@ class UnityBackend(Backend):
     Cost: one call to describe an existing table, and one or two more with credentials.
     """
 
-    settings = UnitySettings
-    errors = UNITY_ERRORS
-    catalog_capabilities = Capabilities(
+    settings: ClassVar[type[UnitySettings]] = UnitySettings
+    errors: ClassVar[ErrorTable] = UNITY_ERRORS
+    catalog_capabilities: Capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
         paginates=True,
@@ -114,9 +114,9 @@ class UnityBackend(Backend):
         self._root = settings.root
         self._catalog = NamespaceId([settings.catalog])
         self._storage_options = settings.storage_options()
-        self.unique_locations = settings.unique_locations
-        self.allow_aliases = settings.allow_aliases
-        self.configured_options = self._storage_options
+        self.unique_locations: bool = settings.unique_locations
+        self.allow_aliases: bool = settings.allow_aliases
+        self.configured_options: Mapping[str, str] | None = self._storage_options
         self._at_once = settings.max_in_flight
         self._creates = CreateQueue(settings.endpoint, settings.api_path)
         self._credentials = CredentialVendor(http, settings.credentials_operation)

@@ -64,7 +64,7 @@ class Views(Mapping[TableId, str]):
     """Mapping from table ids to the names of temporary views, quoted for SQL. Closing it drops the views."""
 
     def __init__(self, spark: SparkSession, locations: LocationMap, named: Mapping[TableId, str]) -> None:
-        self.connector = False
+        self.connector: bool = False
         """Whether the JVM connector reads the views."""
         self._spark = spark
         self._locations = locations

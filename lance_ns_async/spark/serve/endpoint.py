@@ -25,7 +25,7 @@ from lance_ns_async.spark.serve.upstream import CatalogUpstream, PrefetchOnly, R
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 CONNECTOR = "org.lance.spark.LanceNamespaceSparkCatalog"
 """The connector's class that implements a Spark catalog."""

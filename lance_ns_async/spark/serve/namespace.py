@@ -30,7 +30,7 @@ from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.serve.upstream import Upstream
 from lance_ns_async.spec.routes import ROUTES
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 OPERATIONS = frozenset(route.operation for route in ROUTES)
 
@@ -64,7 +64,7 @@ class PrefetchNamespace:
         self._upstream = upstream
         self._evictions = 0
         self._flights = SingleFlights(self._learn)
-        self.hits = 0
+        self.hits: int = 0
         """Number of requests about a table that needed no upstream."""
 
     async def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:

@@ -79,8 +79,8 @@ class CatalogUpstream:
     def __init__(self, resolver: Resolver, namespace: Namespace) -> None:
         self._resolver = resolver
         self._namespace = namespace
-        self.table_requests = 0
-        self.other_requests = 0
+        self.table_requests: int = 0
+        self.other_requests: int = 0
 
     async def locate(self, id: TableId) -> Location:
         """Returns the location of the table from the resolver's cache or the catalog."""

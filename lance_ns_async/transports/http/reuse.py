@@ -31,7 +31,7 @@ class Trust:
     """Decides which connections of a session may be reused: those opened after the last mismatched response."""
 
     def __init__(self) -> None:
-        self.era = 0
+        self.era: int = 0
 
     def withdraw(self) -> None:
         """Excludes all connections that are open now from further requests; may be called from any thread."""

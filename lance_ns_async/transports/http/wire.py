@@ -53,7 +53,7 @@ class StreamedBody:
             pieces: The parts of the body; they are produced in a worker thread, each after the last one was sent.
         """
         self._pieces = pieces
-        self.is_started = False
+        self.is_started: bool = False
         """Whether a part was requested, so that the body cannot be sent again."""
         self.error: Exception | None = None
         """The error of producing a part; the request then ends without its last bytes, so servers reject it."""
@@ -81,10 +81,10 @@ class EncodedRequest(httpx.Request):
         self.method = method
         self.text = text
         self.headers = headers
-        self.extensions = {}
-        self.streamed = content if isinstance(content, StreamedBody) else None
+        self.extensions: dict[str, Any] = {}
+        self.streamed: StreamedBody | None = content if isinstance(content, StreamedBody) else None
         whole = b"" if content is None or isinstance(content, StreamedBody) else content
-        self.stream = httpx.ByteStream(whole)
+        self.stream: httpx.ByteStream = httpx.ByteStream(whole)
         self._content = whole
 
     @cached_property

@@ -103,7 +103,7 @@ class Reply:
         self._head = b""
         self._decoder: Decoder | None = None
         self._body: list[bytes] | None = [] if keep else None
-        self.is_refusal = False
+        self.is_refusal: bool = False
         """Whether the reply is a TApplicationException; `fields` then has its message in 1 and its type in 2."""
 
     @property

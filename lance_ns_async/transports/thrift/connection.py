@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
         self.address = address
         self.is_framed = False
         """Whether each message is preceded by its length."""
-        self.used = 0.0
+        self.used: float = 0.0
         """Time of the last use, by the event loop's clock."""
         self._max_bytes = max_bytes
         self._transport: asyncio.Transport

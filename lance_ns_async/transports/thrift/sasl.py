@@ -63,7 +63,7 @@ class Kerberos:
         self._gssapi = _gssapi()
         self._target = f"{service}@{host}"
         self._context: Any = None
-        self.complete = False
+        self.complete: bool = False
 
     async def respond(self, challenge: bytes) -> bytes:
         """Returns the next token; after the last one, the choice of neither signatures nor encryption.

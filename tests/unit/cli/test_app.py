@@ -378,7 +378,6 @@ def test_profiles_need_a_file(tmp_path: Path) -> None:
         (["resolve", "-i", "dir", "-p", "root=x"], "lance-ns: no ids: pass"),
         (["resolve", "a", "-f", "gone", "-i", "dir", "-p", "root=x"], "lance-ns: gone: No such file or directory"),
         (["describe", "a..b", "-i", "dir", "-p", "root=x"], "lance-ns: table id ['a', '', 'b']: every name"),
-        (["demo", "--dir", "x", "-i", "dir", "-p", "root=x"], "lance-ns: --dir is for the embedded catalog"),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_2(args: Sequence[str], message: str) -> None:
@@ -453,7 +452,7 @@ def test_ctrl_c_ends_a_command_at_once() -> None:
 
 
 def test_help_needs_no_catalog() -> None:
-    for command in ("ls", "describe", "resolve", "demo"):
+    for command in ("ls", "describe", "resolve"):
         run = Run(command, "--help")
         assert (run.code, run.err) == (0, "")
         assert "--impl" in run.out
@@ -466,78 +465,3 @@ def test_a_missing_extra_is_named(missing: str) -> None:
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == "lance-ns needs: pip install 'lance-ns-async[cli]'\n"
-
-
-def demo(*args: str) -> Run:
-    return Run("demo", "--tables", "20", "--rows", "10", "--no-spark", *args)
-
-
-def test_the_demo_starts_from_what_is_there(tmp_path: Path) -> None:
-    first = demo()
-    assert (first.code, first.err) == (0, "")
-    assert first.lines[0].startswith("20 Lance tables of 10 rows in dir:")
-    assert "20 tables; " in first.out and "projected from 20 tables" in first.out
-    assert "all 20 tables existed already" in demo().out
-    assert "1 tables" not in demo("--tables", "21").out.splitlines()[0]
-    root = tmp_path / "cache" / "lance-ns-async" / "demo" / "catalog"
-    assert len(Run("ls", "demo", *at(root)).lines) == 21
-    found = lance.dataset(json.loads(Run("describe", "demo.notes_00000", "-o", "json", *at(root)).out)["location"])
-    assert found.count_rows() == 10
-    assert found.schema.field("vector").type == pa.list_(pa.float32(), 32)
-
-
-def test_the_demo_mends_what_an_earlier_run_left_half_made(tmp_path: Path) -> None:
-    place = ["--dir", str(tmp_path / "place")]
-    root = tmp_path / "place" / "catalog"
-    with Namespace.connect("dir", {"root": str(root)}) as catalog:
-        catalog.create_namespace(CreateNamespaceRequest(id=["demo"]))
-        catalog.declare_table(DeclareTableRequest(id=["demo", "notes_00003"]))
-    assert "20 tables; " in demo(*place).out
-    assert "20 tables; " in demo(*place, "--rows", "11").out
-    assert "all 20 tables existed already" in demo(*place, "--rows", "11").out
-
-
-def test_a_fresh_demo_leaves_the_tables_of_others(tmp_path: Path) -> None:
-    place = ["--dir", str(tmp_path / "place")]
-    root = tmp_path / "place" / "catalog"
-    demo(*place)
-    with Namespace.connect("dir", {"root": str(root)}) as catalog:
-        catalog.declare_table(DeclareTableRequest(id=["demo", "mine"]))
-        assert "5 tables; " in demo(*place, "--fresh", "--tables", "5").out
-        assert sorted(id.name for id in catalog.iter_tables(["demo"])) == ["mine", *(f"notes_{n:05}" for n in range(5))]
-
-
-def test_the_demo_overwrites_nothing_it_did_not_write(tmp_path: Path) -> None:
-    place = ["--dir", str(tmp_path / "place"), "--namespace", "a.b"]
-    demo(*place)
-    found = Run("describe", "a.b.notes_00004", "-o", "json", *at(tmp_path / "place" / "catalog"))
-    location = json.loads(found.out)["location"]
-    lance.write_dataset(pa.table({"precious": [1]}), location, mode="overwrite")
-    run = demo(*place)
-    assert run.code == Code.FAILURE
-    assert (
-        run.err == "lance-ns: table a$b$notes_00004 has other columns than the demo's tables; use another --namespace\n"
-    )
-    assert lance.dataset(location).schema.names == ["precious"]
-
-
-def test_the_demo_works_in_any_catalog(tmp_path: Path) -> None:
-    with FakeIceberg() as server:
-        chosen = ["-i", "iceberg", "-p", f"endpoint={server.endpoint}", "-p", f"root={tmp_path}"]
-        first, second = demo(*chosen), demo(*chosen)
-    assert (first.code, second.code, first.err) == (0, 0, "")
-    assert f"in iceberg:{server.endpoint}, namespace demo" in first.lines[0]
-    assert "20 calls; " in second.out and "all 20 tables existed already" in second.out
-
-
-def test_the_demo_shows_progress_where_somebody_watches(tmp_path: Path) -> None:
-    args = ["demo", "--tables", "5", "--rows", "5", "--no-spark"]
-    with (
-        terminal() as screen,
-        subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, stderr=screen.program) as run,
-    ):
-        seen = screen.all_seen()
-        out, _ = run.communicate(timeout=60)
-    assert run.returncode == 0
-    assert "making tables" in seen and "5/5" in seen
-    assert all(line.isprintable() for line in out.decode().splitlines())
