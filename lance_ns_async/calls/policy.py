@@ -24,7 +24,7 @@ from lance_ns_async.calls.hedging import hedge
 from lance_ns_async.calls.observers import Call, Observer, Observers
 from lance_ns_async.calls.remote_call import Recover, RemoteCall
 from lance_ns_async.calls.repetition import Repetition, TryAgainError, backoff
-from lance_ns_async.calls.traffic import Outcome, Traffic, find_or_create
+from lance_ns_async.calls.traffic import Outcome, Traffic, traffic_by_key
 from lance_ns_async.errors import ErrorTable, Failure, spelled
 from lance_ns_async.model import Id
 
@@ -80,8 +80,10 @@ class Policy:
 
     def traffic(self, key: Hashable | None = None) -> Traffic:
         """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
-        create = partial(Traffic if key is None else partial(find_or_create, key), self.max_in_flight)
-        return create(adaptive=self.adaptive, patience=self.circuit_after)
+        create = partial(Traffic, self.max_in_flight, adaptive=self.adaptive, patience=self.circuit_after)
+        if key is None:
+            return create()
+        return traffic_by_key.find_or_create((key, self.max_in_flight, self.adaptive, self.circuit_after), create)
 
     def pause(self, attempt: int, pace: float = inf) -> float:
         """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
