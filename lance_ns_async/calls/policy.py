@@ -4,58 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from functools import partial, wraps
+from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, ParamSpec, TypeVar
+from typing import Generic, TypeVar
 
-import anyio
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
     ServiceUnavailableError,
     ThrottlingError,
-    UnauthenticatedError,
 )
 
 from lance_ns_async.calls.hedging import hedge
 from lance_ns_async.calls.observers import Call, Observer, Observers
+from lance_ns_async.calls.remote_call import Recover, RemoteCall
 from lance_ns_async.calls.repetition import Repetition, TryAgainError, backoff
-from lance_ns_async.calls.traffic import Outcome, Traffic, find_or_create
-from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, shortened, spelled
+from lance_ns_async.calls.traffic import Outcome, Traffic, traffic_by_key
+from lance_ns_async.errors import ErrorTable, Failure, spelled
 from lance_ns_async.model import Id
 
-P = ParamSpec("P")
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
-_LASTING = ("circuit", "untrusted")
-"""Codes of lasting unavailability: such calls are not sent again."""
-
-_LONGEST_NOTE = 400
-
-_UNDO_SECONDS = 30.0
-"""Seconds that all calls of a rollback together may take, beyond the operation's own time."""
-
-_UNDO_GRACE = 10.0
-"""Seconds after that until a rollback is cancelled, and the same time again until it is no longer awaited."""
-
 _LONGEST_PAUSE_IN_THREAD = 1.0
 """Maximum seconds of a pause that holds a slot and a worker thread."""
-
-STALE = "stale"
-"""Code of a failure on a reused connection that the server had closed meanwhile; it is no sign of load."""
-
-Recover = Callable[[Failure], Awaitable[bool]]
-"""Removes the cause of a failure, which is rejected credentials or a stale connection; returns whether it did.
-
-The call is then sent again, at once and with the next attempt number. This happens once for each call, in addition to
-the retries, and within the time of the operation.
-"""
 
 _deadline: ContextVar[float | None] = ContextVar("lance_ns_async_deadline", default=None)
 
@@ -103,8 +80,10 @@ class Policy:
 
     def traffic(self, key: Hashable | None = None) -> Traffic:
         """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
-        create = partial(Traffic if key is None else partial(find_or_create, key), self.max_in_flight)
-        return create(adaptive=self.adaptive, patience=self.circuit_after)
+        create = partial(Traffic, self.max_in_flight, adaptive=self.adaptive, patience=self.circuit_after)
+        if key is None:
+            return create()
+        return traffic_by_key.find_or_create((key, self.max_in_flight, self.adaptive, self.circuit_after), create)
 
     def pause(self, attempt: int, pace: float = inf) -> float:
         """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
@@ -112,103 +91,23 @@ class Policy:
 
 
 @contextmanager
-def deadline(seconds: float | None) -> Iterator[None]:
-    """Limits all calls inside the context to `seconds` in total; None leaves the current limit unchanged."""
+def deadline(seconds: float | None, *, extend: bool = False) -> Iterator[None]:
+    """Limits all calls inside the context to `seconds` in total.
+
+    Args:
+        seconds: The limit; None leaves the current limit unchanged.
+        extend: Whether the limit replaces an earlier one; if not, the earlier one still applies.
+    """
     if seconds is None:
         yield
         return
-    now = _deadline.get()
+    current = _deadline.get()
     until = monotonic() + seconds
-    token = _deadline.set(until if now is None else min(now, until))
+    token = _deadline.set(until if current is None or extend else min(current, until))
     try:
         yield
     finally:
         _deadline.reset(token)
-
-
-@asynccontextmanager
-async def rollback(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Runs `undo` if the block ends with any exception, including cancellation, and raises that exception.
-
-    The rollback has its own bounded time, beyond the operation's. A cancellation during the rollback waits for its
-    end. An error of `undo` becomes a note of the exception.
-
-    Args:
-        undo: Receives the exception, and adds notes to it about what it could not undo.
-    """
-    try:
-        yield
-    except GeneratorExit:
-        # The coroutine is being closed: it cannot await anything any more.
-        raise
-    except BaseException as error:  # panics of Lance, interrupts and memory errors need a rollback, too
-        try:
-            await undoing(undo)(error)
-        except asyncio.CancelledError as e:
-            if not isinstance(error, asyncio.CancelledError):
-                raise
-            for note in getattr(e, "__notes__", ()):
-                error.add_note(note)
-        except Exception as e:  # it must not replace the original error
-            error.add_note(_not_undone(e))
-        raise
-
-
-def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Returns the cleanup function with its own bounded time; a cancellation during the cleanup waits for its end.
-
-    If the cleanup then fails, a note of the cancellation says so, and a warning is logged.
-    """
-
-    @wraps(work)
-    async def lasting(*args: P.args, **kwargs: P.kwargs) -> T:
-        token = _deadline.set(monotonic() + _UNDO_SECONDS)
-        try:
-            # The task inherits the deadline. A task group would be cancelled together with this coroutine.
-            task = asyncio.ensure_future(work(*args, **kwargs))
-        finally:
-            _deadline.reset(token)
-        cancellation: asyncio.CancelledError | None = None
-        until, ends = monotonic() + _UNDO_SECONDS + _UNDO_GRACE, False
-        # The scope shields from anyio's cancellations, which repeat; the separate task from those of asyncio.
-        with anyio.CancelScope(shield=True):
-            while not task.done():
-                try:
-                    await asyncio.wait([task], timeout=max(0.0, until - monotonic()))
-                except asyncio.CancelledError as e:
-                    cancellation = e
-                if not task.done() and monotonic() >= until:
-                    if ends:
-                        break
-                    task.cancel()
-                    until, ends = until + _UNDO_GRACE, True
-        error: BaseException | None
-        if not task.done():
-            error = ServiceUnavailableError("Service unavailable: the rollback does not end")
-        elif task.cancelled():
-            error = ServiceUnavailableError("Service unavailable: the rollback took too long")
-        else:
-            error = task.exception()
-        if cancellation is not None:
-            if error is not None:
-                note = _not_undone(error)
-                cancellation.add_note(note)
-                # The code that awaits a cancelled task may not get this exception object.
-                log.warning("cancelled, %s", note)
-            raise cancellation
-        if error is not None:
-            raise error
-        return task.result()
-
-    return lasting
-
-
-def _not_undone(error: BaseException) -> str:
-    return f"and the rollback failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
-
-
-def _asked_pause(error: BaseException) -> float:
-    return error.retry_after if isinstance(error, TryAgainError) else 0.0
 
 
 def remaining() -> float | None:
@@ -276,19 +175,17 @@ class Caller:
             LanceNamespaceError: The error that the error table has for the failure, or an error of `recover`.
         """
         until = _deadline.get() or monotonic() + self.policy.operation_timeout
-        once = partial(self._attempt, send, subject, operation, 1, until)
+        call = RemoteCall(send, subject, operation, self._errors, safe, repeatable, recover, until)
         try:
             if safe and self.policy.hedge_after is not None:
-                sendings = iter((once, partial(once, hedge=True)))
-                return await hedge(lambda: next(sendings)(), after=self.policy.hedge_after, may=self.traffic.may_hedge)
-            return await once()
+                once = partial(self._attempt, call, 1)
+                return await hedge(once, after=self.policy.hedge_after, may=self.traffic.may_hedge)
+            return await self._attempt(call, 1)
         except Failure as failure:
-            harmless = safe or repeatable
-            may_recover = recover is not None and self._may_recover(failure, subject, operation, harmless)
-            if not (may_recover or self._may_pass(failure, subject, operation, harmless)):
-                raise self._error(failure, subject, operation, safe) from failure
-            first = failure
-        return await self._persist(send, first, subject, operation, safe, repeatable, recover, until)
+            if not (call.may_recover(failure) or call.may_retry(failure)):
+                raise call.error(failure) from failure
+            attempts = _Attempts(call, failure, partial(self._attempt, call), self.policy, self.traffic)
+        return await attempts.run()
 
     async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
         """Returns the result of `work`, which runs again after each `TryAgainError`.
@@ -302,12 +199,11 @@ class Caller:
         Raises:
             LanceNamespaceError: Any error of `work`, or the error in its last `TryAgainError`.
         """
-        until = _deadline.get() or monotonic() + self.policy.operation_timeout
         repetition = Repetition(
+            TryAgainError,
             self.policy.max_retries + 1,
-            until,
-            repeats=lambda error: isinstance(error, TryAgainError),
-            pause=lambda error, attempt: self.policy.pause(attempt) + _asked_pause(error),
+            _deadline.get() or monotonic() + self.policy.operation_timeout,
+            pause=lambda error, attempt: self.policy.pause(attempt) + error.retry_after,
         )
         try:
             return await repetition.run(work)
@@ -329,9 +225,9 @@ class Caller:
         """
         left = remaining()
         repetition = Repetition(
+            TryAgainError,
             attempts,
             monotonic() + (self._enough if left is None else min(left, self._enough)),
-            repeats=lambda error: isinstance(error, TryAgainError),
             pause=lambda _, attempt: min(self.policy.pause(attempt), _LONGEST_PAUSE_IN_THREAD),
         )
         try:
@@ -339,30 +235,22 @@ class Caller:
         except TryAgainError as last:
             raise last.error from last.error.__cause__
 
-    async def _attempt(
-        self,
-        send: Callable[[], Awaitable[T]],
-        subject: Id,
-        operation: str,
-        attempt: int,
-        until: float,
-        hedge: bool = False,
-    ) -> T:
-        started_at = await self.traffic.enter(operation, subject, until=until)
+    async def _attempt(self, call: RemoteCall[T], attempt: int, hedge: bool = False) -> T:
+        started_at = await self.traffic.enter(call.operation, call.subject, until=call.until)
         text, outcome = "failed", Outcome.ABANDONED
         try:
-            limit = min(self.policy.attempt_timeout, until - started_at)
+            limit = min(self.policy.attempt_timeout, call.until - started_at)
             async with asyncio.timeout(limit):
-                result = await send()
+                result = await call.send()
             text, outcome = "ok", Outcome.ANSWERED
             return result
         except TimeoutError:
             text, outcome = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
-            text, outcome = str(failure.codes[0]), self._outcome(failure, subject, operation)
+            text, outcome = str(failure.codes[0]), call.outcome(failure)
             # Throttled calls and lost races need the full pause.
-            if issubclass(error_class(failure, subject, operation, self._errors), ServiceUnavailableError):
+            if issubclass(call.error_class(failure), ServiceUnavailableError):
                 failure.pace, failure.pauses_since = self.traffic.pace(started_at), monotonic()
             raise
         except LanceNamespaceError as error:
@@ -372,115 +260,88 @@ class Caller:
             text = "cancelled"
             raise
         finally:
-            self._notify(operation, subject, attempt, monotonic() - started_at, text, hedge)
-            await self.traffic.leave(started_at, operation, subject, outcome, why=text, until=until)
-
-    def _outcome(self, failure: Failure, subject: Id, operation: str) -> Outcome:
-        error = error_class(failure, subject, operation, self._errors)
-        if failure.codes[0] == STALE:
-            return Outcome.ABANDONED
-        if issubclass(error, ThrottlingError):
-            return Outcome.THROTTLED
-        if 503 in failure.codes:
-            return Outcome.REFUSED
-        return Outcome.FAILED if issubclass(error, ServiceUnavailableError) else Outcome.ANSWERED
-
-    async def _persist(
-        self,
-        send: Callable[[], Awaitable[T]],
-        first: Failure,
-        subject: Id,
-        operation: str,
-        safe: bool,
-        repeatable: bool,
-        recover: Recover | None,
-        until: float,
-    ) -> T:
-        """Continues a call after the failure of its first attempt."""
-        harmless = safe or repeatable
-        sent, may_recover = 1, recover is not None
-        previous: Failure | None = first
-        responses = self.traffic.responses
-
-        async def attempt() -> T:
-            nonlocal sent, previous
-            if previous is not None:
-                failure, previous = previous, None
-                raise failure
-            sent += 1
-            return await self._attempt(send, subject, operation, sent, until)
-
-        async def again() -> T:
-            nonlocal may_recover
-            try:
-                return await attempt()
-            except Failure as failure:
-                if not may_recover or recover is None or not self._may_recover(failure, subject, operation, harmless):
-                    raise
-                if not await recover(failure):
-                    raise
-            may_recover = False
-            return await attempt()
-
-        def is_throttle(failure: BaseException) -> bool:
-            return isinstance(failure, Failure) and issubclass(
-                error_class(failure, subject, operation, self._errors), ThrottlingError
-            )
-
-        def spares(failure: BaseException) -> bool:
-            # While other calls get responses, a throttled call was sent too early, and the catalog works.
-            nonlocal responses
-            before, responses = responses, self.traffic.responses
-            return responses > before and is_throttle(failure)
-
-        repetition = Repetition(
-            self.policy.max_retries + 1,
-            until,
-            repeats=lambda failure: (
-                isinstance(failure, Failure) and self._may_pass(failure, subject, operation, harmless)
-            ),
-            pause=self._pause,
-            permits=lambda failure: self.traffic.may_repeat(is_throttle=is_throttle(failure)),
-            spares=spares,
-        )
-        try:
-            return await repetition.run(again)
-        except Failure as last:
-            last.attempts = sent
-            if repetition.is_late:
-                wait = f", because the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
-                last.message += f"; not sent again within the operation's time{wait}"
-            if repetition.is_refused:
-                last.message += "; not sent again, because most calls to this catalog fail"
-            raise self._error(last, subject, operation, safe) from last
-
-    def _may_pass(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
-        """Returns whether sending the call again is useful and safe."""
-        if failure.is_final or failure.codes[0] in _LASTING or not (safe or failure.delivered is False):
-            return False
-        error = error_class(failure, subject, operation, self._errors)
-        return failure.transient or issubclass(error, ServiceUnavailableError | ThrottlingError)
-
-    def _may_recover(self, failure: Failure, subject: Id, operation: str, safe: bool) -> bool:
-        """Returns whether the cause of a failure can perhaps be removed, and sending the call again is safe."""
-        if failure.is_final or not (safe or failure.delivered is False):
-            return False
-        error = error_class(failure, subject, operation, self._errors)
-        return failure.codes[0] == STALE or issubclass(error, UnauthenticatedError)
-
-    def _error(self, failure: Failure, subject: Id, operation: str, safe: bool) -> LanceNamespaceError:
-        if not safe and failure.delivered is None:
-            failure.message += "; whether it took effect is unknown"
-        return error_for(failure, subject, operation, self._errors)
-
-    def _pause(self, failure: BaseException, attempt: int) -> float:
-        assert isinstance(failure, Failure)
-        pause = self.policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)
-        over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
-        return max(0.0, pause - over)
+            self._notify(call.operation, call.subject, attempt, monotonic() - started_at, text, hedge)
+            await self.traffic.leave(started_at, call.operation, call.subject, outcome, why=text, until=call.until)
 
     def _notify(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
         if self._observers.all:
             self._observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge))
+
+
+class _Attempts(Generic[T]):
+    """The attempts of one call after the failure of its first attempt."""
+
+    def __init__(
+        self,
+        call: RemoteCall[T],
+        first: Failure,
+        attempt: Callable[[int], Awaitable[T]],
+        policy: Policy,
+        traffic: Traffic,
+    ) -> None:
+        self._call = call
+        self._first: Failure | None = first
+        self._attempt = attempt
+        self._policy = policy
+        self._traffic = traffic
+        self._sent = 1
+        self._may_recover = True
+        self._responses = traffic.responses
+
+    async def run(self) -> T:
+        """Sends the call again within the policy; returns its result.
+
+        Raises:
+            LanceNamespaceError: The error for the last failure, or an error of `recover`.
+        """
+        repetition = Repetition(
+            Failure,
+            self._policy.max_retries + 1,
+            self._call.until,
+            repeats=self._call.may_retry,
+            pause=self._pause,
+            permits=lambda failure: self._traffic.may_repeat(is_throttle=self._is_throttle(failure)),
+            spares=self._spares,
+        )
+        try:
+            return await repetition.run(self._send_or_recover)
+        except Failure as last:
+            last.attempts = self._sent
+            if repetition.is_late:
+                wait = f", because the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
+                last.message += f"; not sent again within the operation's time{wait}"
+            if repetition.is_refused:
+                last.message += "; not sent again, because most calls to this catalog fail"
+            raise self._call.error(last) from last
+
+    async def _send_or_recover(self) -> T:
+        try:
+            return await self._send()
+        except Failure as failure:
+            recover = self._call.recover
+            if not (recover and self._may_recover and self._call.may_recover(failure)) or not await recover(failure):
+                raise
+        self._may_recover = False
+        return await self._send()
+
+    async def _send(self) -> T:
+        if self._first is not None:
+            failure, self._first = self._first, None
+            raise failure
+        self._sent += 1
+        return await self._attempt(self._sent)
+
+    def _is_throttle(self, failure: Failure) -> bool:
+        return issubclass(self._call.error_class(failure), ThrottlingError)
+
+    def _spares(self, failure: Failure) -> bool:
+        # While other calls get responses, a throttled call was sent too early, and the catalog works.
+        before, self._responses = self._responses, self._traffic.responses
+        return self._responses > before and self._is_throttle(failure)
+
+    def _pause(self, failure: Failure, attempt: int) -> float:
+        pause = self._policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)
+        over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
+        return max(0.0, pause - over)

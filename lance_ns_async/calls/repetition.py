@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import uniform
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError
 from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
+E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
 
 
@@ -35,20 +36,22 @@ class TryAgainError(Exception):
 
 
 @dataclass(slots=True)
-class Repetition:
+class Repetition(Generic[E]):
     """Repeats work after some exceptions, as long as attempts and time are left; then raises the last exception."""
 
+    kind: type[E]
+    """The class of exceptions after which work is repeated."""
     attempts: int
     """Maximum number of attempts."""
     until: float
     """Time after which no attempt begins, on the clock of `time.monotonic`."""
-    repeats: Callable[[BaseException], bool]
-    """Returns whether the work is repeated after an exception."""
-    pause: Callable[[BaseException, int], float]
+    pause: Callable[[E, int], float]
     """Returns the seconds to wait after an exception of the nth attempt."""
-    permits: Callable[[BaseException], bool] | None = None
+    repeats: Callable[[E], bool] | None = None
+    """Returns whether the work is repeated after an exception; None repeats it after every one of this kind."""
+    permits: Callable[[E], bool] | None = None
     """Returns whether one more attempt is permitted now, and counts it; None permits every attempt."""
-    spares: Callable[[BaseException], bool] | None = None
+    spares: Callable[[E], bool] | None = None
     """Returns whether an exception leaves the number of remaining attempts unchanged; called once for each attempt."""
     is_late: bool = field(default=False, init=False)
     """Whether there was no time for another attempt."""
@@ -67,14 +70,22 @@ class Repetition:
 
     def _rules(self) -> dict[str, Any]:
         return {
-            "retry": retry_if_exception(self.repeats),
-            "wait": lambda state: self.pause(_error(state), state.attempt_number),
+            "retry": retry_if_exception(self._repeats),
+            "wait": lambda state: self.pause(self._error(state), state.attempt_number),
             "stop": self._stops,
             "reraise": True,
         }
 
+    def _repeats(self, error: BaseException) -> bool:
+        return isinstance(error, self.kind) and (self.repeats is None or self.repeats(error))
+
+    def _error(self, state: RetryCallState) -> E:
+        error = state.outcome.exception() if state.outcome else None
+        assert isinstance(error, self.kind)
+        return error
+
     def _stops(self, state: RetryCallState) -> bool:
-        error = _error(state)
+        error = self._error(state)
         is_free = self.spares is not None and self.spares(error)
         self._free += is_free
         if stop_after_attempt(self.attempts + self._free)(state):
@@ -94,9 +105,3 @@ def backoff(attempt: int, initial: float, maximum: float) -> float:
         maximum: Upper limit of every pause, in seconds.
     """
     return uniform(0, min(maximum, initial * 2.0 ** min(attempt - 1, 64)))
-
-
-def _error(state: RetryCallState) -> BaseException:
-    error = state.outcome.exception() if state.outcome else None
-    assert error is not None
-    return error

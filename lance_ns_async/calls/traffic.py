@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections import deque
-from collections.abc import Hashable
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import count
 from math import inf
-from threading import Lock, RLock
+from threading import RLock
 from time import monotonic
-from weakref import WeakSet, WeakValueDictionary
 
 from lance_ns_async.calls.circuit import Budget, Circuit
 from lance_ns_async.calls.limiter import Limiter
+from lance_ns_async.calls.shared import Shared, SharedByKey
+from lance_ns_async.calls.waiting import Waiter, WaiterQueue
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import Id
 
@@ -63,13 +60,7 @@ class CallLoad:
     """Identifies the slots in this process: namespaces with equal properties share them, and have equal loads."""
 
 
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    turn: asyncio.Future[None]
-    has_slot: bool = False
-
-
-class Traffic:
+class Traffic(Shared):
     """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
@@ -79,8 +70,7 @@ class Traffic:
         self._circuit = Circuit(patience)
         self._budget = Budget(most)
         self._responses = 0
-        self._begin()
-        _all.add(self)
+        super().__init__()
 
     @property
     def limit(self) -> int:
@@ -160,11 +150,7 @@ class Traffic:
             if self.has_room:
                 self._used += 1
                 return
-            # A waiter of a closed loop never gets its turn, and may keep alive a call that holds a slot there.
-            while self._waiting and self._waiting[0].turn.get_loop().is_closed():
-                self._waiting.popleft()
-            waiter = _Waiter(asyncio.get_running_loop().create_future())
-            self._waiting.append(waiter)
+            waiter = self._waiting.join()
         try:
             async with asyncio.timeout(until - now):
                 await waiter.turn
@@ -228,10 +214,10 @@ class Traffic:
                 self._resting -= 1
                 self._give_back()
 
-    def _begin(self) -> None:
+    def reset(self) -> None:
         # A closed coroutine returns its slot where it is collected, which may be inside a locked block.
         self._lock = RLock()
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting = WaiterQueue()
         self._used = 0
         """Slots that are not free, including those that rest."""
         self._resting = 0
@@ -280,57 +266,18 @@ class Traffic:
 
     def _give_back(self) -> None:
         self._used -= 1
-        while self._waiting and self._used < self.limit:
-            waiter = self._waiting.popleft()
-            loop = waiter.turn.get_loop()
-            # There may be no running loop while a coroutine is collected.
-            if loop is asyncio._get_running_loop():
-                _serve(waiter.turn)
-            else:
-                try:
-                    loop.call_soon_threadsafe(_serve, waiter.turn)
-                except RuntimeError:
-                    # That loop was closed, and its waiter with it.
-                    continue
-            waiter.has_slot = True
+        while self._used < self.limit and self._waiting.advance():
             self._used += 1
 
-    def _abandon(self, waiter: _Waiter) -> None:
+    def _abandon(self, waiter: Waiter) -> None:
         with self._lock:
-            if waiter.has_slot:
+            if waiter.has_turn:
                 self._give_back()
             else:
-                # The waiter may be removed already if its loop was closed.
-                with suppress(ValueError):
-                    self._waiting.remove(waiter)
+                self._waiting.remove(waiter)
 
 
-def find_or_create(key: Hashable, most: int, *, adaptive: bool, patience: float) -> Traffic:
-    """Returns the traffic of one catalog: the same object for the same key and limits, as long as it is in use."""
-    whole = (key, most, adaptive, patience)
-    with _finding:
-        traffic = _traffic_by_key.get(whole)
-        if traffic is None:
-            traffic = _traffic_by_key[whole] = Traffic(most, adaptive=adaptive, patience=patience)
-        return traffic
-
-
-def _serve(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
-
-
-def _reset_after_fork() -> None:
-    """Resets the state in a forked process: calls under way and locks belong to the parent."""
-    global _finding
-    _finding = Lock()
-    for traffic in list(_all):
-        traffic._begin()
-
+traffic_by_key: SharedByKey[Traffic] = SharedByKey()
+"""The traffic of each catalog and set of limits."""
 
 _ids = count(1)
-_finding = Lock()
-_traffic_by_key: WeakValueDictionary[Hashable, Traffic] = WeakValueDictionary()
-_all: WeakSet[Traffic] = WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import derived
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import rollback
+from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.fleet.copy_plan import DataPair, Declare, Deregister, NewNamespace, Replace, StoredData

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 from lance_namespace.errors import InvalidInputError
@@ -24,6 +24,8 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.errors import shortened
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.storage.process_end import native_call, thread_start
+
+T = TypeVar("T")
 
 Entry: TypeAlias = tuple[str, str, Any]
 """The stage, the key, and the value, of JSON's types."""
@@ -50,7 +52,7 @@ class Journal:
         """Returns the values of a stage by key, as the file had them when the run began, and written ones."""
         if self._connection is None:
             return {}
-        rows = await self._in_thread(partial(_read, self._connection, stage))
+        rows = await _in_thread(self._path, partial(_read, self._connection, stage))
         return {key: _decode(value, self._path, f"entries, row stage={stage!r} key={key!r}") for key, value in rows}
 
     async def put(self, *entries: Entry) -> None:
@@ -69,13 +71,13 @@ class Journal:
             batch, self._pending = self._pending, []
             self._written_at = monotonic()
             if batch:
-                await self._in_thread(partial(_write, self._connection, batch))
+                await _in_thread(self._path, partial(_write, self._connection, batch))
 
     async def finish(self) -> None:
         """Marks the run as complete: the next run with this file starts from the beginning."""
         if self._connection is not None:
             await self.flush()
-            await self._in_thread(partial(_write_meta, self._connection, {"finished": "1"}))
+            await _in_thread(self._path, partial(_write_meta, self._connection, {"finished": "1"}))
 
     async def aclose(self) -> None:
         """Writes the pending entries and closes the file, also if the run was cancelled."""
@@ -84,20 +86,8 @@ class Journal:
                 try:
                     await self.flush()
                 finally:
-                    await self._in_thread(self._connection.close)
+                    await _in_thread(self._path, self._connection.close)
                     self._connection = None
-
-    async def _in_thread(self, work: Any) -> Any:
-        def run() -> Any:
-            with native_call(self._path):
-                return work()
-
-        try:
-            # The work is not abandoned on cancellation, so that the connection has one user at a time.
-            with thread_start(), anyio.CancelScope(shield=True):
-                return await anyio.to_thread.run_sync(run)
-        except sqlite3.Error as e:
-            raise InvalidInputError(f"journal {self._path}: it cannot be used ({e}); use another file") from e
 
 
 @asynccontextmanager
@@ -118,11 +108,11 @@ async def open_journal(
             be created.
     """
     text = "" if path is None else os.fspath(path)
-    journal = Journal(None, text)
+    connection = None
     if path is not None:
         run = {"operation": operation, **arguments}
-        connection = await journal._in_thread(partial(_open, text, json.loads(json.dumps(run, sort_keys=True))))
-        journal = Journal(connection, text)
+        connection = await _in_thread(text, partial(_open, text, json.loads(json.dumps(run, sort_keys=True))))
+    journal = Journal(connection, text)
     try:
         yield journal
     finally:
@@ -249,3 +239,16 @@ def _write(connection: sqlite3.Connection, entries: Iterable[Entry]) -> None:
 
 def _write_meta(connection: sqlite3.Connection, values: Mapping[str, str]) -> None:
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+
+
+async def _in_thread(path: str, work: Callable[[], T]) -> T:
+    def run() -> T:
+        with native_call(path):
+            return work()
+
+    try:
+        # The work is not abandoned on cancellation, so that the connection has one user at a time.
+        with thread_start(), anyio.CancelScope(shield=True):
+            return await anyio.to_thread.run_sync(run)
+    except sqlite3.Error as e:
+        raise InvalidInputError(f"journal {path}: it cannot be used ({e}); use another file") from e

@@ -98,7 +98,12 @@ class Memory:
         with share.keep():
             yield share
 
-    def _take(self, size: int) -> None:
+    def take(self, size: int) -> None:
+        """Counts `size` bytes.
+
+        Raises:
+            RequestError: The limit is exceeded.
+        """
         with self._lock:
             if self._size + size > self._limit:
                 message = (
@@ -110,7 +115,8 @@ class Memory:
                 )
             self._size += size
 
-    def _give(self, size: int) -> None:
+    def release(self, size: int) -> None:
+        """Counts `size` bytes no longer."""
         with self._lock:
             self._size -= size
 
@@ -131,7 +137,7 @@ class Share:
             RequestError: The memory limit of all requests is exceeded.
         """
         with self._lock:
-            self._memory._take(size)
+            self._memory.take(size)
             self._size += size
 
     @contextmanager
@@ -144,5 +150,5 @@ class Share:
             self._users -= 1
             if not self._users:
                 with self._lock:
-                    self._memory._give(self._size)
+                    self._memory.release(self._size)
                     self._size = 0

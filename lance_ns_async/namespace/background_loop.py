@@ -232,7 +232,8 @@ class BackgroundLoop:
                 with suppress(SystemExit, KeyboardInterrupt, RuntimeError):
                     runner.get_loop().run_until_complete(self._end)
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
+        """Prepares the loop for a forked child, where its thread does not run."""
         self._stopping = True
         # Remaining tasks would log errors when they are garbage-collected.
         self._loop.set_exception_handler(lambda loop, context: None)
@@ -316,7 +317,7 @@ def _forget() -> None:
     """Resets a forked child, which has no other threads: the lock may be held by a thread of the parent."""
     global _lock, _shared_loop
     if _shared_loop is not None:
-        _shared_loop._abandon()
+        _shared_loop.abandon()
     _lock = threading.RLock()
     _shared_loop = None
 

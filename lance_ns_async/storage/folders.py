@@ -22,9 +22,8 @@ from lance_ns_async.calls.policy import remaining
 from lance_ns_async.model import Table, TableId, local_path, place_of
 from lance_ns_async.storage import files
 from lance_ns_async.storage.locations import check_location, checked_root
-from lance_ns_async.storage.process_end import native_call, thread_start
 from lance_ns_async.storage.pylance_errors import translate_errors
-from lance_ns_async.storage.threads import PATIENCE
+from lance_ns_async.storage.threads import PATIENCE, Work
 
 T = TypeVar("T")
 
@@ -131,13 +130,12 @@ class Folders:
         place = Table(TableId([path or self.root]), location)
 
         def run() -> T:
-            with native_call(location), translate_errors(place):
+            with translate_errors(place):
                 return work()
 
         try:
             async with asyncio.timeout(PATIENCE if left is None else left):
-                with thread_start():
-                    return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._limiter)
+                return await Work(location).run(run, self._limiter)
         except TimeoutError as e:
             raise ServiceUnavailableError(f"Service unavailable: the storage did not list {location} in time") from e
 

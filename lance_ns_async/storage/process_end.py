@@ -40,10 +40,17 @@ class GivenUp(Exception):
     """Ends work whose result is no longer needed; it is not visible to callers."""
 
 
-class Stoppable:
-    """Work in a worker thread that can stop between its calls into native code."""
+class NativeWork:
+    """Work in a worker thread that calls native code, and that can stop between two of these calls.
 
-    def __init__(self) -> None:
+    Args:
+        subject: The object of the work, for messages.
+        stoppable: Whether `check_given_up` may stop it.
+    """
+
+    def __init__(self, subject: str, *, stoppable: bool = False) -> None:
+        self.subject = subject
+        self.stoppable = stoppable
         self.given_up: threading.Event = threading.Event()
 
     def check(self) -> None:
@@ -52,78 +59,71 @@ class Stoppable:
             raise GivenUp
 
 
-class _Call:
-    """A call into native code, or several in a row."""
-
-    def __init__(self, subject: str, work: Stoppable | None) -> None:
-        self.subject = subject
-        self.work = work
-
-
 class _Calls:
-    """The calls into native code that are in progress."""
+    """The work that calls native code and is in progress."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition(threading.Lock())
-        self._under_way: set[_Call] = set()
+        self._under_way: set[NativeWork] = set()
         self._is_closed = False
 
-    def begin(self, call: _Call) -> None:
-        """Registers a call.
+    def begin(self, work: NativeWork) -> None:
+        """Registers work that begins.
 
         Raises:
             InvalidInputError: The process is ending.
         """
         with self._condition:
             if self._is_closed:
-                raise InvalidInputError(f"{call.subject}: {REFUSAL}")
-            self._under_way.add(call)
+                raise InvalidInputError(f"{work.subject}: {REFUSAL}")
+            self._under_way.add(work)
 
-    def end(self, call: _Call) -> None:
-        """Removes a call that has ended."""
+    def end(self, work: NativeWork) -> None:
+        """Removes work that has ended."""
         with self._condition:
-            self._under_way.remove(call)
+            self._under_way.remove(work)
             if self._is_closed and not self._under_way:
                 self._condition.notify_all()
 
     def close(self) -> None:
-        """Refuses calls from now on, and stops the work that can be stopped."""
+        """Refuses work from now on, and stops the work that can be stopped."""
         with self._condition:
             self._is_closed = True
-            for call in self._under_way:
-                if call.work is not None:
-                    call.work.given_up.set()
+            for work in self._under_way:
+                if work.stoppable:
+                    work.given_up.set()
 
     def wait(self, seconds: float) -> list[str]:
-        """Waits at most `seconds` until all calls have ended; returns the subjects of those that have not."""
+        """Waits at most `seconds` until all work has ended; returns the subjects of those that have not."""
         until = monotonic() + seconds
         with self._condition:
             while self._under_way and (left := until - monotonic()) > 0:
                 self._condition.wait(left)
-            return [call.subject for call in self._under_way]
+            return [work.subject for work in self._under_way]
 
 
 _calls = _Calls()
 _to_stop: list[Callable[[], None]] = []
 
 
-_work: ContextVar[Stoppable | None] = ContextVar("lance_ns_async_stoppable", default=None)
+_work: ContextVar[NativeWork | None] = ContextVar("lance_ns_async_work", default=None)
 
 
 @contextmanager
-def native_call(subject: str, work: Stoppable | None = None) -> Iterator[None]:
+def native_call(work: NativeWork | str) -> Iterator[None]:
     """Makes the end of the process wait for the native code that runs in this context, in a worker thread.
 
     Args:
-        subject: The object of the call, for messages.
-        work: The work that `check_given_up` checks in this context; None if it must not stop before its end.
+        work: The work, or its subject if it cannot stop before its end.
 
     Raises:
         InvalidInputError: The process is ending.
     """
-    # The call must end in the object in which it began: a forked child has another one.
+    if isinstance(work, str):
+        work = NativeWork(work)
+    # The work must end in the object in which it began: a forked child has another one.
     calls = _calls
-    calls.begin(call := _Call(subject, work))
+    calls.begin(work)
     token = _work.set(work)
     try:
         yield
@@ -132,7 +132,12 @@ def native_call(subject: str, work: Stoppable | None = None) -> Iterator[None]:
         raise
     finally:
         _work.reset(token)
-        calls.end(call)
+        calls.end(work)
+
+
+def current_work() -> NativeWork | None:
+    """Returns the work of this thread, if there is one."""
+    return _work.get()
 
 
 def _release_locals(error: BaseException) -> None:
@@ -146,7 +151,7 @@ def _release_locals(error: BaseException) -> None:
 
 def check_given_up() -> None:
     """Raises GivenUp if the work of this thread can stop, and its result is no longer needed."""
-    if (work := _work.get()) is not None:
+    if (work := _work.get()) is not None and work.stoppable:
         work.check()
 
 

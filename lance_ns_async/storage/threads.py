@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar, get_args
@@ -23,7 +22,7 @@ from lance_ns_async.calls.policy import remaining
 from lance_ns_async.errors import shortened
 from lance_ns_async.model import Table
 from lance_ns_async.storage.locations import check_writable
-from lance_ns_async.storage.process_end import Stoppable, before_waiting, native_call, thread_start
+from lance_ns_async.storage.process_end import NativeWork, before_waiting, current_work, native_call, thread_start
 from lance_ns_async.storage.pylance_errors import translate_errors
 
 T = TypeVar("T")
@@ -48,19 +47,38 @@ Lance calls the namespace to read and commit the versions of a table.
 """
 
 
-class Work(Stoppable):
-    """Work in a worker thread, which its caller may abandon."""
+class Work(NativeWork):
+    """Blocking work in a worker thread, which its caller may abandon. See `NativeWork` for the arguments."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.began = False
+    def __init__(self, subject: str, *, stoppable: bool = False) -> None:
+        super().__init__(subject, stoppable=stoppable)
+        self.has_begun = False
         self.clock: Callable[[bool], None] | None = None
         """Stops the clock of the time-out for False, and starts it again for True."""
         self.unread: BaseException | None = None
         """The error of reading rows from Python, if there was one."""
         self._rows: list[object] = []
         self._reads = False
+        self._lock = threading.Lock()
         self._over = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._then: Callable[[], None] | None = None
+
+    async def run(self, function: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
+        """Returns the result of `function`; if this is cancelled, its thread continues."""
+        self._loop = asyncio.get_running_loop()
+        with thread_start():
+            # The thread empties the list, because it may outlive this call, and the function may refer to rows.
+            return await anyio.to_thread.run_sync(self._run, [function], abandon_on_cancel=True, limiter=limiter)
+
+    def is_over(self, then: Callable[[], None]) -> bool:
+        """Returns whether the work is over or will never begin; if not, `then` is called on the loop at its end."""
+        with self._lock:
+            if self.has_begun and not self._over.is_set():
+                self._then = then
+                return False
+            self._over.set()
+            return True
 
     @property
     def will_learn(self) -> bool:
@@ -79,18 +97,31 @@ class Work(Stoppable):
         self._reads = True
         _calling.add(self)
 
-    def release_rows(self) -> None:
-        """Releases the registered rows."""
-        self._rows.clear()
-
-    def end(self) -> None:
-        """Marks the work as ended."""
-        self._over.set()
-        _calling.discard(self)
-
     def wait(self, seconds: float) -> None:
         """Waits at most `seconds` for the end of the work."""
         self._over.wait(seconds)
+
+    def _run(self, functions: list[Callable[[], T]]) -> T:
+        with self._lock:
+            if self._over.is_set():
+                raise RuntimeError("it was abandoned before it started")
+            self.has_begun = True
+        try:
+            with native_call(self):
+                # A reader that is released after the end of the interpreter aborts the process.
+                try:
+                    return functions.pop()()
+                finally:
+                    self._rows.clear()
+        finally:
+            _calling.discard(self)
+            with self._lock:
+                self._over.set()
+                then = self._then
+            if then is not None and self._loop is not None:
+                # The loop may already be closed, and then nothing waits for this work.
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(then)
 
 
 _in_progress: set[Work] = set()
@@ -129,12 +160,11 @@ _calling: set[Work] = set()
 _last: list[Work] = []
 """The work in progress when the process ended; kept, so that its rows are not released after Python has ended."""
 
-_work: ContextVar[Work] = ContextVar("lance_ns_async_work")
-
 
 def under_way() -> Work:
-    """Returns the work that this thread runs for `in_thread`; in other threads, work that is never abandoned."""
-    return _work.get(Work())
+    """Returns the work of this thread; in threads of others, work that is never abandoned."""
+    work = current_work()
+    return work if isinstance(work, Work) else Work("")
 
 
 @before_waiting
@@ -178,23 +208,24 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         check_writable(table)
     left = remaining()
     seconds = PATIENCE if left is None else left
-    mine = Work()
-    token = _work.set(mine)
-    limiter = _limiter(kind)
+    mine = Work(str(table.id))
+    to_do = partial(_on_storage, table, work, mine if kind == "data" else None)
     try:
         # This is asyncio's time-out, because anyio's may treat a cancellation as its time-out if both come at once.
         async with asyncio.timeout(seconds) as bound:
             if kind == "writing":
                 mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
-            with thread_start():
-                # The thread empties the list, because it may outlive this call, and the work may refer to rows.
-                return await anyio.to_thread.run_sync(
-                    partial(_run, mine, table, [work], counts=kind == "data"), abandon_on_cancel=True, limiter=limiter
-                )
+            return await mine.run(to_do, _limiter(kind))
     except TimeoutError as e:
         raise ServiceUnavailableError(f"Service unavailable: {_late(mine, table, left, kind, changes=changes)}") from e
+    except LanceNamespaceError:
+        if mine.unread is None:
+            raise
+        if isinstance(mine.unread, LanceNamespaceError):
+            raise mine.unread from None
+        problem = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
+        raise InvalidInputError(f"data: the rows for {table.id} could not be read ({problem})") from mine.unread
     finally:
-        _work.reset(token)
         mine.given_up.set()
         if mine.will_learn:
             # The work ends with its current batch; after that, the caller may have to roll back what it began.
@@ -217,33 +248,21 @@ def _set(loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout, seconds: float
 
 def _late(work: Work, table: Table, left: float | None, kind: Kind, *, changes: bool) -> str:
     within = f"{PATIENCE:g} s" if left is None else "the operation's time"
-    if not work.began:
+    if not work.has_begun:
         return f"{table.id} (all {THREADS} threads for {kind} were busy for {within}; nothing was done)"
     unknown = "; whether it took effect is unknown" if changes else ""
     return f"{table.id} (its storage at {table.location} did not answer within {within}{unknown})"
 
 
-def _run(mine: Work, table: Table, to_do: list[Callable[[], T]], *, counts: bool) -> T:
-    mine.began = True
-    if counts:
-        _in_progress.add(mine)
+def _on_storage(table: Table, work: Callable[[], T], counted: Work | None) -> T:
+    if counted is not None:
+        _in_progress.add(counted)
     try:
-        with native_call(str(table.id)), translate_errors(table):
-            # A reader that is released after the end of the interpreter aborts the process.
-            try:
-                return to_do.pop()()
-            finally:
-                mine.release_rows()
-    except LanceNamespaceError:
-        if mine.unread is None:
-            raise
-        if isinstance(mine.unread, LanceNamespaceError):
-            raise mine.unread from None
-        problem = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
-        raise InvalidInputError(f"data: the rows for {table.id} could not be read ({problem})") from mine.unread
+        with translate_errors(table):
+            return work()
     finally:
-        _in_progress.discard(mine)
-        mine.end()
+        if counted is not None:
+            _in_progress.discard(counted)
 
 
 async def aside(work: Callable[[], T]) -> T:
@@ -254,15 +273,9 @@ async def aside(work: Callable[[], T]) -> T:
     """
     try:
         async with asyncio.timeout(remaining()):
-            with thread_start():
-                return await anyio.to_thread.run_sync(_aside, work, abandon_on_cancel=True, limiter=_limiter("aside"))
+            return await Work("data in memory").run(work, _limiter("aside"))
     except TimeoutError as e:
         raise ServiceUnavailableError("Service unavailable: the data was not read within the operation's time") from e
-
-
-def _aside(work: Callable[[], T]) -> T:
-    with native_call("data in memory"):
-        return work()
 
 
 _LIMITERS: anyio.lowlevel.RunVar[Mapping[Kind, anyio.CapacityLimiter]] = anyio.lowlevel.RunVar("lance_ns_async_threads")

@@ -25,7 +25,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Declaration
-from lance_ns_async.calls.policy import rollback
+from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.declare import declare_tables
 from lance_ns_async.engine.locate import locate

@@ -16,7 +16,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import derived
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import rollback
+from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import PHRASES, mask, spelled
 from lance_ns_async.model import NamespaceId, Table, TableId, has
 

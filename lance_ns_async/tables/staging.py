@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import rollback, undoing
+from lance_ns_async.calls.rollback import rollback, undoing
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId, same_place
 from lance_ns_async.storage.datasets import Snapshot

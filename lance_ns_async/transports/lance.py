@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from threading import Lock
 from typing import TypeVar
 
 import anyio
-import anyio.to_thread
 from lance_namespace.errors import (
     ConcurrentModificationError,
     ErrorCode,
@@ -37,7 +33,8 @@ from lance_ns_async.errors import (
     without_user,
 )
 from lance_ns_async.model import Id
-from lance_ns_async.storage.process_end import REFUSAL, GivenUp, Stoppable, native_call, thread_start
+from lance_ns_async.storage.process_end import REFUSAL, GivenUp
+from lance_ns_async.storage.threads import Work
 
 T = TypeVar("T")
 
@@ -86,15 +83,12 @@ class LanceTransport:
             LanceNamespaceError: The error of the spec that corresponds to the failure.
         """
         limiter = self._limiter or self._open()
-        threads: list[_ThreadWork] = []
+        attempts: list[Work] = []
 
         async def send() -> T:
-            threads.append(thread := _ThreadWork(f"{operation} {subject}".rstrip(), stoppable=safe))
+            attempts.append(attempt := Work(f"{operation} {subject}".rstrip(), stoppable=safe))
             try:
-                with thread_start():
-                    return await anyio.to_thread.run_sync(
-                        partial(thread.run, work), abandon_on_cancel=True, limiter=limiter
-                    )
+                return await attempt.run(work, limiter)
             except GivenUp as e:
                 # A call that is still awaited can only be given up by the end of the process.
                 raise InvalidInputError(f"{operation} {subject}: {REFUSAL}") from e
@@ -115,7 +109,7 @@ class LanceTransport:
             except (OSError, ValueError, RuntimeError) as e:
                 raise Failure(code_of(e), message=_first_line(e)) from e
             finally:
-                thread.given_up.set()
+                attempt.given_up.set()
 
         if safe:
             if self._late:
@@ -128,7 +122,7 @@ class LanceTransport:
         try:
             return await self._caller.call(send, subject=subject, operation=operation, safe=False)
         finally:
-            if threads and not threads[-1].is_over(self._finish_late_write):
+            if attempts and not attempts[-1].is_over(self._finish_late_write):
                 self._late += 1
             else:
                 self._writing.release()
@@ -149,45 +143,6 @@ class LanceTransport:
         # The caller's slots limit the calls; abandoned threads must not count against new ones.
         self._limiter = anyio.CapacityLimiter(float("inf"))
         return self._limiter
-
-
-class _ThreadWork(Stoppable):
-    """Work in a thread that can be abandoned, and that reports when it is over."""
-
-    def __init__(self, subject: str, *, stoppable: bool) -> None:
-        super().__init__()
-        self._subject = subject
-        self._stoppable = stoppable
-        self._loop = asyncio.get_running_loop()
-        self._lock = Lock()
-        self._state = "waiting"
-        self._then: Callable[[], None] | None = None
-
-    def run(self, work: Callable[[], T]) -> T:
-        with self._lock:
-            if self._state == "over":
-                raise RuntimeError("it was abandoned before it started")
-            self._state = "running"
-        try:
-            with native_call(self._subject, self if self._stoppable else None):
-                return work()
-        finally:
-            with self._lock:
-                self._state = "over"
-                then = self._then
-            if then is not None:
-                # The loop may already be closed, and then nothing waits for this work.
-                with suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(then)
-
-    def is_over(self, then: Callable[[], None]) -> bool:
-        """Returns whether the work is over or will never begin; if not, `then` is called on the loop at its end."""
-        with self._lock:
-            if self._state == "running":
-                self._then = then
-                return False
-            self._state = "over"
-            return True
 
 
 def code_of(e: BaseException) -> str:

@@ -30,7 +30,8 @@ from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.values import ignore
-from lance_ns_async.calls.policy import Caller, rollback
+from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId

@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import derived
 from lance_ns_async.calls.paging import take
-from lance_ns_async.calls.policy import rollback
+from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import locate

@@ -48,13 +48,7 @@ def views(
     Cost:
         No catalog call, also not in queries.
     """
-    named = _named(locations, name)
-    result = Views(spark, locations, named)
-    try:
-        result._create(connector)
-    except BaseException:  # includes KeyboardInterrupt: the views created so far must be dropped
-        result.close()
-        raise
+    result = Views(spark, locations, _named(locations, name), connector)
     if result.connector:
         warn_of_expiry(locations.values(), stacklevel=2)
     return result
@@ -63,13 +57,20 @@ def views(
 class Views(Mapping[TableId, str]):
     """Mapping from table ids to the names of temporary views, quoted for SQL. Closing it drops the views."""
 
-    def __init__(self, spark: SparkSession, locations: LocationMap, named: Mapping[TableId, str]) -> None:
+    def __init__(
+        self, spark: SparkSession, locations: LocationMap, named: Mapping[TableId, str], connector: bool | None
+    ) -> None:
         self.connector: bool = False
         """Whether the JVM connector reads the views."""
         self._spark = spark
         self._locations = locations
         self._named = named
         self._frames: dict[TableId, DataFrame] = {}
+        try:
+            self._create(connector)
+        except BaseException:  # includes KeyboardInterrupt: the views created so far must be dropped
+            self.close()
+            raise
 
     def sql(self, query: str) -> DataFrame:
         """Returns the result of `spark.sql`; warns if the query unites more than 200 branches in a chain.

@@ -143,7 +143,8 @@ def _check_session(spark: SparkSession, catalog: str) -> None:
         )
     if not _NAME.fullmatch(catalog):
         raise InvalidInputError(f"catalog {catalog!r}: not a valid catalog name; use letters, digits, '_' and '-'")
-    jvm = spark._jvm
+    # PySpark has no public access to the class path.
+    jvm = spark._jvm  # noqa: SLF001
     assert jvm is not None
     # Spark uses the same class loader to find catalogs.
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -42,7 +42,8 @@ class Trust:
         if connector is None:
             return
         # aiohttp has no other way to set the protocol class of its connections.
-        connector._factory = partial(CheckedHandler, self, connector._loop)  # type: ignore[assignment]
+        factory = partial(CheckedHandler, self, asyncio.get_running_loop())
+        connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001
 
 
 class CheckedHandler(ResponseHandler):

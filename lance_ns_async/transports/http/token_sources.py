@@ -255,7 +255,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with anyio.move_on_after(_KILL_SECONDS, shield=True):
             await process.wait()
     # asyncio closes the pipes only at their end, which a program outside of the session can delay.
-    process._transport.close()  # type: ignore[attr-defined]
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

@@ -205,7 +205,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             skip_auto_headers=("Content-Type",),
         )
         # aiohttp would send a DELETE again on its own if a reused connection is dead.
-        self._session._retry_connection = False
+        self._session._retry_connection = False  # noqa: SLF001
         return self._session
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:

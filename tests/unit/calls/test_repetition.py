@@ -8,7 +8,8 @@ import pytest
 from lance_namespace.errors import ConcurrentModificationError, ServiceUnavailableError, UnauthenticatedError
 
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import STALE, Caller, Policy, deadline
+from lance_ns_async.calls.policy import Caller, Policy, deadline
+from lance_ns_async.calls.remote_call import STALE
 from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.errors import Failure
 from tests.fakes.calls import ERRORS, TABLE, Script, busy, caller

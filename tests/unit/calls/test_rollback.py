@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lance_namespace.errors import PermissionDeniedError
 
-from lance_ns_async.calls.policy import rollback, undoing
+from lance_ns_async.calls.rollback import rollback, undoing
 from tests.fakes.calls import settle
 
 NOTE = "and the rollback failed (PermissionDeniedError: not yours)"

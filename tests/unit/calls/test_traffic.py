@@ -13,10 +13,10 @@ import pytest
 from lance_namespace.errors import ServiceUnavailableError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, DirNamespace
-from lance_ns_async.calls import circuit, traffic
+from lance_ns_async.calls import circuit
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy, deadline
-from lance_ns_async.calls.traffic import Outcome, Traffic
+from lance_ns_async.calls.traffic import Outcome, Traffic, traffic_by_key
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
 from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
@@ -291,7 +291,7 @@ async def test_where_both_sendings_fail_the_call_goes_on_as_ever() -> None:
 def test_traffic_is_forgotten_with_its_last_user() -> None:
     ns = DirNamespace(root="somewhere-of-its-own")
     key = ns.namespace_id()
-    assert any(key in str(known) for known in traffic._traffic_by_key)
+    assert any(key in str(known) for known in traffic_by_key.keys())
     ns.close()
     del ns
-    assert not any(key in str(known) for known in traffic._traffic_by_key)
+    assert not any(key in str(known) for known in traffic_by_key.keys())
