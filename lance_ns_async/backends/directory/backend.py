@@ -32,6 +32,7 @@ from pydantic import field_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities, Declaration
 from lance_ns_async.backends.directory.dropping import Dropping
+from lance_ns_async.backends.directory.errors import ERRORS
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
 from lance_ns_async.calls.policy import Caller
@@ -42,7 +43,7 @@ from lance_ns_async.storage import dir_markers
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.storage.process_end import check_given_up
 from lance_ns_async.transports.directory import Change, Directory, Entries, Entry
-from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport, error_of
+from lance_ns_async.transports.lance import LanceTransport, error_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +96,7 @@ class DirectoryBackend(Backend):
     """
 
     settings = DirSettings
-    errors = LANCE_ERRORS
+    errors = ERRORS
     catalog_capabilities = Capabilities(
         min_depth=0,
         max_depth=None,

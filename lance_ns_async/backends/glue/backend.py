@@ -15,10 +15,8 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
-    NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
     PermissionDeniedError,
-    TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
@@ -28,6 +26,7 @@ from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.glue.catalogs import Catalogs
 from lance_ns_async.backends.glue.credentials import LakeFormation, Operation
+from lance_ns_async.backends.glue.errors import ERRORS
 from lance_ns_async.backends.glue.namespaces import Namespaces
 from lance_ns_async.backends.glue.patterns import Patterns
 from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
@@ -36,12 +35,11 @@ from lance_ns_async.backends.vended_credentials import merge_options
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
-from lance_ns_async.errors import PHRASES, ErrorTable
+from lance_ns_async.errors import PHRASES
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Endpoint, LocationSettings, Seconds
 from lance_ns_async.storage.locations import Root, default_location, segment
-from lance_ns_async.transports.aws.failures import AWS_ERRORS
 from lance_ns_async.transports.aws.settings import AwsSettings
 from lance_ns_async.transports.aws.transport import AwsTransport, open_aws
 
@@ -51,21 +49,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _S3 = ("s3://", "s3a://")
-
-GLUE_ERRORS: ErrorTable = {
-    **AWS_ERRORS,
-    ("EntityNotFoundException", "namespace"): NamespaceNotFoundError,
-    ("EntityNotFoundException", "table"): TableNotFoundError,
-    # A declaration fails with this code if the table's database is missing.
-    ("EntityNotFoundException", "declare_table"): NamespaceNotFoundError,
-    ("AlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
-    ("AlreadyExistsException", "table"): TableAlreadyExistsError,
-    ("FederatedResourceAlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
-    ("FederatedResourceAlreadyExistsException", "table"): TableAlreadyExistsError,
-    ("ConcurrentModificationException", "replace_table"): ConcurrentModificationError,
-    # Lake Formation has filters of rows or cells for the table, which Lance cannot apply.
-    "PermissionTypeMismatchException": PermissionDeniedError,
-}
 
 
 class GlueSettings(LocationSettings, AwsSettings):
@@ -120,7 +103,7 @@ class GlueBackend(Backend):
     """
 
     settings = GlueSettings
-    errors = GLUE_ERRORS
+    errors = ERRORS
     catalog_capabilities = Capabilities(
         min_depth=1,
         max_depth=None,

@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
-    InternalError,
     InvalidInputError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
     NamespaceNotFoundError,
     PermissionDeniedError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    UnauthenticatedError,
     UnsupportedOperationError,
 )
 
@@ -39,6 +36,7 @@ from lance_ns_async.backends.hive3.checks import (
     new_database,
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
+from lance_ns_async.backends.hive3.errors import ERRORS
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
 from lance_ns_async.backends.hive3.responses import (
     CATALOG_LOCATION,
@@ -55,7 +53,7 @@ from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
 from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
-from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
+from lance_ns_async.errors import failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import without_suffix
 from lance_ns_async.transports.thrift.transport import open_thrift
@@ -63,30 +61,6 @@ from lance_ns_async.transports.thrift.transport import open_thrift
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HIVE_ERRORS: ErrorTable = {
-    **COMMON_ERRORS,
-    "unauthenticated": UnauthenticatedError,
-    "UNKNOWN_METHOD": UnsupportedOperationError,
-    "NoSuchDatabase": NamespaceNotFoundError,
-    "NoSuchTable": TableNotFoundError,
-    "TableExists": TableAlreadyExistsError,
-    ("Duplicate", "namespace"): NamespaceAlreadyExistsError,
-    ("Duplicate", "table"): TableAlreadyExistsError,
-    "NotEmpty": NamespaceNotEmptyError,
-    "Denied": PermissionDeniedError,
-    "Unacceptable": InvalidInputError,
-    "NotStored": InvalidInputError,
-    # The lengths were checked before the call, so another client removed the table during it.
-    ("NotStored", "replace_table"): ConcurrentModificationError,
-    "UnknownDBException": NamespaceNotFoundError,
-    ("NoSuchObjectException", "namespace"): NamespaceNotFoundError,
-    ("NoSuchObjectException", "declare_table"): NamespaceNotFoundError,
-    ("AlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
-    ("AlreadyExistsException", "table"): TableAlreadyExistsError,
-    "InvalidObjectException": InvalidInputError,
-    "InvalidOperationException": InvalidInputError,
-    "MetaException": InternalError,
-}
 
 _NO_FILTER = frozenset({"MetaException", "UNKNOWN_METHOD"})
 """Codes of failures of servers that cannot filter tables by parameters."""
@@ -99,7 +73,7 @@ class HiveBackend(Backend):
     """
 
     settings = HiveSettings
-    errors = HIVE_ERRORS
+    errors = ERRORS
     catalog_capabilities = Capabilities(
         min_depth=2,
         max_depth=2,

@@ -16,23 +16,17 @@ from uuid import uuid4
 from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
     PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
     UnsupportedOperationError,
 )
 
 from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg import credentials, versions
+from lance_ns_async.backends.iceberg.errors import ERRORS
 from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
 from lance_ns_async.backends.iceberg.server_config import Routes
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
-    IN_PROGRESS,
     declaration,
     explain,
     identifier,
@@ -46,12 +40,11 @@ from lance_ns_async.backends.iceberg.wire import (
 from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.values import check_empty, ignore
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
+from lance_ns_async.transports.http.signing import open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -59,30 +52,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ICEBERG_ERRORS: ErrorTable = {
-    **HTTP_ERRORS,
-    **SIGNING_ERRORS,
-    "NoSuchNamespaceException": NamespaceNotFoundError,
-    # The parent was checked before the call, so another client dropped the namespace right after its creation.
-    ("NoSuchNamespaceException", "create_namespace"): ConcurrentModificationError,
-    "NoSuchTableException": TableNotFoundError,
-    # A metadata file of the table is missing. The name is in use, but the table can be neither loaded nor changed.
-    "NotFoundException": UnreadableRegistrationError,
-    ("NotFoundException", "declare_table"): TableAlreadyExistsError,
-    "NamespaceNotEmptyException": NamespaceNotEmptyError,
-    IN_PROGRESS: ServiceUnavailableError,
-    406: UnsupportedOperationError,
-    (404, "declare_table"): NamespaceNotFoundError,
-    (405, "vend_credentials"): UnsupportedOperationError,
-    (409, "create_namespace"): NamespaceAlreadyExistsError,
-    (409, "drop_namespace"): NamespaceNotEmptyError,
-    (409, "declare_table"): TableAlreadyExistsError,
-    (409, "rename_table"): TableAlreadyExistsError,
-    (409, "replace_table"): ConcurrentModificationError,
-    (409, "create_table_version"): ConcurrentModificationError,
-    (409, "batch_create_table_versions"): ConcurrentModificationError,
-    (409, "batch_delete_table_versions"): ConcurrentModificationError,
-}
 
 PROTECTION = {"gc.enabled": "false"}
 """Properties that prevent Iceberg's own tools from deleting the files of Lance, which they treat as unused."""
@@ -98,7 +67,7 @@ class IcebergBackend(IcebergNamespaces):
     """
 
     settings = IcebergSettings
-    errors = ICEBERG_ERRORS
+    errors = ERRORS
     catalog_capabilities = Capabilities(
         min_depth=1,
         max_depth=None,

@@ -12,14 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
     InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
@@ -27,12 +20,13 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration
 from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
-from lance_ns_async.backends.iceberg.wire import IN_PROGRESS, explain, identifier, namespace_names
+from lance_ns_async.backends.iceberg.wire import explain, identifier, namespace_names
 from lance_ns_async.backends.lakekeeper import wire
+from lance_ns_async.backends.lakekeeper.errors import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
 from lance_ns_async.backends.values import ignore
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of
+from lance_ns_async.errors import PHRASES, NotALanceTableError, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -41,30 +35,6 @@ from lance_ns_async.transports.http.transport import HttpTransport, open_http
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOCATION_TAKEN = "LocationAlreadyTaken"
-
-LAKEKEEPER_ERRORS: ErrorTable = {
-    **HTTP_ERRORS,
-    IN_PROGRESS: ServiceUnavailableError,
-    _LOCATION_TAKEN: InvalidInputError,
-    "ConcurrentUpdateError": ConcurrentModificationError,
-    "GenericTableNotFound": TableNotFoundError,
-    "NamespaceNotEmptyException": NamespaceNotEmptyError,
-    "NamespaceProtected": PermissionDeniedError,
-    "NoSuchGenericTableException": TableNotFoundError,
-    "NoSuchNamespaceException": NamespaceNotFoundError,
-    "NoSuchWarehouseException": InternalError,
-    "ProtectedTabularDeletionWithoutForce": PermissionDeniedError,
-    ("NoSuchWarehouseException", "get_config"): InvalidInputError,
-    # A load cannot distinguish which level is missing, so a removal does not, either.
-    ("NoSuchNamespaceException", "describe_table"): TableNotFoundError,
-    ("NoSuchNamespaceException", "deregister_table"): TableNotFoundError,
-    (404, "declare_table"): NamespaceNotFoundError,
-    (409, "create_namespace"): NamespaceAlreadyExistsError,
-    (409, "declare_table"): TableAlreadyExistsError,
-    (409, "drop_namespace"): NamespaceNotEmptyError,
-    (409, "rename_table"): TableAlreadyExistsError,
-}
 
 _DELEGATION = {"x-iceberg-access-delegation": "vended-credentials"}
 
@@ -82,7 +52,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     """
 
     settings = LakekeeperSettings
-    errors = LAKEKEEPER_ERRORS
+    errors = ERRORS
     iceberg_path = wire.ICEBERG_API
     catalog_capabilities = Capabilities(
         min_depth=1,
@@ -195,7 +165,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                 )
             except InvalidInputError as e:
                 failure = failure_of(e)
-                if failure is None or _LOCATION_TAKEN not in failure.codes:
+                if failure is None or LOCATION_TAKEN not in failure.codes:
                     raise
                 error = e
             # The server checks the location before the name.

@@ -15,18 +15,12 @@ from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import (
-    InternalError,
     InvalidInputError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
     PermissionDeniedError,
-    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
     UnsupportedOperationError,
 )
 
@@ -37,13 +31,14 @@ from lance_ns_async.backends.unity.columns import columns
 from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
 from lance_ns_async.backends.unity.create_queue import CreateQueue
 from lance_ns_async.backends.unity.credentials import CredentialVendor
+from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
 from lance_ns_async.backends.values import check_empty, ignore
 from lance_ns_async.backends.vended_credentials import merge_options
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
+from lance_ns_async.errors import PHRASES, Failure, error_for, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
@@ -56,37 +51,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-UNITY_ERRORS: ErrorTable = {
-    **COMMON_ERRORS,
-    "CATALOG_NOT_FOUND": NamespaceNotFoundError,
-    "SCHEMA_NOT_FOUND": NamespaceNotFoundError,
-    ("TABLE_NOT_FOUND", "table"): TableNotFoundError,
-    "SCHEMA_ALREADY_EXISTS": NamespaceAlreadyExistsError,
-    "TABLE_ALREADY_EXISTS": TableAlreadyExistsError,
-    ("ALREADY_EXISTS", "create_namespace"): NamespaceAlreadyExistsError,
-    ("ALREADY_EXISTS", "declare_table"): TableAlreadyExistsError,
-    ("FAILED_PRECONDITION", "drop_namespace"): NamespaceNotEmptyError,
-    "INVALID_ARGUMENT": InvalidInputError,
-    "UNAUTHENTICATED": UnauthenticatedError,
-    "PERMISSION_DENIED": PermissionDeniedError,
-    "RESOURCE_EXHAUSTED": ThrottlingError,
-    "REQUEST_LIMIT_EXCEEDED": ThrottlingError,
-    wire.DUPLICATE: InternalError,
-    ("DELTA_ONLY", "declare_table"): UnsupportedOperationError,
-    # There is no 404: without an error code, it means a wrong path and not a missing table.
-    400: InvalidInputError,
-    401: UnauthenticatedError,
-    403: PermissionDeniedError,
-    # A proxy requires credentials.
-    407: UnauthenticatedError,
-    408: ServiceUnavailableError,
-    429: ThrottlingError,
-    501: UnsupportedOperationError,
-    502: ServiceUnavailableError,
-    503: ServiceUnavailableError,
-    504: ServiceUnavailableError,
-}
-
 
 class UnityBackend(Backend):
     """One catalog of a Unity Catalog server.
@@ -95,7 +59,7 @@ class UnityBackend(Backend):
     """
 
     settings = UnitySettings
-    errors = UNITY_ERRORS
+    errors = ERRORS
     catalog_capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
@@ -416,4 +380,4 @@ class UnityBackend(Backend):
 
 
 def _error(code: str, id: Id, operation: str, why: str) -> LanceNamespaceError:
-    return error_for(Failure(code, message=why, delivered=False), id, operation, UNITY_ERRORS)
+    return error_for(Failure(code, message=why, delivered=False), id, operation, ERRORS)
