@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Server
 from lance_ns_async.backends.glue import wire
-from lance_ns_async.backends.values import check_name
+from lance_ns_async.backends.shared.values import check_name
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.model import NamespaceId

@@ -16,8 +16,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.glue.catalogs import Catalogs, GlueNamespace, Kind
-from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
-from lance_ns_async.backends.values import check_empty
+from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared.values import check_empty
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.model import NamespaceId, Page

@@ -23,7 +23,6 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.hive3 import folders, locations
 from lance_ns_async.backends.hive3.calls import Metastore
@@ -50,7 +49,8 @@ from lance_ns_async.backends.hive3.responses import (
 )
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
-from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared import registrations
+from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.errors import failure_of

@@ -25,7 +25,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.hive3.calls import Metastore
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
-from lance_ns_async.backends.lost_responses import remove_or_check
+from lance_ns_async.backends.shared.lost_responses import remove_or_check
 from lance_ns_async.calls.policy import rollback
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import failure_of, mask, shortened, spelled

@@ -8,9 +8,9 @@ from typing import Any
 
 from lance_namespace.errors import ConcurrentModificationError, UnsupportedOperationError
 
-from lance_ns_async.backends import registrations, values
 from lance_ns_async.backends.hive3 import locations
 from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase, table_parameters
+from lance_ns_async.backends.shared import registrations, values
 from lance_ns_async.errors import PHRASES, Code, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.binary import struct_field, text, text_pairs

@@ -23,22 +23,20 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg import credentials, versions
 from lance_ns_async.backends.iceberg.errors import ERRORS
-from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
-from lance_ns_async.backends.iceberg.server_config import Routes
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
     declaration,
-    explain,
-    identifier,
     is_registered_as,
     new_key,
     replacement,
     table,
-    table_names,
     table_of_uuid,
 )
-from lance_ns_async.backends.lost_responses import create_or_find
-from lance_ns_async.backends.values import check_empty, ignore
+from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
+from lance_ns_async.backends.shared.iceberg_server_config import Routes
+from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, table_names
+from lance_ns_async.backends.shared.lost_responses import create_or_find
+from lance_ns_async.backends.shared.values import check_empty, ignore
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

@@ -13,7 +13,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.iceberg.wire import IN_PROGRESS
+from lance_ns_async.backends.shared.iceberg_wire import IN_PROGRESS
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
 from lance_ns_async.transports.http.signing import SIGNING_ERRORS
 

@@ -18,13 +18,13 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration
-from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
-from lance_ns_async.backends.iceberg.wire import explain, identifier, namespace_names
 from lance_ns_async.backends.lakekeeper import wire
 from lance_ns_async.backends.lakekeeper.errors import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
-from lance_ns_async.backends.values import ignore
+from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration
+from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
+from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, namespace_names
+from lance_ns_async.backends.shared.values import ignore
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import PHRASES, NotALanceTableError, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.backends.iceberg.wire import IN_PROGRESS
+from lance_ns_async.backends.shared.iceberg_wire import IN_PROGRESS
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 
 LOCATION_TAKEN = "LocationAlreadyTaken"

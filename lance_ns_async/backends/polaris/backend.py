@@ -21,12 +21,12 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration, lance_table
-from lance_ns_async.backends.iceberg.wire import namespace_names, table_names
 from lance_ns_async.backends.polaris import wire
 from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
-from lance_ns_async.backends.values import check_empty
+from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration, lance_table
+from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_names
+from lance_ns_async.backends.shared.values import check_empty
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import PHRASES, failure_of, spelled, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

@@ -25,7 +25,9 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared.values import check_empty, ignore
+from lance_ns_async.backends.shared.vended_credentials import merge_options
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
 from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
@@ -34,8 +36,6 @@ from lance_ns_async.backends.unity.credentials import CredentialVendor
 from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
-from lance_ns_async.backends.values import check_empty, ignore
-from lance_ns_async.backends.vended_credentials import merge_options
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import PHRASES, Failure, error_for, failure_of, spelled
