@@ -56,7 +56,7 @@ from lance_ns_async.errors import (
 )
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
-from lance_ns_async.transports.http.signing import REJECTION_CODES
+from lance_ns_async.transports.http.signatures import REJECTION_CODES
 from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
 
 TABLE = TableId(["prod", "orders"])

@@ -36,13 +36,13 @@ from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
 from lance_ns_async.backends.shared.iceberg_server_config import Routes
 from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, table_names
 from lance_ns_async.backends.shared.lost_responses import create_or_find
+from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.backends.shared.values import check_empty, ignore
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
-from lance_ns_async.transports.http.signing import open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.shared.iceberg_wire import IN_PROGRESS
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 
 ERRORS: ErrorTable = {
     **HTTP_ERRORS,

@@ -26,13 +26,13 @@ from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration, lance_table
 from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_names
+from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.backends.shared.values import check_empty
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import PHRASES, failure_of, spelled, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
-from lance_ns_async.transports.http.signing import open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.polaris import wire
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 
 _OF_THE_SERVICE: ErrorTable = {
     "MissingOrInvalidRealm": InternalError,

@@ -26,6 +26,7 @@ from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import create_or_find
+from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.backends.shared.values import ignore
 from lance_ns_async.calls.policy import Caller, rollback
 from lance_ns_async.errors import PHRASES, failure_of, spelled
@@ -34,7 +35,6 @@ from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.storage.locations import check_default, is_relative
 from lance_ns_async.transports.http.oauth2 import open_tokens
-from lance_ns_async.transports.http.signing import open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 from lance_ns_async.transports.http.wire import StreamedBody
 

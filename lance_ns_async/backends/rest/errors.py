@@ -16,7 +16,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.rest import wire
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 
 _NO_OPERATION = (404, 405, 406, 501)
 """Statuses of a server, or of a proxy, that does not have the path of an operation."""

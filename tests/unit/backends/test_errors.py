@@ -16,7 +16,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import PHRASES, Code, Failure, error_class
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.spec.routes import ROUTES
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 
 PACKAGE = Path(lance_ns_async.__file__).parent
 INTERNAL = {"unreadable", "TApplicationException"}

@@ -34,7 +34,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, NamespaceId
 from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.errors import HTTP_ERRORS
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 from tests.fakes.faults import When
 from tests.fakes.polaris import FakePolaris
 from tests.support.polaris import asked, connected, described, open_server
