@@ -15,7 +15,7 @@ from lance_ns_async.errors import suggest
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BackendEntry:
     """How a backend is loaded and presented."""
 
     module: str
@@ -31,42 +31,44 @@ class Entry:
 
 _AROUND = re.compile(r"^lance_ns_async\.(namespace\.sync\.)?|^lance[-_]ns[-_]|(Namespace|Backend)$")
 
-BACKENDS: Mapping[str, Entry] = {
-    "dir": Entry("lance_ns_async.backends.directory.backend", "DirectoryBackend", "Directory", {"root": "lake"}),
-    "iceberg": Entry(
+BACKENDS: Mapping[str, BackendEntry] = {
+    "dir": BackendEntry("lance_ns_async.backends.directory.backend", "DirectoryBackend", "Directory", {"root": "lake"}),
+    "iceberg": BackendEntry(
         "lance_ns_async.backends.iceberg.backend",
         "IcebergBackend",
         "Iceberg",
         {"endpoint": "https://catalog.example.com"},
     ),
-    "hive3": Entry(
+    "hive3": BackendEntry(
         "lance_ns_async.backends.hive3.backend",
         "HiveBackend",
         "Hive 3",
         {"uri": "thrift://metastore.example.com:9083"},
     ),
-    "glue": Entry(
+    "glue": BackendEntry(
         "lance_ns_async.backends.glue.backend", "GlueBackend", "Glue", {"region": "eu-central-1"}, extra="glue"
     ),
-    "polaris": Entry(
+    "polaris": BackendEntry(
         "lance_ns_async.backends.polaris.backend",
         "PolarisBackend",
         "Polaris",
         {"endpoint": "https://polaris.example.com"},
     ),
-    "lakekeeper": Entry(
+    "lakekeeper": BackendEntry(
         "lance_ns_async.backends.lakekeeper.backend",
         "LakekeeperBackend",
         "Lakekeeper",
         {"endpoint": "https://lakekeeper.example.com", "warehouse": "lake"},
     ),
-    "unity": Entry(
+    "unity": BackendEntry(
         "lance_ns_async.backends.unity.backend",
         "UnityBackend",
         "Unity",
         {"endpoint": "https://unity.example.com", "catalog": "main"},
     ),
-    "rest": Entry("lance_ns_async.backends.rest.backend", "RestBackend", "REST", {"uri": "https://lance.example.com"}),
+    "rest": BackendEntry(
+        "lance_ns_async.backends.rest.backend", "RestBackend", "REST", {"uri": "https://lance.example.com"}
+    ),
 }
 """The backends by the name that `connect` takes."""
 

@@ -101,7 +101,7 @@ class ServerTraits:
         return replace(capabilities, describe_batch=0) if self.batches is False else capabilities
 
 
-class Server:
+class ObservedServer:
     """The server of a backend: holds the traits that were learned so far."""
 
     def __init__(self) -> None:
@@ -176,9 +176,9 @@ class Backend(ABC):
     """Storage options from the settings, used for every table; None if there are none."""
 
     @cached_property
-    def server(self) -> Server:
+    def server(self) -> ObservedServer:
         """What was learned about the server while the backend is open."""
-        return Server()
+        return ObservedServer()
 
     @property
     def capabilities(self) -> Capabilities:

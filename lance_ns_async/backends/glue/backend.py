@@ -30,7 +30,7 @@ from lance_ns_async.backends.glue.errors import ERRORS
 from lance_ns_async.backends.glue.namespaces import Namespaces
 from lance_ns_async.backends.glue.patterns import Patterns
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
-from lance_ns_async.backends.shared.values import check_empty
+from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.backends.shared.vended_credentials import merge_options
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller

@@ -25,7 +25,6 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.hive3 import folders, locations
-from lance_ns_async.backends.hive3.calls import Metastore
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
     check_findable,
@@ -37,6 +36,7 @@ from lance_ns_async.backends.hive3.checks import (
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
 from lance_ns_async.backends.hive3.errors import ERRORS
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
+from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.responses import (
     CATALOG_LOCATION,
     LOCATION,

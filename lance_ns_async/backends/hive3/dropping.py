@@ -23,7 +23,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.hive3.calls import Metastore
+from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
 from lance_ns_async.backends.shared.lost_responses import remove_or_check
 from lance_ns_async.calls.policy import rollback

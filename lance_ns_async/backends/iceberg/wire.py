@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from lance_ns_async.backends.shared.iceberg_wire import identifier
-from lance_ns_async.backends.shared.values import text, texts
+from lance_ns_async.backends.shared.response_checks import text, texts
 from lance_ns_async.errors import not_lance
 from lance_ns_async.model import Table, TableId
 

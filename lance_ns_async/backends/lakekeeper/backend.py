@@ -24,7 +24,7 @@ from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
 from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, namespace_names
-from lance_ns_async.backends.shared.values import ignore
+from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import PHRASES, NotALanceTableError, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

@@ -26,8 +26,8 @@ from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration, lance_table
 from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_names
+from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.backends.shared.signing import open_signer
-from lance_ns_async.backends.shared.values import check_empty
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import PHRASES, failure_of, spelled, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

@@ -26,8 +26,8 @@ from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import create_or_find
+from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
-from lance_ns_async.backends.shared.values import ignore
 from lance_ns_async.calls.policy import Caller, rollback
 from lance_ns_async.errors import PHRASES, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial

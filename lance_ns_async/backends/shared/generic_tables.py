@@ -17,7 +17,7 @@ from lance_namespace.errors import InternalError, InvalidTableStateError, LanceN
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.backends.shared import registrations, vended_credentials
 from lance_ns_async.backends.shared.lost_responses import create_or_find
-from lance_ns_async.backends.shared.values import check_empty, text
+from lance_ns_async.backends.shared.response_checks import check_empty, text
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.errors import AnotherAnswerError, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, same_place

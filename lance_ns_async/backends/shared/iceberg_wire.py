@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lance_ns_async.backends.shared.values import check_levels, text, texts
+from lance_ns_async.backends.shared.response_checks import check_levels, text, texts
 from lance_ns_async.errors import Code
 from lance_ns_async.model import NamespaceId, Page, TableId
 

@@ -26,7 +26,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
-from lance_ns_async.backends.shared.values import check_empty, ignore
+from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.backends.shared.vended_credentials import merge_options
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
