@@ -367,16 +367,16 @@ class Backend(ABC):
         location = await self.layout_location(id) if self.unique_locations else None
         return None if location is None else unique_location(location)
 
-    async def _new_location(self, id: TableId) -> str:
-        """Returns the location of a new table declared without one; requires a layout that defines locations.
+    async def _choose_location(self, id: TableId) -> str:
+        """Returns the location of a table declared without one: `new_location`, or else that of the layout.
 
         Raises:
             InvalidInputError: The location is predictable, and may be among the files of another table.
         """
-        location = await self.layout_location(id)
-        assert location is not None
+        if (location := await self.new_location(id) or await self.layout_location(id)) is None:
+            raise AssertionError(f"{type(self).__name__} has no layout of locations")
         if self.unique_locations:
-            return unique_location(location)
+            return location
         nests = self.capabilities.min_depth != self.capabilities.max_depth
         if nests and (name := next((name for name in id[2:] if name in FOLDERS), None)) is not None:
             raise InvalidInputError(

@@ -198,7 +198,7 @@ class GlueBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         self.check_declaration(id, location, properties)
-        body = wire.table_input(id, location or await self._new_location(id), properties)
+        body = wire.table_input(id, location or await self._choose_location(id), properties)
         declaration = wire.table(id, self._options, {"Table": body})
         arguments = {**await self._within(id.parent), "TableInput": body}
 

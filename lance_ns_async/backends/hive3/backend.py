@@ -192,7 +192,7 @@ class HiveBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         operation = "declare_table"
-        place = await self._new_location(id) if location is None else location
+        place = await self._choose_location(id) if location is None else location
         is_unique = without_suffix(place) is not None
         self.check_declaration(id, place, properties)
         place = to_hive(place)

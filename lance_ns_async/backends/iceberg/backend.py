@@ -146,7 +146,7 @@ class IcebergBackend(IcebergNamespaces):
     ) -> Table:
         self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
-        place = (await self._new_location(id) if location is None else location).rstrip("/")
+        place = (await self._choose_location(id) if location is None else location).rstrip("/")
         uuid = str(uuid4())
         body = declaration(id, uuid, place, self._stored_properties(id, properties))
         result = await create_or_find(

@@ -151,7 +151,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         routes = self._routes or await self._config()
         place = location
         if place is None and self._settings.root is not None:
-            place = await self._new_location(id)
+            place = await self._choose_location(id)
         if place is not None:
             place = place.rstrip("/")
         for _ in range(_DECLARATIONS):

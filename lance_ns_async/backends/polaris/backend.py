@@ -171,7 +171,7 @@ class PolarisBackend(GenericTableBackend):
     ) -> Table:
         self.check_declaration(id, location, properties)
         if (place := location) is None:
-            place = await self._new_location(id)
+            place = await self._choose_location(id)
             wire.check_location(id, place)
         return await self._create_table(
             id,

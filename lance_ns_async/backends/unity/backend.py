@@ -351,7 +351,7 @@ class UnityBackend(Backend):
         return removals
 
     async def _location(self, id: TableId, location: str | None) -> str:
-        return await self._new_location(id) if location is None else normalize_location(id, location)
+        return await self._choose_location(id) if location is None else normalize_location(id, location)
 
     def _check(self, id: NamespaceId | TableId, operation: str, missing: str) -> None:
         """Raises the error that the server would return for an id that cannot exist.
