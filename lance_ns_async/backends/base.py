@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import PHRASES, ErrorTable, spelled
+from lance_ns_async.errors import ErrorTable, error_about, spelled
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, has, same_place
 from lance_ns_async.settings import Settings
 from lance_ns_async.storage.locations import FOLDERS, check_location, unique_location
@@ -309,9 +309,11 @@ class Backend(ABC):
         """
         if same_place(old.location, location) and has(old, properties) and schema is None:
             return old
-        raise UnsupportedOperationError(
-            f"{PHRASES[UnsupportedOperationError]}: {old.id} (this catalog cannot change a registered table, and this "
-            f"one is at {old.location}: deregister it, and register it at {location}: the name is missing in between)"
+        raise error_about(
+            UnsupportedOperationError,
+            old.id,
+            f"this catalog cannot change a registered table, and this "
+            f"one is at {old.location}: deregister it, and register it at {location}: the name is missing in between",
         )
 
     def needs_protection(self, table: Table) -> bool:

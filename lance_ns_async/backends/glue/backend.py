@@ -35,7 +35,7 @@ from lance_ns_async.backends.shared.vended_credentials import merge_options
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
-from lance_ns_async.errors import PHRASES
+from lance_ns_async.errors import error_about
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Endpoint, LocationSettings, Seconds
@@ -224,9 +224,7 @@ class GlueBackend(Backend):
         decode = MaskedPartial(wire.stored_table, old.id, self._options)
         current = await self._aws.call("get_table", named, subject=old.id, operation=operation, decode=decode)
         if current.table.registration != old.registration:
-            raise ConcurrentModificationError(
-                f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
-            )
+            raise error_about(ConcurrentModificationError, old.id, "it was dropped and declared again meanwhile")
         body = wire.replaced_input(current, location, properties)
         replacement = wire.table(old.id, self._options, {"Table": {**body, "CreateTime": None}})
         replacement = replace(replacement, registration=old.registration)

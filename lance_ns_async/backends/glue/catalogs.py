@@ -21,6 +21,7 @@ from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.shared.response_checks import check_name
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import SingleFlight
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.transports.aws.transport import AwsTransport
 
@@ -95,9 +96,10 @@ class Catalogs:
     def check_supported(self, id: NamespaceId) -> None:
         """Raises UnsupportedOperationError for `id` if the endpoint or the settings exclude catalogs."""
         if self._supports_catalogs is False:
-            raise UnsupportedOperationError(
-                f"Not supported: {id} (this endpoint has no catalogs, or the property catalogs is off; "
-                "use the name of a database alone)"
+            raise error_about(
+                UnsupportedOperationError,
+                id,
+                "this endpoint has no catalogs, or the property catalogs is off; use the name of a database alone",
             )
 
     async def find(self, id: NamespaceId, operation: str) -> DescribedNamespace:
@@ -131,7 +133,7 @@ class Catalogs:
         return [name for name, _ in catalogs]
 
     async def _id(self, id: NamespaceId) -> str:
-        missing = NamespaceNotFoundError(f"Namespace not found: {id} (no catalog can have this name)")
+        missing = error_about(NamespaceNotFoundError, id, "no catalog can have this name")
         if self._supports_catalogs is False or not wire.can_be_catalog(id):
             raise missing
         if self._root is not None:
@@ -143,7 +145,7 @@ class Catalogs:
                 raise
             raise missing from e
         if first is None:
-            raise NamespaceNotFoundError(f"Namespace not found: {id} (the account has no catalogs)")
+            raise error_about(NamespaceNotFoundError, id, "the account has no catalogs")
         return wire.catalog_id(first, id[1:])
 
     async def _first(self, name: str) -> str | None:

@@ -20,6 +20,7 @@ from lance_ns_async.backends.shared.lost_responses import create_or_find, remove
 from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.transports.aws.transport import AwsTransport
 
@@ -100,7 +101,7 @@ class Namespaces:
         """
         kind = (await self._catalogs.find(id, "drop_namespace")).kind
         if (content := await self._content(id, kind)) is not None:
-            raise NamespaceNotEmptyError(f"Namespace not empty: {id} (drop_namespace: it contains the {content})")
+            raise error_about(NamespaceNotEmptyError, id, f"drop_namespace: it contains the {content}")
         if kind == "database":
             remove = self._change("delete_database", await self.id_arguments(id), id, "drop_namespace")
         else:

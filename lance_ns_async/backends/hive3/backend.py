@@ -53,7 +53,7 @@ from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
-from lance_ns_async.errors import failure_of
+from lance_ns_async.errors import error_about, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import without_suffix
 from lance_ns_async.transports.thrift.transport import open_thrift
@@ -268,7 +268,7 @@ class HiveBackend(Backend):
         check_new(to)
         source, destination = (tuple(name.lower() for name in names) for names in (id, to))
         if source == destination:
-            raise TableAlreadyExistsError(f"Table already exists: {to} (rename_table: both ids are equal)")
+            raise error_about(TableAlreadyExistsError, to, "rename_table: both ids are equal")
         if source[0] != destination[0]:
             raise UnsupportedOperationError(
                 f"Not supported: rename_table of {id} to {to}: tables cannot leave their catalog; "

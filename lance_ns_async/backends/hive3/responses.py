@@ -11,7 +11,7 @@ from lance_namespace.errors import ConcurrentModificationError, UnsupportedOpera
 from lance_ns_async.backends.hive3 import locations
 from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase, table_parameters
 from lance_ns_async.backends.shared import registrations, response_checks
-from lance_ns_async.errors import PHRASES, Code, not_lance
+from lance_ns_async.errors import Code, error_about, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.binary import struct_field, text, text_pairs
 from lance_ns_async.transports.thrift.decoder import Decoder, fields_of, struct_in
@@ -208,9 +208,7 @@ def external_field(old: Table, result: bytes) -> bytes:
 
 def _check_same(old: Table, fields: Any) -> None:
     if _table(old.id, None, fields).registration != old.registration:
-        raise ConcurrentModificationError(
-            f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
-        )
+        raise error_about(ConcurrentModificationError, old.id, "it was dropped and declared again meanwhile")
 
 
 def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:

@@ -39,6 +39,7 @@ from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.policy import Caller
+from lance_ns_async.errors import error_about
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
@@ -215,16 +216,18 @@ class IcebergBackend(IcebergNamespaces):
         if body is None:
             return old
         if place != old.location and not routes.changes_locations:
-            raise UnsupportedOperationError(
-                f"Not supported: {old.id} (this catalog cannot change the location of a registered table, "
-                f"{old.location}; deregister it and register it at {place})"
+            raise error_about(
+                UnsupportedOperationError,
+                old.id,
+                f"this catalog cannot change the location of a registered table, "
+                f"{old.location}; deregister it and register it at {place}",
             )
 
         async def find() -> Table:
             current = await self.describe_table(old.id)
             if current.registration == old.registration and is_registered_as(current, place, parameters):
                 return current
-            raise ConcurrentModificationError(f"Concurrent modification: {old.id} (another client has changed it)")
+            raise error_about(ConcurrentModificationError, old.id, "another client has changed it")
 
         return await create_or_find(
             old.id,

@@ -26,7 +26,7 @@ from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
 from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, namespace_names
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import PHRASES, NotALanceTableError, failure_of
+from lance_ns_async.errors import NotALanceTableError, error_about, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -176,7 +176,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             except TableNotFoundError:
                 # This very registration may have had the location, and may just have been removed by another client.
                 continue
-            raise TableAlreadyExistsError(f"{PHRASES[TableAlreadyExistsError]}: {id} (declare_table)") from error
+            raise error_about(TableAlreadyExistsError, id, "declare_table") from error
         raise InvalidInputError(
             f"{error}; Lakekeeper accepts no location that is equal to, above or below that of another table of "
             "the warehouse, nor that of a deleted table that can still be restored"

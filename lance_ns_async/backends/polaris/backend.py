@@ -29,7 +29,7 @@ from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_n
 from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import PHRASES, failure_of, spelled, with_failure
+from lance_ns_async.errors import error_about, failure_of, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -137,9 +137,8 @@ class PolarisBackend(GenericTableBackend):
             return await _with_advice(id, create)
         except LanceNamespaceError as e:
             raise error from e
-        raise NamespaceAlreadyExistsError(
-            f"{PHRASES[NamespaceAlreadyExistsError]}: {spelled(id)} (create_namespace: created by another call at the "
-            "same time)"
+        raise error_about(
+            NamespaceAlreadyExistsError, id, "create_namespace: created by another call at the same time"
         ) from error
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:

@@ -29,7 +29,7 @@ from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.policy import Caller, rollback
-from lance_ns_async.errors import PHRASES, failure_of, spelled
+from lance_ns_async.errors import error_about, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
@@ -200,9 +200,10 @@ class RestBackend(Backend):
         try:
             return await self._with_location(await self._ask("register_table", old.id, self._decoder(old.id), fields))
         except TableAlreadyExistsError as e:
-            raise UnsupportedOperationError(
-                f"{PHRASES[UnsupportedOperationError]}: {old.id} (the server replaces no registration; deregister it "
-                f"and register it at {location})"
+            raise error_about(
+                UnsupportedOperationError,
+                old.id,
+                f"the server replaces no registration; deregister it and register it at {location}",
             ) from e
 
     def passes_on(self, operation: str) -> bool:

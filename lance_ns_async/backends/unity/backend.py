@@ -38,7 +38,7 @@ from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.errors import PHRASES, Failure, error_for, failure_of, spelled
+from lance_ns_async.errors import Failure, error_about, error_for, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
@@ -276,7 +276,7 @@ class UnityBackend(Backend):
             except PermissionDeniedError as e:
                 # The server checks a location before the name, and denies access to one that is taken.
                 if id.kind == "table" and await self._exists(own_path, id, operation):
-                    raise conflict(f"{PHRASES[conflict]}: {id} ({operation}: the server denied its location)") from e
+                    raise error_about(conflict, id, f"{operation}: the server denied its location") from e
                 raise
 
         async def find() -> tuple[T, str] | None:
@@ -315,9 +315,11 @@ class UnityBackend(Backend):
             log.debug("%s was created, but could not be read afterwards: %s", spelled(id), e)
             return
         if id.kind == "namespace" and current_id != uuid:
-            raise conflict(
-                f"{PHRASES[conflict]}: {id} ({operation}: another process created it at the same time, and the server "
-                "has both; use it as it is, or drop it twice to remove both)"
+            raise error_about(
+                conflict,
+                id,
+                f"{operation}: another process created it at the same time, and the server "
+                "has both; use it as it is, or drop it twice to remove both",
             )
 
     async def _delete(self, path: str, id: NamespaceId | TableId, operation: str) -> None:
