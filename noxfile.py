@@ -89,7 +89,7 @@ LOWEST_TESTS = [
     "unit/tables/test_rows.py",
     "unit/transports/aws/test_transport.py",
     "unit/transports/http/test_oauth2.py",
-    "unit/transports/http/test_signing.py",
+    "unit/transports/http/test_signatures.py",
     "unit/transports/http/test_transport.py",
     "unit/transports/http/test_wire.py",
     "contract/test_bulk.py",
@@ -182,7 +182,7 @@ def bare(session: nox.Session) -> None:
     # FEW selects no tests in the first three folders, and some of their files cannot be imported without an extra.
     unselected = ("documentation", "unit/backends", "unit/fakes")
     with_extras = (
-        *("unit/cli", "unit/transports/aws", "unit/transports/http/test_signing.py"),
+        *("unit/cli", "unit/transports/aws", "unit/transports/http/test_signatures.py"),
         "unit/test_secrets_in_calls.py",
     )
     ignores = [*OTHER_SESSIONS, *(f"--ignore=tests/{path}" for path in (*unselected, *with_extras))]

@@ -41,6 +41,7 @@ from lance_namespace.errors import (
 from lance_ns_async.model import Id, NamespaceId
 
 E = TypeVar("E", bound=BaseException)
+L = TypeVar("L", bound=LanceNamespaceError)
 
 Code = str | int
 """A failure's code in its protocol: an HTTP status, an error type or the name of an exception."""
@@ -215,8 +216,13 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     is_above = cls is NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
     named = NamespaceId(subject[:-1]) if is_above else subject
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
+    return with_failure(error_about(cls, named, f"{operation}: {failure.message}{attempts}"), failure)
+
+
+def error_about(cls: type[L], subject: Id, reason: str) -> L:
+    """Returns an error with the phrase of its class, the subject and the reason: `Table not found: a$b (why)`."""
     phrase = next((PHRASES[base] for base in cls.__mro__ if base in PHRASES), cls.__name__)
-    return with_failure(cls(f"{phrase}: {spelled(named)} ({operation}: {failure.message}{attempts})"), failure)
+    return cls(f"{phrase}: {spelled(subject)} ({reason})")
 
 
 def raise_first(errors: Collection[LanceNamespaceError], of: int) -> None:

@@ -15,7 +15,7 @@ from lance_ns_async.errors import suggest
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BackendEntry:
     """How a backend is loaded and presented."""
 
     module: str
@@ -33,29 +33,29 @@ class Entry:
 
 _AROUND = re.compile(r"^lance_ns_async\.(namespace\.sync\.)?|^lance[-_]ns[-_]|(Namespace|Backend)$")
 
-BACKENDS: Mapping[str, Entry] = {
-    "dir": Entry(
+BACKENDS: Mapping[str, BackendEntry] = {
+    "dir": BackendEntry(
         "lance_ns_async.backends.directory.backend",
         "DirectoryBackend",
         "Directory",
         'The directory catalog, for example `DirNamespace(root="lake")`. Properties: `root`, `storage.*` and limits.',
         {"root": "lake"},
     ),
-    "iceberg": Entry(
+    "iceberg": BackendEntry(
         "lance_ns_async.backends.iceberg.backend",
         "IcebergBackend",
         "Iceberg",
         "An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and others.",
         {"endpoint": "https://catalog.example.com"},
     ),
-    "hive3": Entry(
+    "hive3": BackendEntry(
         "lance_ns_async.backends.hive3.backend",
         "HiveBackend",
         "Hive 3",
         "A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others.",
         {"uri": "thrift://metastore.example.com:9083"},
     ),
-    "glue": Entry(
+    "glue": BackendEntry(
         "lance_ns_async.backends.glue.backend",
         "GlueBackend",
         "Glue",
@@ -63,28 +63,28 @@ BACKENDS: Mapping[str, Entry] = {
         {"region": "eu-central-1"},
         extra="glue",
     ),
-    "polaris": Entry(
+    "polaris": BackendEntry(
         "lance_ns_async.backends.polaris.backend",
         "PolarisBackend",
         "Polaris",
         "An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and others.",
         {"endpoint": "https://polaris.example.com"},
     ),
-    "lakekeeper": Entry(
+    "lakekeeper": BackendEntry(
         "lance_ns_async.backends.lakekeeper.backend",
         "LakekeeperBackend",
         "Lakekeeper",
         "A warehouse of a Lakekeeper server. Properties: `endpoint`, `warehouse`, `auth_token` and others.",
         {"endpoint": "https://lakekeeper.example.com", "warehouse": "lake"},
     ),
-    "unity": Entry(
+    "unity": BackendEntry(
         "lance_ns_async.backends.unity.backend",
         "UnityBackend",
         "Unity",
         "One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and others.",
         {"endpoint": "https://unity.example.com", "catalog": "main"},
     ),
-    "rest": Entry(
+    "rest": BackendEntry(
         "lance_ns_async.backends.rest.backend",
         "RestBackend",
         "REST",

@@ -20,7 +20,7 @@ from typing import Any
 
 from lance_ns_async.backends.hive3 import wire
 from lance_ns_async.model import TableId
-from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, Route
+from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, ThriftRoute
 from lance_ns_async.transports.thrift.pool import Pool
 from lance_ns_async.transports.thrift.transport import call_on, result
 
@@ -56,7 +56,7 @@ async def ways(port: int) -> AsyncIterator[dict[str, Describe]]:
 
     idl: Any = thriftpy2.load_fp(io.StringIO(IDL), "metastore_thrift")
     service = idl.ThriftHiveMetastore
-    pool = Pool(Connector(Route([Address("127.0.0.1", port)], 10.0, 1 << 20), _greet), 1)
+    pool = Pool(Connector(ThriftRoute([Address("127.0.0.1", port)], 10.0, 1 << 20), _greet), 1)
     asynchronous: Any = await make_async_client(service, "127.0.0.1", port)
     synchronous: Any = make_client(service, "127.0.0.1", port)
 

@@ -1,1 +1,1 @@
-"""Backends: one folder for each catalog, and shared modules."""
+"""Backends: the interface, one folder for each catalog, and shared code."""

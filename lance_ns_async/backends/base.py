@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import PHRASES, ErrorTable, spelled
+from lance_ns_async.errors import ErrorTable, error_about, spelled
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, has, same_place
 from lance_ns_async.settings import Settings
 from lance_ns_async.storage.locations import FOLDERS, check_location, unique_location
@@ -101,7 +101,7 @@ class ServerTraits:
         return replace(capabilities, describe_batch=0) if self.batches is False else capabilities
 
 
-class Server:
+class ObservedServer:
     """The server of a backend: holds the traits that were learned so far."""
 
     def __init__(self) -> None:
@@ -176,9 +176,9 @@ class Backend(ABC):
     """Storage options from the settings, used for every table; None if there are none."""
 
     @cached_property
-    def server(self) -> Server:
+    def server(self) -> ObservedServer:
         """What was learned about the server while the backend is open."""
-        return Server()
+        return ObservedServer()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -309,9 +309,11 @@ class Backend(ABC):
         """
         if same_place(old.location, location) and has(old, properties) and schema is None:
             return old
-        raise UnsupportedOperationError(
-            f"{PHRASES[UnsupportedOperationError]}: {old.id} (this catalog cannot change a registered table, and this "
-            f"one is at {old.location}: deregister it, and register it at {location}: the name is missing in between)"
+        raise error_about(
+            UnsupportedOperationError,
+            old.id,
+            f"this catalog cannot change a registered table, and this "
+            f"one is at {old.location}: deregister it, and register it at {location}: the name is missing in between",
         )
 
     def needs_protection(self, table: Table) -> bool:
@@ -367,16 +369,16 @@ class Backend(ABC):
         location = await self.layout_location(id) if self.unique_locations else None
         return None if location is None else unique_location(location)
 
-    async def _new_location(self, id: TableId) -> str:
-        """Returns the location of a new table declared without one; requires a layout that defines locations.
+    async def _choose_location(self, id: TableId) -> str:
+        """Returns the location of a table declared without one: `new_location`, or else that of the layout.
 
         Raises:
             InvalidInputError: The location is predictable, and may be among the files of another table.
         """
-        location = await self.layout_location(id)
-        assert location is not None
+        if (location := await self.new_location(id) or await self.layout_location(id)) is None:
+            raise AssertionError(f"{type(self).__name__} has no layout of locations")
         if self.unique_locations:
-            return unique_location(location)
+            return location
         nests = self.capabilities.min_depth != self.capabilities.max_depth
         if nests and (name := next((name for name in id[2:] if name in FOLDERS), None)) is not None:
             raise InvalidInputError(

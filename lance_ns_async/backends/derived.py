@@ -12,7 +12,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.errors import PHRASES, BadLocationError, UnreadableRegistrationError, spelled
+from lance_ns_async.errors import BadLocationError, UnreadableRegistrationError, error_about
 from lance_ns_async.model import NamespaceId, Table, TableId
 
 _TIMES = 6
@@ -52,9 +52,11 @@ async def keep_or_create_namespace(
             error = e
         with suppress(NamespaceNotFoundError):
             return await describe_namespace(backend, id)
-    raise ConcurrentModificationError(
-        f"{PHRASES[ConcurrentModificationError]}: {spelled(id)} (create_namespace: the catalog says that it exists, "
-        "but does not describe it; other clients may create and drop it at the same time: try again later)"
+    raise error_about(
+        ConcurrentModificationError,
+        id,
+        "create_namespace: the catalog says that it exists, "
+        "but does not describe it; other clients may create and drop it at the same time: try again later",
     ) from error
 
 

@@ -16,7 +16,7 @@ from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.model import NamespaceId, Page, TableId
 
-Kind = Literal["tables", "namespaces"]
+ListingKind = Literal["tables", "namespaces"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class _Visit:
     """A listing that has further pages."""
 
     at: NamespaceId
-    kind: Kind
+    kind: ListingKind
     token: str | None = None
     tokens: set[str] = field(default_factory=set)
 
@@ -111,7 +111,7 @@ class Tree:
 
     async def _rounds(
         self, first: list[_Visit], *, with_tables: bool, recursive: bool
-    ) -> AsyncGenerator[list[tuple[NamespaceId, Kind, Sequence[str]]], None]:
+    ) -> AsyncGenerator[list[tuple[NamespaceId, ListingKind, Sequence[str]]], None]:
         # No task group is open during a yield: a consumer may stop at any time, in any task.
         waiting = deque(first)
         while waiting:
@@ -149,7 +149,7 @@ class Tree:
         page = await self._backend.list_tables(visit.at, visit.token, None)
         return Page(await self._lister.keep(visit.at, page.items), page.token)
 
-    def _visits(self, at: NamespaceId, kind: Kind) -> list[_Visit]:
+    def _visits(self, at: NamespaceId, kind: ListingKind) -> list[_Visit]:
         can = self._backend.capabilities
         if kind == "tables":
             return [_Visit(at, kind)] if len(at) >= can.min_depth else []
@@ -172,7 +172,7 @@ class Tree:
                     async for listing in listings:
                         yield listing
 
-    async def _all(self, at: NamespaceId, kind: Kind) -> Sequence[str]:
+    async def _all(self, at: NamespaceId, kind: ListingKind) -> Sequence[str]:
         listing = self._backend.list_tables if kind == "tables" else self._backend.list_namespaces
 
         async def fetch(token: str | None, size: int | None) -> Page[str]:

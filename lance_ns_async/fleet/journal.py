@@ -249,6 +249,7 @@ async def _in_thread(path: str, work: Callable[[], T]) -> T:
     try:
         # The work is not abandoned on cancellation, so that the connection has one user at a time.
         with thread_start(), anyio.CancelScope(shield=True):
-            return await anyio.to_thread.run_sync(run)
+            result = await anyio.to_thread.run_sync(run)
     except sqlite3.Error as e:
         raise InvalidInputError(f"journal {path}: it cannot be used ({e}); use another file") from e
+    return result

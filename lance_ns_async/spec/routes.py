@@ -12,7 +12,7 @@ from typing import Literal
 import lance_namespace as spec
 from pydantic import BaseModel
 
-Method = Literal["GET", "POST"]
+HttpMethod = Literal["GET", "POST"]
 Body = Literal["json", "rows", "metadata"]
 """Content of a request body: all fields; an Arrow IPC stream, with the fields in the query; or the metadata mapping."""
 Answer = Literal["fields", "count", "file", "text", "metadata"]
@@ -25,7 +25,7 @@ class Route:
 
     operation: str
     """The namespace method that serves the operation."""
-    method: Method
+    method: HttpMethod
     path: str
     request: type[BaseModel]
     body: Body = "json"
@@ -39,7 +39,7 @@ class Route:
 
 
 def _reading(
-    operation: str, path: str, request: type[BaseModel], answer: Answer = "fields", *, method: Method = "POST"
+    operation: str, path: str, request: type[BaseModel], answer: Answer = "fields", *, method: HttpMethod = "POST"
 ) -> Route:
     return Route(operation, method, path, request, answer=answer, changes=False)
 

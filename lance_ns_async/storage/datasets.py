@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.errors import PHRASES
+from lance_ns_async.errors import PHRASES, error_about
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import dir_markers, files, locations
 from lance_ns_async.storage.threads import THREADS, in_thread
@@ -151,15 +151,19 @@ async def check_alone(table: Table) -> Sequence[str]:
     locations.check_deletable(table)
     paths, others, strange = await in_thread(table, lambda: _neighbours(table))
     if strange:
-        raise InvalidTableStateError(
-            f"Invalid table state: {table.id} (drop_table would delete {len(strange)} folders or files under its "
+        raise error_about(
+            InvalidTableStateError,
+            table.id,
+            f"drop_table would delete {len(strange)} folders or files under its "
             f"location {table.location} that are not part of a Lance table, such as {strange[0]!r}; deregister it, or "
-            "move those first)"
+            "move those first",
         )
     if others:
-        raise InvalidTableStateError(
-            f"Invalid table state: {table.id} (drop_table would delete {len(others)} other tables under its "
-            f"location {table.location}, such as {others[0]}; deregister it, and move or drop those first)"
+        raise error_about(
+            InvalidTableStateError,
+            table.id,
+            f"drop_table would delete {len(others)} other tables under its "
+            f"location {table.location}, such as {others[0]}; deregister it, and move or drop those first",
         )
     return paths
 

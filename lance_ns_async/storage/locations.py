@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from pydantic import AfterValidator
 
-from lance_ns_async.errors import PHRASES, nearest, shortened, spelled, suggest
+from lance_ns_async.errors import error_about, nearest, shortened, spelled, suggest
 from lance_ns_async.model import Table, TableId
 
 SCHEMES = (
@@ -132,9 +132,11 @@ def check_deletable(table: Table) -> None:
     """
     if (problem := _problem(table.location)) is not None:
         text = shortened(table.location, _LONGEST_SHOWN)
-        raise InvalidTableStateError(
-            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing was deleted, because its location "
-            f"{text!r} {problem}; deregister the table, and register it at the location of its data)"
+        raise error_about(
+            InvalidTableStateError,
+            table.id,
+            f"nothing was deleted, because its location "
+            f"{text!r} {problem}; deregister the table, and register it at the location of its data",
         )
 
 
@@ -148,9 +150,11 @@ def check_writable(table: Table) -> None:
     """
     if is_relative(table.location):
         text = shortened(table.location, _LONGEST_SHOWN)
-        raise InvalidTableStateError(
-            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} (nothing was changed, because its location "
-            f"{text!r} {_RELATIVE}; register the table at the location of its data)"
+        raise error_about(
+            InvalidTableStateError,
+            table.id,
+            f"nothing was changed, because its location "
+            f"{text!r} {_RELATIVE}; register the table at the location of its data",
         )
 
 
@@ -167,9 +171,11 @@ def check_default(table: Table, catalog: str) -> None:
     if is_relative(table.location):
         text = shortened(table.location, _LONGEST_SHOWN)
         parent = f"of namespace {spelled(table.id.parent)}" if table.id.parent else "of its root"
-        raise InvalidTableStateError(
-            f"{PHRASES[InvalidTableStateError]}: {spelled(table.id)} ({catalog} chose the location {text!r}, which "
-            f"{_RELATIVE}; nothing was written; set an absolute location {parent} on the server, or give the table one)"
+        raise error_about(
+            InvalidTableStateError,
+            table.id,
+            f"{catalog} chose the location {text!r}, which "
+            f"{_RELATIVE}; nothing was written; set an absolute location {parent} on the server, or give the table one",
         )
 
 

@@ -13,7 +13,7 @@ from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import HTTP_ERRORS, Code
 from lance_ns_async.model import TableId
 from lance_ns_async.settings import HttpSettings
-from lance_ns_async.transports.http.auth import Tokens
+from lance_ns_async.transports.http.tokens import Tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 TABLE = TableId(["db", "t"])

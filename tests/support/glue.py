@@ -18,7 +18,8 @@ from lance_namespace import (
 )
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.backends.glue.backend import GLUE_ERRORS, GlueBackend, GlueSettings
+from lance_ns_async.backends.glue.backend import GlueBackend, GlueSettings
+from lance_ns_async.backends.glue.errors import ERRORS
 from lance_ns_async.calls.policy import Caller
 from tests.fakes.glue import FakeGlue
 
@@ -43,7 +44,7 @@ async def connected(server: FakeGlue, *without: str, **more: str) -> AsyncIterat
 async def opened(server: FakeGlue, **more: str) -> AsyncIterator[GlueBackend]:
     """Provides the backend itself."""
     settings = GlueSettings.parse(properties(server, **more))
-    backend = GlueBackend.open(settings, Caller(settings.policy(), GLUE_ERRORS))
+    backend = GlueBackend.open(settings, Caller(settings.policy(), ERRORS))
     try:
         yield backend
     finally:

@@ -20,7 +20,7 @@ from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.transports.thrift.binary import struct_field, text
-from lance_ns_async.transports.thrift.connection import Address, Route
+from lance_ns_async.transports.thrift.connection import Address, ThriftRoute
 from lance_ns_async.transports.thrift.sasl import Mechanism
 from lance_ns_async.transports.thrift.transport import Method, ThriftTransport, open_thrift
 from tests.fakes.sockets import Server
@@ -101,7 +101,7 @@ async def client(
     first: tuple[Method, bytes] | None = None,
 ) -> AsyncIterator[Client]:
     addresses = [Address(host, port) for port in ports]
-    route = Route(addresses, connect_timeout, max_response_bytes, framed, tls)
+    route = ThriftRoute(addresses, connect_timeout, max_response_bytes, framed, tls)
     caller = Caller(policy, ERRORS)
     thrift = open_thrift(
         route,

@@ -9,7 +9,8 @@ from typing import Any
 from lance_namespace import DeclareTableRequest, DeclareTableResponse, DescribeTableRequest, DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.backends.unity.backend import UNITY_ERRORS, UnityBackend
+from lance_ns_async.backends.unity.backend import UnityBackend
+from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.backends.unity.settings import UnitySettings
 from lance_ns_async.calls.policy import Caller
 from tests.fakes.unity import API, FakeUnity
@@ -41,7 +42,7 @@ def asked(server: FakeUnity) -> list[str]:
 async def opened(server: FakeUnity) -> AsyncIterator[UnityBackend]:
     """Provides the backend itself, for values that the spec's messages have in another form."""
     settings = UnitySettings.parse({**server.properties, **QUICK})
-    backend = UnityBackend.open(settings, Caller(settings.policy(), UNITY_ERRORS))
+    backend = UnityBackend.open(settings, Caller(settings.policy(), ERRORS))
     try:
         yield backend
     finally:

@@ -37,7 +37,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.iceberg.backend import ICEBERG_ERRORS
+from lance_ns_async.backends.iceberg.errors import ERRORS
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import (
     COMMON_ERRORS,
@@ -56,7 +56,7 @@ from lance_ns_async.errors import (
 )
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
-from lance_ns_async.transports.http.signing import REJECTION_CODES
+from lance_ns_async.transports.http.signatures import REJECTION_CODES
 from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
 
 TABLE = TableId(["prod", "orders"])
@@ -148,7 +148,7 @@ LANCE: ErrorTable = {
 TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
     "common": (COMMON_ERRORS, COMMON),
     "http": (HTTP_ERRORS, {**COMMON, **HTTP}),
-    "iceberg": (ICEBERG_ERRORS, {**COMMON, **HTTP, **SIGNING, **ICEBERG}),
+    "iceberg": (ERRORS, {**COMMON, **HTTP, **SIGNING, **ICEBERG}),
     "oauth2": (OAUTH2_ERRORS, {**COMMON, **HTTP, **OAUTH2}),
     "lance": (LANCE_ERRORS, {**COMMON, **LANCE}),
 }
@@ -259,7 +259,7 @@ def test_a_failure_without_codes_is_internal() -> None:
     ],
 )
 def test_an_error_names_what_is_missing(subject: Id, code: Code, text: str) -> None:
-    assert str(error_for(Failure(code, message="gone"), subject, "op", ICEBERG_ERRORS)) == text
+    assert str(error_for(Failure(code, message="gone"), subject, "op", ERRORS)) == text
 
 
 def test_an_error_shows_the_number_of_attempts() -> None:

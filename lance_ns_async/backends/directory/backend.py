@@ -32,6 +32,7 @@ from pydantic import field_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities, Declaration
 from lance_ns_async.backends.directory.dropping import Dropping
+from lance_ns_async.backends.directory.errors import ERRORS
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
 from lance_ns_async.calls.policy import Caller
@@ -41,8 +42,8 @@ from lance_ns_async.settings import Settings
 from lance_ns_async.storage import dir_markers
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.storage.process_end import check_given_up
-from lance_ns_async.transports.directory import Change, Directory, Entries, Entry
-from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport, error_of
+from lance_ns_async.transports.directory_manifest import Change, Directory, Entries, ManifestEntry
+from lance_ns_async.transports.lance import LanceTransport, error_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +96,7 @@ class DirectoryBackend(Backend):
     """
 
     settings: ClassVar[type[DirSettings]] = DirSettings
-    errors: ClassVar[ErrorTable] = LANCE_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
@@ -138,7 +139,7 @@ class DirectoryBackend(Backend):
             _properties(entries, id.parent)
             if (there := entries.get(_key(id))) is not None:
                 raise NamespaceAlreadyExistsError(f"there is a {there.kind} of that name")
-            return Change(put=[Entry(_key(id), "namespace", None, properties)])
+            return Change(put=[ManifestEntry(_key(id), "namespace", None, properties)])
 
         await self._call(lambda: self._directory.change(edit), id, "create_namespace", safe=False)
         return properties
@@ -248,18 +249,18 @@ class DirectoryBackend(Backend):
                 outcomes[it.id] = e
         return outcomes
 
-    def _new_entry(self, entries: Entries, it: Declaration, overlaps: Overlaps, names: RootNames) -> Entry:
+    def _new_entry(self, entries: Entries, it: Declaration, overlaps: Overlaps, names: RootNames) -> ManifestEntry:
         """Returns the entry of a new table in a namespace; raises the error of the first check that fails."""
         _properties(entries, it.id.parent)
         if (there := entries.get(_key(it.id))) is not None:
             raise TableAlreadyExistsError(f"there is a {there.kind} of that name")
         if it.location is None:
-            return Entry(_key(it.id), "table", _new_place(it.id), it.properties)
+            return ManifestEntry(_key(it.id), "table", _new_place(it.id), it.properties)
         place = self._relative_place(it.id, it.location, names)
         if not _is_new_place(it.id, place) or place in entries.nested_locations or self._places.has_files(place):
             overlaps.check(place)
             self._check_not_at_root(entries, place, names)
-        return Entry(_key(it.id), "table", place, it.properties)
+        return ManifestEntry(_key(it.id), "table", place, it.properties)
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -364,7 +365,7 @@ class DirectoryBackend(Backend):
             raise BadLocationError(f"{e}; deregister it, and register it at another location") from e
         return self._table(id, place, entry.metadata)
 
-    def _entry(self, entries: Entries, id: TableId) -> tuple[Entry, str]:
+    def _entry(self, entries: Entries, id: TableId) -> tuple[ManifestEntry, str]:
         """Returns the entry and the relative location of a table in a namespace.
 
         Raises:
@@ -376,7 +377,7 @@ class DirectoryBackend(Backend):
             raise TableNotFoundError(f"table id '{id}'")
         return entry, self._place(entry)
 
-    def _place(self, entry: Entry, names: RootNames | None = None) -> str:
+    def _place(self, entry: ManifestEntry, names: RootNames | None = None) -> str:
         try:
             return self._places.normalize(entry.location or "", names)
         except OutsideError as e:
@@ -384,7 +385,7 @@ class DirectoryBackend(Backend):
 
     def _tables(
         self, entries: Entries, parent: NamespaceId, names: RootNames | None = None
-    ) -> Iterator[tuple[Entry, str | None]]:
+    ) -> Iterator[tuple[ManifestEntry, str | None]]:
         """Yields the entries of a namespace's tables with their relative locations; None for an invalid location."""
         _properties(entries, parent)
         names = names or self._places.read_names()
@@ -546,7 +547,7 @@ def _key(id: Id) -> str:
     return DELIMITER.join(id)
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: ManifestEntry) -> str:
     return entry.object_id.rpartition(DELIMITER)[2]
 
 

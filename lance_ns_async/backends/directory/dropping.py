@@ -37,7 +37,7 @@ from lance_ns_async.backends.directory.places import (
 from lance_ns_async.errors import Failure, shortened, without_source, without_user
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.storage import dir_markers, files
-from lance_ns_async.transports.directory import Change, Directory, Entries
+from lance_ns_async.transports.directory_manifest import Change, Directory, Entries
 from lance_ns_async.transports.lance import code_of
 
 _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")

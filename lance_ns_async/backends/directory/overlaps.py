@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.places import OF_LANCE, OutsideError, Places, RootNames, is_within
 from lance_ns_async.model import DELIMITER
-from lance_ns_async.transports.directory import Entries
+from lance_ns_async.transports.directory_manifest import Entries
 
 
 class Overlaps:

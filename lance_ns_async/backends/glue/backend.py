@@ -15,10 +15,8 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
-    NamespaceAlreadyExistsError,
     NamespaceNotFoundError,
     PermissionDeniedError,
-    TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
@@ -28,20 +26,20 @@ from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.glue.catalogs import Catalogs
 from lance_ns_async.backends.glue.credentials import LakeFormation, Operation
+from lance_ns_async.backends.glue.errors import ERRORS
 from lance_ns_async.backends.glue.namespaces import Namespaces
 from lance_ns_async.backends.glue.patterns import Patterns
-from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
-from lance_ns_async.backends.values import check_empty
-from lance_ns_async.backends.vended_credentials import merge_options
+from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared.response_checks import check_empty
+from lance_ns_async.backends.shared.vended_credentials import merge_options
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
-from lance_ns_async.errors import PHRASES, ErrorTable
+from lance_ns_async.errors import ErrorTable, error_about
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Endpoint, LocationSettings, Seconds
 from lance_ns_async.storage.locations import Root, default_location, segment
-from lance_ns_async.transports.aws.failures import AWS_ERRORS
 from lance_ns_async.transports.aws.settings import AwsSettings
 from lance_ns_async.transports.aws.transport import AwsTransport, open_aws
 
@@ -51,21 +49,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _S3 = ("s3://", "s3a://")
-
-GLUE_ERRORS: ErrorTable = {
-    **AWS_ERRORS,
-    ("EntityNotFoundException", "namespace"): NamespaceNotFoundError,
-    ("EntityNotFoundException", "table"): TableNotFoundError,
-    # A declaration fails with this code if the table's database is missing.
-    ("EntityNotFoundException", "declare_table"): NamespaceNotFoundError,
-    ("AlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
-    ("AlreadyExistsException", "table"): TableAlreadyExistsError,
-    ("FederatedResourceAlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
-    ("FederatedResourceAlreadyExistsException", "table"): TableAlreadyExistsError,
-    ("ConcurrentModificationException", "replace_table"): ConcurrentModificationError,
-    # Lake Formation has filters of rows or cells for the table, which Lance cannot apply.
-    "PermissionTypeMismatchException": PermissionDeniedError,
-}
 
 
 class GlueSettings(LocationSettings, AwsSettings):
@@ -120,7 +103,7 @@ class GlueBackend(Backend):
     """
 
     settings: ClassVar[type[GlueSettings]] = GlueSettings
-    errors: ClassVar[ErrorTable] = GLUE_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
@@ -215,7 +198,7 @@ class GlueBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         self.check_declaration(id, location, properties)
-        body = wire.table_input(id, location or await self._new_location(id), properties)
+        body = wire.table_input(id, location or await self._choose_location(id), properties)
         declaration = wire.table(id, self._options, {"Table": body})
         arguments = {**await self._within(id.parent), "TableInput": body}
 
@@ -241,9 +224,7 @@ class GlueBackend(Backend):
         decode = MaskedPartial(wire.stored_table, old.id, self._options)
         current = await self._aws.call("get_table", named, subject=old.id, operation=operation, decode=decode)
         if current.table.registration != old.registration:
-            raise ConcurrentModificationError(
-                f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
-            )
+            raise error_about(ConcurrentModificationError, old.id, "it was dropped and declared again meanwhile")
         body = wire.replaced_input(current, location, properties)
         replacement = wire.table(old.id, self._options, {"Table": {**body, "CreateTime": None}})
         replacement = replace(replacement, registration=old.registration)

@@ -16,23 +16,24 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.base import Server
+from lance_ns_async.backends.base import ObservedServer
 from lance_ns_async.backends.glue import wire
-from lance_ns_async.backends.values import check_name
+from lance_ns_async.backends.shared.response_checks import check_name
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import SingleFlight
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.transports.aws.transport import AwsTransport
 
 T = TypeVar("T")
-Kind: TypeAlias = Literal["database", "catalog"]
+NamespaceKind: TypeAlias = Literal["database", "catalog"]
 
 
 @dataclass(frozen=True, slots=True)
-class GlueNamespace:
+class DescribedNamespace:
     """A namespace as described by Glue."""
 
-    kind: Kind
+    kind: NamespaceKind
     about: Mapping[str, Any]
 
     @property
@@ -50,7 +51,7 @@ class Catalogs:
     catalogs (servers other than AWS may not). A cached entry never counts as proof that an object still exists.
     """
 
-    def __init__(self, aws: AwsTransport, root: str | None, server: Server, *, use_catalogs: bool) -> None:
+    def __init__(self, aws: AwsTransport, root: str | None, server: ObservedServer, *, use_catalogs: bool) -> None:
         """Creates the cache.
 
         Args:
@@ -65,7 +66,7 @@ class Catalogs:
         self._ids: dict[str, str] = {}
         self._account: str | None = None
         self._learning = SingleFlight(self._learn)
-        self._kinds: dict[NamespaceId, Kind] = {}
+        self._kinds: dict[NamespaceId, NamespaceKind] = {}
 
     @property
     def _supports_catalogs(self) -> bool | None:
@@ -81,11 +82,11 @@ class Catalogs:
         catalog_id = await self._id(id) if id else self._root
         return {"CatalogId": catalog_id} if catalog_id else {}
 
-    def kind(self, id: NamespaceId) -> Kind | None:
+    def kind(self, id: NamespaceId) -> NamespaceKind | None:
         """Returns the kind that the namespace last had; None if unknown."""
         return self._kinds.get(_fold_case(id))
 
-    def note(self, id: NamespaceId, kind: Kind | None) -> None:
+    def note(self, id: NamespaceId, kind: NamespaceKind | None) -> None:
         """Caches the kind of a namespace; None removes it from the cache."""
         if kind is None:
             self._kinds.pop(_fold_case(id), None)
@@ -95,12 +96,13 @@ class Catalogs:
     def check_supported(self, id: NamespaceId) -> None:
         """Raises UnsupportedOperationError for `id` if the endpoint or the settings exclude catalogs."""
         if self._supports_catalogs is False:
-            raise UnsupportedOperationError(
-                f"Not supported: {id} (this endpoint has no catalogs, or the property catalogs is off; "
-                "use the name of a database alone)"
+            raise error_about(
+                UnsupportedOperationError,
+                id,
+                "this endpoint has no catalogs, or the property catalogs is off; use the name of a database alone",
             )
 
-    async def find(self, id: NamespaceId, operation: str) -> GlueNamespace:
+    async def find(self, id: NamespaceId, operation: str) -> DescribedNamespace:
         """Returns the namespace; the database if a catalog has the same name.
 
         Raises:
@@ -131,7 +133,7 @@ class Catalogs:
         return [name for name, _ in catalogs]
 
     async def _id(self, id: NamespaceId) -> str:
-        missing = NamespaceNotFoundError(f"Namespace not found: {id} (no catalog can have this name)")
+        missing = error_about(NamespaceNotFoundError, id, "no catalog can have this name")
         if self._supports_catalogs is False or not wire.can_be_catalog(id):
             raise missing
         if self._root is not None:
@@ -143,7 +145,7 @@ class Catalogs:
                 raise
             raise missing from e
         if first is None:
-            raise NamespaceNotFoundError(f"Namespace not found: {id} (the account has no catalogs)")
+            raise error_about(NamespaceNotFoundError, id, "the account has no catalogs")
         return wire.catalog_id(first, id[1:])
 
     async def _first(self, name: str) -> str | None:
@@ -194,8 +196,8 @@ class Catalogs:
             self._account = wire.account(min((id for _, id in catalogs), key=len, default="")) or None
         return below
 
-    async def _either(self, id: NamespaceId, operation: str) -> GlueNamespace:
-        async def outcome(kind: Kind) -> GlueNamespace | LanceNamespaceError:
+    async def _either(self, id: NamespaceId, operation: str) -> DescribedNamespace:
+        async def outcome(kind: NamespaceKind) -> DescribedNamespace | LanceNamespaceError:
             try:
                 return await self._look(id, kind, operation)
             except LanceNamespaceError as e:
@@ -209,7 +211,7 @@ class Catalogs:
                 other.cancel()
         return _choose(database, None if other.cancelled() else other.result())
 
-    async def _look(self, id: NamespaceId, kind: Kind, operation: str) -> GlueNamespace:
+    async def _look(self, id: NamespaceId, kind: NamespaceKind, operation: str) -> DescribedNamespace:
         if kind == "database":
             named = {**await self.parent_arguments(id), "Name": id.name.lower()}
             return await self._aws.call(
@@ -217,7 +219,7 @@ class Catalogs:
             )
         named = await self.id_arguments(id)
 
-        async def read() -> GlueNamespace:
+        async def read() -> DescribedNamespace:
             return await self._aws.call(
                 "get_catalog",
                 named,
@@ -245,27 +247,27 @@ class Catalogs:
         return answer
 
 
-def _decode_database(id: NamespaceId, answer: Any) -> GlueNamespace:
+def _decode_database(id: NamespaceId, answer: Any) -> DescribedNamespace:
     check_name(id.name, answer["Database"].get("Name"), "database")
-    return GlueNamespace("database", {"Parameters": wire.parameters(answer["Database"])})
+    return DescribedNamespace("database", {"Parameters": wire.parameters(answer["Database"])})
 
 
-def _decode_catalog(answer: Any) -> GlueNamespace:
-    return GlueNamespace("catalog", {"Parameters": wire.parameters(answer["Catalog"])})
+def _decode_catalog(answer: Any) -> DescribedNamespace:
+    return DescribedNamespace("catalog", {"Parameters": wire.parameters(answer["Catalog"])})
 
 
 def _choose(
-    database: GlueNamespace | LanceNamespaceError, catalog: GlueNamespace | LanceNamespaceError | None
-) -> GlueNamespace:
+    database: DescribedNamespace | LanceNamespaceError, catalog: DescribedNamespace | LanceNamespaceError | None
+) -> DescribedNamespace:
     """Returns the namespace from the results of both lookups; else raises the more informative error.
 
     Args:
         catalog: The result of the catalog lookup; None if it was cancelled, because the database exists.
     """
-    if isinstance(database, GlueNamespace):
+    if isinstance(database, DescribedNamespace):
         return database
     # Lake Formation denies access to databases that do not exist.
-    if isinstance(catalog, GlueNamespace) and isinstance(database, NamespaceNotFoundError | PermissionDeniedError):
+    if isinstance(catalog, DescribedNamespace) and isinstance(database, NamespaceNotFoundError | PermissionDeniedError):
         return catalog
     if isinstance(database, NamespaceNotFoundError) and isinstance(catalog, LanceNamespaceError):
         missing = isinstance(catalog, NamespaceNotFoundError | UnsupportedOperationError)

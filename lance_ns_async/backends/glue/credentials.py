@@ -12,7 +12,7 @@ from typing import Any, Literal
 from lance_namespace.errors import PermissionDeniedError
 
 from lance_ns_async.backends.glue import wire
-from lance_ns_async.backends.values import text
+from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import failure_of, with_failure
 from lance_ns_async.model import NamespaceId, TableId

@@ -15,11 +15,12 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.glue import wire
-from lance_ns_async.backends.glue.catalogs import Catalogs, GlueNamespace, Kind
-from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
-from lance_ns_async.backends.values import check_empty
+from lance_ns_async.backends.glue.catalogs import Catalogs, DescribedNamespace, NamespaceKind
+from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.transports.aws.transport import AwsTransport
 
@@ -38,14 +39,14 @@ class Namespaces:
         """Returns the names of the databases and catalogs directly in `parent`, sorted and without duplicates."""
         if parent and (await self._catalogs.find(parent, "list_namespaces")).kind == "database":
             return []
-        names: dict[Kind, Sequence[str]] = {}
+        names: dict[NamespaceKind, Sequence[str]] = {}
 
-        async def look(kind: Kind) -> None:
+        async def look(kind: NamespaceKind) -> None:
             below = self._databases if kind == "database" else self._catalogs.children
             names[kind] = await below(parent)
 
         # Databases come last: if a catalog and a database have the same name, it refers to the database.
-        kinds: tuple[Kind, ...] = ("catalog", "database")
+        kinds: tuple[NamespaceKind, ...] = ("catalog", "database")
         await each(look, kinds, max_in_flight=len(kinds))
         for kind in kinds:
             for name in names[kind]:
@@ -68,22 +69,22 @@ class Namespaces:
         match properties.get(wire.KIND, "database"):
             case "database":
                 new_namespace, change = (
-                    GlueNamespace("database", {"Parameters": parameters}),
+                    DescribedNamespace("database", {"Parameters": parameters}),
                     await self._new_database(id, parameters),
                 )
             case "catalog":
                 new_namespace, change = (
-                    GlueNamespace("catalog", {"Parameters": parameters}),
+                    DescribedNamespace("catalog", {"Parameters": parameters}),
                     self._new_catalog(id, parameters),
                 )
             case other:
                 raise InvalidInputError(f"namespace {id}: {wire.KIND}={other!r}: it must be database or catalog")
 
-        async def create() -> GlueNamespace:
+        async def create() -> DescribedNamespace:
             await change()
             return new_namespace
 
-        async def find() -> GlueNamespace | None:
+        async def find() -> DescribedNamespace | None:
             current = await self._catalogs.find(id, "describe_namespace")
             return current if current.properties == new_namespace.properties else None
 
@@ -100,7 +101,7 @@ class Namespaces:
         """
         kind = (await self._catalogs.find(id, "drop_namespace")).kind
         if (content := await self._content(id, kind)) is not None:
-            raise NamespaceNotEmptyError(f"Namespace not empty: {id} (drop_namespace: it contains the {content})")
+            raise error_about(NamespaceNotEmptyError, id, f"drop_namespace: it contains the {content}")
         if kind == "database":
             remove = self._change("delete_database", await self.id_arguments(id), id, "drop_namespace")
         else:
@@ -137,7 +138,7 @@ class Namespaces:
                 f"Not supported: create_namespace in {id} (it is a database, which can contain only tables)"
             )
 
-    async def _content(self, id: NamespaceId, kind: Kind) -> str | None:
+    async def _content(self, id: NamespaceId, kind: NamespaceKind) -> str | None:
         """Returns the kind and name of one object in a namespace, for messages; None if the namespace is empty."""
         if kind == "database":
             # Any table counts, whatever its format.

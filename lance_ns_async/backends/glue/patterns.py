@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lance_ns_async.backends.base import Server
+from lance_ns_async.backends.base import ObservedServer
 from lance_ns_async.backends.glue.wire import ListedTable
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
@@ -34,7 +34,7 @@ Fetch = Callable[[Mapping[str, Any], NamespaceId, str | None], Awaitable[Page[Li
 class Patterns:
     """Requests tables by name patterns, filters the results, and detects servers that ignore patterns."""
 
-    def __init__(self, fetch: Fetch, server: Server) -> None:
+    def __init__(self, fetch: Fetch, server: ObservedServer) -> None:
         """Creates the object.
 
         Args:

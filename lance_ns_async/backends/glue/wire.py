@@ -9,9 +9,9 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends import registrations
-from lance_ns_async.backends.values import check_name as check_answer
-from lance_ns_async.backends.values import text
+from lance_ns_async.backends.shared import registrations
+from lance_ns_async.backends.shared.response_checks import check_name as check_answer
+from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.errors import not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage import locations

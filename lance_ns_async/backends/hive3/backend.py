@@ -12,24 +12,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
-    InternalError,
     InvalidInputError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
     NamespaceNotFoundError,
     PermissionDeniedError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    UnauthenticatedError,
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.hive3 import folders, locations
-from lance_ns_async.backends.hive3.calls import Metastore
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
     check_findable,
@@ -39,7 +34,9 @@ from lance_ns_async.backends.hive3.checks import (
     new_database,
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
+from lance_ns_async.backends.hive3.errors import ERRORS
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
+from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.responses import (
     CATALOG_LOCATION,
     LOCATION,
@@ -52,10 +49,11 @@ from lance_ns_async.backends.hive3.responses import (
 )
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
-from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared import registrations
+from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
-from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, failure_of
+from lance_ns_async.errors import ErrorTable, error_about, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import without_suffix
 from lance_ns_async.transports.thrift.transport import open_thrift
@@ -63,30 +61,6 @@ from lance_ns_async.transports.thrift.transport import open_thrift
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HIVE_ERRORS: ErrorTable = {
-    **COMMON_ERRORS,
-    "unauthenticated": UnauthenticatedError,
-    "UNKNOWN_METHOD": UnsupportedOperationError,
-    "NoSuchDatabase": NamespaceNotFoundError,
-    "NoSuchTable": TableNotFoundError,
-    "TableExists": TableAlreadyExistsError,
-    ("Duplicate", "namespace"): NamespaceAlreadyExistsError,
-    ("Duplicate", "table"): TableAlreadyExistsError,
-    "NotEmpty": NamespaceNotEmptyError,
-    "Denied": PermissionDeniedError,
-    "Unacceptable": InvalidInputError,
-    "NotStored": InvalidInputError,
-    # The lengths were checked before the call, so another client removed the table during it.
-    ("NotStored", "replace_table"): ConcurrentModificationError,
-    "UnknownDBException": NamespaceNotFoundError,
-    ("NoSuchObjectException", "namespace"): NamespaceNotFoundError,
-    ("NoSuchObjectException", "declare_table"): NamespaceNotFoundError,
-    ("AlreadyExistsException", "namespace"): NamespaceAlreadyExistsError,
-    ("AlreadyExistsException", "table"): TableAlreadyExistsError,
-    "InvalidObjectException": InvalidInputError,
-    "InvalidOperationException": InvalidInputError,
-    "MetaException": InternalError,
-}
 
 _NO_FILTER = frozenset({"MetaException", "UNKNOWN_METHOD"})
 """Codes of failures of servers that cannot filter tables by parameters."""
@@ -99,7 +73,7 @@ class HiveBackend(Backend):
     """
 
     settings: ClassVar[type[HiveSettings]] = HiveSettings
-    errors: ClassVar[ErrorTable] = HIVE_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
@@ -218,7 +192,7 @@ class HiveBackend(Backend):
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         operation = "declare_table"
-        place = await self._new_location(id) if location is None else location
+        place = await self._choose_location(id) if location is None else location
         is_unique = without_suffix(place) is not None
         self.check_declaration(id, place, properties)
         place = to_hive(place)
@@ -294,7 +268,7 @@ class HiveBackend(Backend):
         check_new(to)
         source, destination = (tuple(name.lower() for name in names) for names in (id, to))
         if source == destination:
-            raise TableAlreadyExistsError(f"Table already exists: {to} (rename_table: both ids are equal)")
+            raise error_about(TableAlreadyExistsError, to, "rename_table: both ids are equal")
         if source[0] != destination[0]:
             raise UnsupportedOperationError(
                 f"Not supported: rename_table of {id} to {to}: tables cannot leave their catalog; "

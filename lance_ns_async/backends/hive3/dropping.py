@@ -23,12 +23,12 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.hive3.calls import Metastore
+from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
-from lance_ns_async.backends.lost_responses import remove_or_check
+from lance_ns_async.backends.shared.lost_responses import remove_or_check
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.errors import failure_of, mask, shortened, spelled
+from lance_ns_async.errors import error_about, failure_of, mask, shortened, spelled
 from lance_ns_async.model import NamespaceId, TableId
 
 _DEFAULT = "default"
@@ -59,7 +59,7 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
     others = [id.child(name) for name in names if name != _DEFAULT]
     if others and not cascade:
         some = ", ".join(other.name for other in others[:3])
-        raise NamespaceNotEmptyError(f"Namespace not empty: {id} ({_OPERATION}: it has {len(others)}, such as {some})")
+        raise error_about(NamespaceNotEmptyError, id, f"{_OPERATION}: it has {len(others)}, such as {some}")
     tables = await _empty(hive, [id.child(name) for name in names], at_once=at_once) if cascade else []
     with _note_deregistrations(id, tables):
         await each(partial(_drop_empty, hive), others, max_in_flight=at_once)

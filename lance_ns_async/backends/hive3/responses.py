@@ -8,10 +8,10 @@ from typing import Any
 
 from lance_namespace.errors import ConcurrentModificationError, UnsupportedOperationError
 
-from lance_ns_async.backends import registrations, values
 from lance_ns_async.backends.hive3 import locations
 from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase, table_parameters
-from lance_ns_async.errors import PHRASES, Code, not_lance
+from lance_ns_async.backends.shared import registrations, response_checks
+from lance_ns_async.errors import Code, error_about, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.binary import struct_field, text, text_pairs
 from lance_ns_async.transports.thrift.decoder import Decoder, fields_of, struct_in
@@ -77,7 +77,7 @@ def catalogs(result: Any) -> list[str]:
 def catalog(result: Any) -> HiveCatalog:
     """Returns the catalog in a response."""
     fields = result[1]
-    return HiveCatalog(values.text(fields[1]), values.text(fields[3]), _optional_text(fields, 2))
+    return HiveCatalog(response_checks.text(fields[1]), response_checks.text(fields[3]), _optional_text(fields, 2))
 
 
 def catalog_properties(catalog: HiveCatalog) -> dict[str, str]:
@@ -92,7 +92,7 @@ def database(result: Any) -> HiveDatabase:
     if not isinstance(kind, int | None):
         raise TypeError(f"{type(kind).__name__} instead of a number")
     return HiveDatabase(
-        parameters=values.texts(result.get(4)),
+        parameters=response_checks.texts(result.get(4)),
         description=_optional_text(result, 2),
         location=_optional_text(result, 3),
         owner=_optional_text(result, 6),
@@ -126,12 +126,12 @@ def names(result: Any) -> list[str]:
     """Returns the names in a response."""
     if not isinstance(result, list):
         raise TypeError(f"{type(result).__name__} instead of a list of names")
-    return [values.text(name) for name in result]
+    return [response_checks.text(name) for name in result]
 
 
 def table(id: TableId, storage_options: Mapping[str, str] | None, result: Any) -> Table:
     """Returns the Lance table in a response."""
-    values.check_name(id.name, result[1].get(1))
+    response_checks.check_name(id.name, result[1].get(1))
     return _table(id, storage_options, result[1])
 
 
@@ -149,7 +149,7 @@ def tables(
 
 def lance_names(result: Any) -> list[str]:
     """Returns the names of the Lance tables in a response."""
-    return [values.text(one[1]) for one in result[1] if _is_lance(one)]
+    return [response_checks.text(one[1]) for one in result[1] if _is_lance(one)]
 
 
 def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
@@ -187,7 +187,9 @@ def replacement_field(old: Table, location: str, properties: Mapping[str, str], 
     storage = fields_of(struct_in(fields[7]))
     storage[2] = text(2, location)
     fields[7] = struct_field(7, *storage.values())
-    own = {key: value for key, value in values.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS}
+    own = {
+        key: value for key, value in response_checks.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS
+    }
     fields[9] = text_pairs(9, table_parameters({**own, **properties}))
     return struct_field(3, *fields.values())
 
@@ -199,16 +201,14 @@ def external_field(old: Table, result: bytes) -> bytes:
     decoder.feed(body)
     _check_same(old, decoder.fields)
     fields = fields_of(body)
-    fields[9] = text_pairs(9, table_parameters(values.texts(decoder.fields.get(9))))
+    fields[9] = text_pairs(9, table_parameters(response_checks.texts(decoder.fields.get(9))))
     fields[12] = text(12, "EXTERNAL_TABLE")
     return struct_field(3, *fields.values())
 
 
 def _check_same(old: Table, fields: Any) -> None:
     if _table(old.id, None, fields).registration != old.registration:
-        raise ConcurrentModificationError(
-            f"{PHRASES[ConcurrentModificationError]}: {old.id} (it was dropped and declared again meanwhile)"
-        )
+        raise error_about(ConcurrentModificationError, old.id, "it was dropped and declared again meanwhile")
 
 
 def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
@@ -218,7 +218,7 @@ def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
 
 def _optional_text(fields: Any, field: int) -> str | None:
     """Returns the text of a field; None if it is missing."""
-    return None if (value := fields.get(field)) is None else values.text(value)
+    return None if (value := fields.get(field)) is None else response_checks.text(value)
 
 
 def _is_lance(fields: Any) -> bool:
@@ -227,14 +227,14 @@ def _is_lance(fields: Any) -> bool:
 
 
 def _table(id: TableId, storage_options: Mapping[str, str] | None, fields: Any) -> Table:
-    parameters = values.texts(fields.get(9))
+    parameters = response_checks.texts(fields.get(9))
     if not _is_lance(fields):
         kind = parameters.get("table_type")
         reason = f"its table_type is {kind!r}" if kind else "it has no parameter table_type"
         raise not_lance(id, reason)
     return Table(
         id,
-        locations.from_hive(values.text(fields[7][2])),
+        locations.from_hive(response_checks.text(fields[7][2])),
         visible_parameters(parameters),
         storage_options,
         # Since 4.0, tables have numbers; older metastores only store the second of the creation.

@@ -14,7 +14,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.settings import LocationSettings, Seconds
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.transports.http.tls import tls_context
-from lance_ns_async.transports.thrift.connection import Address, Route
+from lance_ns_async.transports.thrift.connection import Address, ThriftRoute
 from lance_ns_async.transports.thrift.sasl import Kerberos, Mechanism, Plain
 
 _PORT = 9083
@@ -108,14 +108,14 @@ class HiveSettings(LocationSettings):
         """Returns the time-outs for connecting and reading together."""
         return self.connect_timeout + self.read_timeout
 
-    def route(self) -> Route:
+    def route(self) -> ThriftRoute:
         """Returns the route to the server; raises InvalidInputError if a certificate cannot be read."""
         try:
             tls = tls_context(self.ca_bundle, self.client_cert, self.client_key) if self.use_ssl else None
         except OSError as e:
             files = ", ".join(filter(None, (self.ca_bundle, self.client_cert, self.client_key)))
             raise InvalidInputError(f"{self.backend} properties: cannot load {files}: {e}") from e
-        return Route(
+        return ThriftRoute(
             _addresses(self.uri),
             connect_timeout=self.connect_timeout,
             max_response_bytes=self.max_response_bytes,

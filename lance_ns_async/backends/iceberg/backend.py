@@ -16,42 +16,34 @@ from uuid import uuid4
 from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
     PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
     UnsupportedOperationError,
 )
 
 from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg import credentials, versions
-from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
-from lance_ns_async.backends.iceberg.server_config import Routes
+from lance_ns_async.backends.iceberg.errors import ERRORS
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
-    IN_PROGRESS,
     declaration,
-    explain,
-    identifier,
     is_registered_as,
     new_key,
     replacement,
     table,
-    table_names,
     table_of_uuid,
 )
-from lance_ns_async.backends.lost_responses import create_or_find
-from lance_ns_async.backends.values import check_empty, ignore
+from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
+from lance_ns_async.backends.shared.iceberg_server_config import Routes
+from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, table_names
+from lance_ns_async.backends.shared.lost_responses import create_or_find
+from lance_ns_async.backends.shared.response_checks import check_empty, ignore
+from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError
+from lance_ns_async.errors import ErrorTable, error_about
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -59,30 +51,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ICEBERG_ERRORS: ErrorTable = {
-    **HTTP_ERRORS,
-    **SIGNING_ERRORS,
-    "NoSuchNamespaceException": NamespaceNotFoundError,
-    # The parent was checked before the call, so another client dropped the namespace right after its creation.
-    ("NoSuchNamespaceException", "create_namespace"): ConcurrentModificationError,
-    "NoSuchTableException": TableNotFoundError,
-    # A metadata file of the table is missing. The name is in use, but the table can be neither loaded nor changed.
-    "NotFoundException": UnreadableRegistrationError,
-    ("NotFoundException", "declare_table"): TableAlreadyExistsError,
-    "NamespaceNotEmptyException": NamespaceNotEmptyError,
-    IN_PROGRESS: ServiceUnavailableError,
-    406: UnsupportedOperationError,
-    (404, "declare_table"): NamespaceNotFoundError,
-    (405, "vend_credentials"): UnsupportedOperationError,
-    (409, "create_namespace"): NamespaceAlreadyExistsError,
-    (409, "drop_namespace"): NamespaceNotEmptyError,
-    (409, "declare_table"): TableAlreadyExistsError,
-    (409, "rename_table"): TableAlreadyExistsError,
-    (409, "replace_table"): ConcurrentModificationError,
-    (409, "create_table_version"): ConcurrentModificationError,
-    (409, "batch_create_table_versions"): ConcurrentModificationError,
-    (409, "batch_delete_table_versions"): ConcurrentModificationError,
-}
 
 PROTECTION = {"gc.enabled": "false"}
 """Properties that prevent Iceberg's own tools from deleting the files of Lance, which they treat as unused."""
@@ -98,7 +66,7 @@ class IcebergBackend(IcebergNamespaces):
     """
 
     settings: ClassVar[type[IcebergSettings]] = IcebergSettings
-    errors: ClassVar[ErrorTable] = ICEBERG_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
@@ -179,7 +147,7 @@ class IcebergBackend(IcebergNamespaces):
     ) -> Table:
         self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
-        place = (await self._new_location(id) if location is None else location).rstrip("/")
+        place = (await self._choose_location(id) if location is None else location).rstrip("/")
         uuid = str(uuid4())
         body = declaration(id, uuid, place, self._stored_properties(id, properties))
         result = await create_or_find(
@@ -248,16 +216,18 @@ class IcebergBackend(IcebergNamespaces):
         if body is None:
             return old
         if place != old.location and not routes.changes_locations:
-            raise UnsupportedOperationError(
-                f"Not supported: {old.id} (this catalog cannot change the location of a registered table, "
-                f"{old.location}; deregister it and register it at {place})"
+            raise error_about(
+                UnsupportedOperationError,
+                old.id,
+                f"this catalog cannot change the location of a registered table, "
+                f"{old.location}; deregister it and register it at {place}",
             )
 
         async def find() -> Table:
             current = await self.describe_table(old.id)
             if current.registration == old.registration and is_registered_as(current, place, parameters):
                 return current
-            raise ConcurrentModificationError(f"Concurrent modification: {old.id} (another client has changed it)")
+            raise error_about(ConcurrentModificationError, old.id, "another client has changed it")
 
         return await create_or_find(
             old.id,

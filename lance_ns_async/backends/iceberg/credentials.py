@@ -20,8 +20,8 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends import vended_credentials
 from lance_ns_async.backends.iceberg.wire import table
+from lance_ns_async.backends.shared import vended_credentials
 from lance_ns_async.model import EXPIRY, Table, TableId
 
 DELEGATION: Mapping[str, str] = {"x-iceberg-access-delegation": "vended-credentials"}

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator
 
 from lance_ns_async.settings import LocationSettings
 from lance_ns_async.storage.locations import Root
+from lance_ns_async.transports.aws.settings import SigningSettings
 from lance_ns_async.transports.http.oauth2 import OAuth2Settings
-from lance_ns_async.transports.http.signing import SigningSettings
 
 
 class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):

@@ -22,8 +22,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Prepare, Version, Versions
 from lance_ns_async.backends.iceberg.schema import iceberg_schema
-from lance_ns_async.backends.iceberg.wire import identifier
-from lance_ns_async.backends.values import text
+from lance_ns_async.backends.shared.iceberg_wire import identifier
+from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.calls.tasks import each

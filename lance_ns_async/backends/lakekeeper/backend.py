@@ -12,27 +12,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
     InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
 
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration
-from lance_ns_async.backends.iceberg.namespaces import IcebergNamespaces
-from lance_ns_async.backends.iceberg.wire import IN_PROGRESS, explain, identifier, namespace_names
 from lance_ns_async.backends.lakekeeper import wire
+from lance_ns_async.backends.lakekeeper.errors import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
-from lance_ns_async.backends.values import ignore
+from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration
+from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
+from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, namespace_names
+from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of
+from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -41,30 +35,6 @@ from lance_ns_async.transports.http.transport import HttpTransport, open_http
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOCATION_TAKEN = "LocationAlreadyTaken"
-
-LAKEKEEPER_ERRORS: ErrorTable = {
-    **HTTP_ERRORS,
-    IN_PROGRESS: ServiceUnavailableError,
-    _LOCATION_TAKEN: InvalidInputError,
-    "ConcurrentUpdateError": ConcurrentModificationError,
-    "GenericTableNotFound": TableNotFoundError,
-    "NamespaceNotEmptyException": NamespaceNotEmptyError,
-    "NamespaceProtected": PermissionDeniedError,
-    "NoSuchGenericTableException": TableNotFoundError,
-    "NoSuchNamespaceException": NamespaceNotFoundError,
-    "NoSuchWarehouseException": InternalError,
-    "ProtectedTabularDeletionWithoutForce": PermissionDeniedError,
-    ("NoSuchWarehouseException", "get_config"): InvalidInputError,
-    # A load cannot distinguish which level is missing, so a removal does not, either.
-    ("NoSuchNamespaceException", "describe_table"): TableNotFoundError,
-    ("NoSuchNamespaceException", "deregister_table"): TableNotFoundError,
-    (404, "declare_table"): NamespaceNotFoundError,
-    (409, "create_namespace"): NamespaceAlreadyExistsError,
-    (409, "declare_table"): TableAlreadyExistsError,
-    (409, "drop_namespace"): NamespaceNotEmptyError,
-    (409, "rename_table"): TableAlreadyExistsError,
-}
 
 _DELEGATION = {"x-iceberg-access-delegation": "vended-credentials"}
 
@@ -82,7 +52,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     """
 
     settings: ClassVar[type[LakekeeperSettings]] = LakekeeperSettings
-    errors: ClassVar[ErrorTable] = LAKEKEEPER_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     iceberg_path = wire.ICEBERG_API
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=1,
@@ -181,7 +151,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         routes = self._routes or await self._config()
         place = location
         if place is None and self._settings.root is not None:
-            place = await self._new_location(id)
+            place = await self._choose_location(id)
         if place is not None:
             place = place.rstrip("/")
         for _ in range(_DECLARATIONS):
@@ -195,7 +165,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                 )
             except InvalidInputError as e:
                 failure = failure_of(e)
-                if failure is None or _LOCATION_TAKEN not in failure.codes:
+                if failure is None or LOCATION_TAKEN not in failure.codes:
                     raise
                 error = e
             # The server checks the location before the name.
@@ -206,7 +176,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             except TableNotFoundError:
                 # This very registration may have had the location, and may just have been removed by another client.
                 continue
-            raise TableAlreadyExistsError(f"{PHRASES[TableAlreadyExistsError]}: {id} (declare_table)") from error
+            raise error_about(TableAlreadyExistsError, id, "declare_table") from error
         raise InvalidInputError(
             f"{error}; Lakekeeper accepts no location that is equal to, above or below that of another table of "
             "the warehouse, nor that of a deleted table that can still be restored"

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends import vended_credentials
-from lance_ns_async.backends.generic_tables import lance_table
-from lance_ns_async.backends.iceberg.server_config import Routes
-from lance_ns_async.backends.iceberg.wire import table_names
+from lance_ns_async.backends.shared import vended_credentials
+from lance_ns_async.backends.shared.generic_tables import lance_table
+from lance_ns_async.backends.shared.iceberg_server_config import Routes
+from lance_ns_async.backends.shared.iceberg_wire import table_names
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 API = "/lakekeeper/v1"
@@ -19,12 +19,6 @@ API = "/lakekeeper/v1"
 
 ICEBERG_API = "/catalog/v1"
 """The path of the Iceberg REST API, which has the namespaces."""
-
-_LOCATION = "lance_ns.location"
-"""The property of a journal entry that contains the location of its table.
-
-The server accepts a location only once, so the entry itself is at a location that the server chooses.
-"""
 
 
 def rename(routes: Routes) -> str:

@@ -16,26 +16,23 @@ from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
     NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
     UnsupportedOperationError,
 )
 
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.backends.generic_tables import GenericTableBackend, declaration, lance_table
-from lance_ns_async.backends.iceberg.wire import namespace_names, table_names
 from lance_ns_async.backends.polaris import wire
+from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
-from lance_ns_async.backends.values import check_empty
+from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration, lance_table
+from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_names
+from lance_ns_async.backends.shared.response_checks import check_empty
+from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.policy import Caller
-from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, failure_of, spelled, with_failure
+from lance_ns_async.errors import ErrorTable, error_about, failure_of, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
-from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, open_tokens
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
+from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -43,37 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_OF_THE_SERVICE: ErrorTable = {
-    "MissingOrInvalidRealm": InternalError,
-    "NotAllowedException": InternalError,
-    "NotFoundException": InternalError,
-}
-"""Errors for an unknown realm, path or method; they never mean that a table or a namespace is missing."""
-
-POLARIS_ERRORS: ErrorTable = {
-    **HTTP_ERRORS,
-    **SIGNING_ERRORS,
-    **_OF_THE_SERVICE,
-    wire.LOCATION_TAKEN: InvalidInputError,
-    "ForbiddenException": PermissionDeniedError,
-    "IllegalArgumentException": InvalidInputError,
-    "NamespaceNotEmptyException": NamespaceNotEmptyError,
-    "NoSuchNamespaceException": NamespaceNotFoundError,
-    "NoSuchTableException": TableNotFoundError,
-    # A load cannot distinguish which level is missing, so a removal does not, either.
-    ("NoSuchNamespaceException", "describe_table"): TableNotFoundError,
-    ("NoSuchNamespaceException", "deregister_table"): TableNotFoundError,
-    ("AlreadyExistsException", "create_namespace"): NamespaceAlreadyExistsError,
-    ("AlreadyExistsException", "declare_table"): TableAlreadyExistsError,
-    (404, "declare_table"): NamespaceNotFoundError,
-    (404, "list_catalogs"): InvalidInputError,
-    (409, "create_namespace"): NamespaceAlreadyExistsError,
-    (409, "declare_table"): TableAlreadyExistsError,
-    (409, "drop_namespace"): NamespaceNotEmptyError,
-    501: InternalError,
-}
-
-TOKEN_ERRORS: ErrorTable = {**OAUTH2_ERRORS, **_OF_THE_SERVICE}
 
 _DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}
 
@@ -85,7 +51,7 @@ class PolarisBackend(GenericTableBackend):
     """
 
     settings: ClassVar[type[PolarisSettings]] = PolarisSettings
-    errors: ClassVar[ErrorTable] = POLARIS_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     # A listing contains generic tables of all formats, without the format, and the spec requires all of them.
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=2,
@@ -171,9 +137,8 @@ class PolarisBackend(GenericTableBackend):
             return await _with_advice(id, create)
         except LanceNamespaceError as e:
             raise error from e
-        raise NamespaceAlreadyExistsError(
-            f"{PHRASES[NamespaceAlreadyExistsError]}: {spelled(id)} (create_namespace: created by another call at the "
-            "same time)"
+        raise error_about(
+            NamespaceAlreadyExistsError, id, "create_namespace: created by another call at the same time"
         ) from error
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
@@ -205,7 +170,7 @@ class PolarisBackend(GenericTableBackend):
     ) -> Table:
         self.check_declaration(id, location, properties)
         if (place := location) is None:
-            place = await self._new_location(id)
+            place = await self._choose_location(id)
             wire.check_location(id, place)
         return await self._create_table(
             id,

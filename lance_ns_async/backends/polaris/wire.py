@@ -9,10 +9,9 @@ from urllib.parse import quote
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends import vended_credentials
-from lance_ns_async.backends.generic_tables import present_properties
-from lance_ns_async.backends.iceberg import wire
-from lance_ns_async.backends.values import check_levels, text
+from lance_ns_async.backends.shared import iceberg_wire, vended_credentials
+from lance_ns_async.backends.shared.generic_tables import present_properties
+from lance_ns_async.backends.shared.response_checks import check_levels, text
 from lance_ns_async.errors import Code
 from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.storage import locations
@@ -102,7 +101,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns codes and message of an error in the Iceberg REST format; in OAuth2's format, only a message."""
     if isinstance(body.get("error"), str):
         return oauth2.explain(body)
-    codes, message = wire.explain(body, _ADVICE)
+    codes, message = iceberg_wire.explain(body, _ADVICE)
     # Messages about missing objects contain names, which can be any text, so the type is checked first.
     if "ForbiddenException" in codes and "conflicts with existing table or namespace at" in message:
         return (LOCATION_TAKEN, *codes), message
@@ -124,7 +123,7 @@ def children(parent: NamespaceId, body: Any) -> Page[str]:
     Raises:
         ValueError: A namespace is not directly below `parent`.
     """
-    page = wire.namespace_names(body)
+    page = iceberg_wire.namespace_names(body)
     above = list(parent[1:])
     if any(levels[:-1] != above for levels in body["namespaces"]):
         # A recursive listing would never end if it treated them as children.

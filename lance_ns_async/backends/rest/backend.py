@@ -14,31 +14,27 @@ from urllib.parse import quote, urlencode
 
 from lance_namespace.errors import (
     InvalidInputError,
-    NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
-    NamespaceNotFoundError,
     PermissionDeniedError,
     TableAlreadyExistsError,
-    TableNotFoundError,
-    UnauthenticatedError,
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends import registrations
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.backends.lost_responses import create_or_find
 from lance_ns_async.backends.rest import operations, wire
+from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
-from lance_ns_async.backends.values import ignore
-from lance_ns_async.calls.policy import Caller
-from lance_ns_async.calls.rollback import rollback
-from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError, failure_of, spelled
+from lance_ns_async.backends.shared import registrations
+from lance_ns_async.backends.shared.lost_responses import create_or_find
+from lance_ns_async.backends.shared.response_checks import ignore
+from lance_ns_async.backends.shared.signing import open_signer
+from lance_ns_async.calls.policy import Caller, rollback
+from lance_ns_async.errors import ErrorTable, error_about, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.storage.locations import check_default, is_relative
 from lance_ns_async.transports.http.oauth2 import open_tokens
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS, open_signer
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 from lance_ns_async.transports.http.wire import StreamedBody
 
@@ -48,8 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_OPERATION = (404, 405, 406, 501)
-"""Statuses of a server, or of a proxy, that does not have the path of an operation."""
 
 _OWN_PROPERTIES = (
     *("table_type", "managed_by", "gc.enabled", "write.metadata.path", "write.parquet.compression-codec"),
@@ -64,33 +58,6 @@ _OWN_NAMESPACE_PROPERTIES = (
 )
 """The same for namespaces."""
 
-REST_ERRORS: ErrorTable = {
-    **HTTP_ERRORS,
-    **SIGNING_ERRORS,
-    **{cls.code.name: cls for cls in PHRASES},
-    wire.NOT_LANCE: NotALanceTableError,
-    # Without a code of the protocol, these do not mean that an object is missing.
-    **{(status, kind): UnsupportedOperationError for status in _NO_OPERATION for kind in ("namespace", "table")},
-    413: InvalidInputError,
-    # The first versions of the protocol, and the exceptions of Gravitino.
-    "ForbiddenException": PermissionDeniedError,
-    "IllegalArgumentException": InvalidInputError,
-    "NoSuchCatalogException": NamespaceNotFoundError,
-    "NoSuchSchemaException": NamespaceNotFoundError,
-    "NoSuchTableException": TableNotFoundError,
-    "NonEmptyCatalogException": NamespaceNotEmptyError,
-    "NonEmptySchemaException": NamespaceNotEmptyError,
-    "SchemaAlreadyExistsException": NamespaceAlreadyExistsError,
-    "TableAlreadyExistsException": TableAlreadyExistsError,
-    "UnauthorizedException": UnauthenticatedError,
-    "UnsupportedOperationException": UnsupportedOperationError,
-    (wire.OLD_NOT_FOUND, "namespace"): NamespaceNotFoundError,
-    (wire.OLD_NOT_FOUND, "table"): TableNotFoundError,
-    (wire.OLD_CONFLICT, "create_namespace"): NamespaceAlreadyExistsError,
-    (wire.OLD_CONFLICT, "drop_namespace"): NamespaceNotEmptyError,
-    (wire.OLD_CONFLICT, "table"): TableAlreadyExistsError,
-}
-
 
 class RestBackend(Backend):
     """A server of the Lance REST Namespace protocol.
@@ -100,7 +67,7 @@ class RestBackend(Backend):
     """
 
     settings: ClassVar[type[RestSettings]] = RestSettings
-    errors: ClassVar[ErrorTable] = REST_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
@@ -233,9 +200,10 @@ class RestBackend(Backend):
         try:
             return await self._with_location(await self._ask("register_table", old.id, self._decoder(old.id), fields))
         except TableAlreadyExistsError as e:
-            raise UnsupportedOperationError(
-                f"{PHRASES[UnsupportedOperationError]}: {old.id} (the server replaces no registration; deregister it "
-                f"and register it at {location})"
+            raise error_about(
+                UnsupportedOperationError,
+                old.id,
+                f"the server replaces no registration; deregister it and register it at {location}",
             ) from e
 
     def passes_on(self, operation: str) -> bool:

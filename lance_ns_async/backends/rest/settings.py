@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from lance_ns_async.model import DELIMITER
+from lance_ns_async.transports.aws.settings import SigningSettings
 from lance_ns_async.transports.http.oauth2 import OAuth2Settings
-from lance_ns_async.transports.http.signing import SigningSettings
 
 
 class RestSettings(SigningSettings, OAuth2Settings):

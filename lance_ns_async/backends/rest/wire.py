@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
-from lance_ns_async.backends import registrations
-from lance_ns_async.backends.values import check_levels, check_name, text, texts
+from lance_ns_async.backends.shared import registrations
+from lance_ns_async.backends.shared.response_checks import check_levels, check_name, text, texts
 from lance_ns_async.errors import AnotherAnswerError, Code, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 

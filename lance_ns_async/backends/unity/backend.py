@@ -15,35 +15,30 @@ from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lance_namespace.errors import (
-    InternalError,
     InvalidInputError,
     LanceNamespaceError,
     NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
     PermissionDeniedError,
-    ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
     UnsupportedOperationError,
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.backends.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared.response_checks import check_empty, ignore
+from lance_ns_async.backends.shared.vended_credentials import merge_options
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
 from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
 from lance_ns_async.backends.unity.create_queue import CreateQueue
 from lance_ns_async.backends.unity.credentials import CredentialVendor
+from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
-from lance_ns_async.backends.values import check_empty, ignore
-from lance_ns_async.backends.vended_credentials import merge_options
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.errors import COMMON_ERRORS, PHRASES, ErrorTable, Failure, error_for, failure_of, spelled
+from lance_ns_async.errors import ErrorTable, Failure, error_about, error_for, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
@@ -56,37 +51,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
-UNITY_ERRORS: ErrorTable = {
-    **COMMON_ERRORS,
-    "CATALOG_NOT_FOUND": NamespaceNotFoundError,
-    "SCHEMA_NOT_FOUND": NamespaceNotFoundError,
-    ("TABLE_NOT_FOUND", "table"): TableNotFoundError,
-    "SCHEMA_ALREADY_EXISTS": NamespaceAlreadyExistsError,
-    "TABLE_ALREADY_EXISTS": TableAlreadyExistsError,
-    ("ALREADY_EXISTS", "create_namespace"): NamespaceAlreadyExistsError,
-    ("ALREADY_EXISTS", "declare_table"): TableAlreadyExistsError,
-    ("FAILED_PRECONDITION", "drop_namespace"): NamespaceNotEmptyError,
-    "INVALID_ARGUMENT": InvalidInputError,
-    "UNAUTHENTICATED": UnauthenticatedError,
-    "PERMISSION_DENIED": PermissionDeniedError,
-    "RESOURCE_EXHAUSTED": ThrottlingError,
-    "REQUEST_LIMIT_EXCEEDED": ThrottlingError,
-    wire.DUPLICATE: InternalError,
-    ("DELTA_ONLY", "declare_table"): UnsupportedOperationError,
-    # There is no 404: without an error code, it means a wrong path and not a missing table.
-    400: InvalidInputError,
-    401: UnauthenticatedError,
-    403: PermissionDeniedError,
-    # A proxy requires credentials.
-    407: UnauthenticatedError,
-    408: ServiceUnavailableError,
-    429: ThrottlingError,
-    501: UnsupportedOperationError,
-    502: ServiceUnavailableError,
-    503: ServiceUnavailableError,
-    504: ServiceUnavailableError,
-}
-
 
 class UnityBackend(Backend):
     """One catalog of a Unity Catalog server.
@@ -95,7 +59,7 @@ class UnityBackend(Backend):
     """
 
     settings: ClassVar[type[UnitySettings]] = UnitySettings
-    errors: ClassVar[ErrorTable] = UNITY_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
@@ -312,7 +276,7 @@ class UnityBackend(Backend):
             except PermissionDeniedError as e:
                 # The server checks a location before the name, and denies access to one that is taken.
                 if id.kind == "table" and await self._exists(own_path, id, operation):
-                    raise conflict(f"{PHRASES[conflict]}: {id} ({operation}: the server denied its location)") from e
+                    raise error_about(conflict, id, f"{operation}: the server denied its location") from e
                 raise
 
         async def find() -> tuple[T, str] | None:
@@ -351,9 +315,11 @@ class UnityBackend(Backend):
             log.debug("%s was created, but could not be read afterwards: %s", spelled(id), e)
             return
         if id.kind == "namespace" and current_id != uuid:
-            raise conflict(
-                f"{PHRASES[conflict]}: {id} ({operation}: another process created it at the same time, and the server "
-                "has both; use it as it is, or drop it twice to remove both)"
+            raise error_about(
+                conflict,
+                id,
+                f"{operation}: another process created it at the same time, and the server "
+                "has both; use it as it is, or drop it twice to remove both",
             )
 
     async def _delete(self, path: str, id: NamespaceId | TableId, operation: str) -> None:
@@ -387,7 +353,7 @@ class UnityBackend(Backend):
         return removals
 
     async def _location(self, id: TableId, location: str | None) -> str:
-        return await self._new_location(id) if location is None else normalize_location(id, location)
+        return await self._choose_location(id) if location is None else normalize_location(id, location)
 
     def _check(self, id: NamespaceId | TableId, operation: str, missing: str) -> None:
         """Raises the error that the server would return for an id that cannot exist.
@@ -416,4 +382,4 @@ class UnityBackend(Backend):
 
 
 def _error(code: str, id: Id, operation: str, why: str) -> LanceNamespaceError:
-    return error_for(Failure(code, message=why, delivered=False), id, operation, UNITY_ERRORS)
+    return error_for(Failure(code, message=why, delivered=False), id, operation, ERRORS)

@@ -10,7 +10,7 @@ from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.calls.policy import remaining
 from lance_ns_async.calls.turns import turns_for
-from lance_ns_async.errors import PHRASES
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import Id
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class CreateQueue:
             nonlocal has_begun
             has_begun = True
             if exists_already:
-                raise conflict(f"{PHRASES[conflict]}: {id} (created by another call while this one waited)")
+                raise error_about(conflict, id, "created by another call while this one waited")
             return await create()
 
         try:

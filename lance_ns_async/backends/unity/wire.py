@@ -10,10 +10,10 @@ from urllib.parse import quote, urlencode
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.backends.shared.response_checks import check_levels, text, texts
+from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.unity.columns import schema
 from lance_ns_async.backends.unity.locations import stored_location
-from lance_ns_async.backends.values import check_levels, text, texts
-from lance_ns_async.backends.values import check_name as check_answer
 from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.transports.http import oauth2

@@ -1,4 +1,4 @@
-"""Settings of catalogs on AWS: region, endpoints, credentials and connections."""
+"""Settings of catalogs on AWS: region, endpoints, credentials and connections; and of signatures by AWS's keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from lance_ns_async.settings import Endpoint, Seconds, Settings
+from lance_ns_async.settings import Endpoint, HttpSettings, Seconds, Settings
 
 Region = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,63}$")]
 
@@ -80,3 +80,41 @@ class AwsSettings(RoleSettings):
     def identity(self) -> str:
         """Returns region, endpoint, role and key id."""
         return "|".join(filter(None, (self.region, self.endpoint, self.assume_role_arn, self.access_key_id))) or "aws"
+
+
+class SigningSettings(RoleSettings, HttpSettings):
+    """Additional settings of backends whose HTTP requests can be signed by Signature Version 4.
+
+    Spec: the properties `rest.*` of Iceberg's AwsProperties, with the same names and defaults.
+    """
+
+    rest_sigv4_enabled: bool = False
+    """Whether requests are signed by AWS's Signature Version 4."""
+    rest_signing_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,63}$")] = "execute-api"
+    """The name of the service in signatures: `glue`, `s3tables`, or that of Amazon API Gateway."""
+    rest_signing_region: Region | None = None
+    """The region in signatures; None means the region of AWS's own configuration, or of the variable AWS_REGION."""
+    rest_access_key_id: str | None = Field(default=None, min_length=1)
+    """Static keys that sign, together with `rest_secret_access_key`; None means the keys of AWS's provider chain."""
+    rest_secret_access_key: SecretStr | None = Field(default=None, min_length=1)
+    rest_session_token: SecretStr | None = Field(default=None, min_length=1)
+    """The session token of temporary keys."""
+
+    @model_validator(mode="after")
+    def _whole_signing(self) -> Self:
+        if (self.rest_access_key_id is None) != (self.rest_secret_access_key is None):
+            raise ValueError("rest.access-key-id and rest.secret-access-key: give both or none")
+        if self.rest_session_token is not None and self.rest_access_key_id is None:
+            raise ValueError("rest.session-token: give rest.access-key-id and rest.secret-access-key with it")
+        alone = [name for name, usual in _SIGNING_ONLY.items() if getattr(self, name) != usual]
+        if alone and not self.rest_sigv4_enabled:
+            raise ValueError(f"{', '.join(alone)}: set rest.sigv4-enabled to true with it")
+        return self
+
+
+_SIGNING_ONLY = {
+    name: field.default
+    for name, field in SigningSettings.model_fields.items()
+    if name not in HttpSettings.model_fields and name != "rest_sigv4_enabled"
+}
+"""The defaults of the properties that only matter for signatures."""

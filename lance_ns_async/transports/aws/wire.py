@@ -45,12 +45,12 @@ class _Direct:
         self._session = session
         self._max_bytes = max_bytes
 
-    async def request(self, method: str, **how: Any) -> _Answer:
+    async def request(self, method: str, **how: Any) -> _DirectResponse:
         self._session.cookie_jar.clear()
-        return _Answer(await self._session.request(method, allow_redirects=False, **how), self._max_bytes)
+        return _DirectResponse(await self._session.request(method, allow_redirects=False, **how), self._max_bytes)
 
 
-class _Answer:
+class _DirectResponse:
     """The part of a response that is used, with a size limit."""
 
     def __init__(self, answer: Any, max_bytes: int) -> None:

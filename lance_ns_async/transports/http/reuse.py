@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from lance_ns_async.transports.unread import read_rest, unread
+from lance_ns_async.transports.unread_bytes import read_rest, unread
 
 _INTERIM = 16
 """Maximum number of interim responses, such as 103 Early Hints, before a response."""

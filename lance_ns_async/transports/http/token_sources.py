@@ -28,8 +28,8 @@ from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure
 from lance_ns_async.masked import MaskedBytes, MaskedText
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.settings import TokenFunction
-from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens, Token
 from lance_ns_async.transports.http.redact import redact
+from lance_ns_async.transports.http.tokens import LIFETIME, RenewedTokens, Token
 
 _NOT_STARTED, _FAILURE, _NO_TOKEN = "not started", "failed", "no token"
 

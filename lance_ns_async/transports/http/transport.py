@@ -18,10 +18,10 @@ from lance_ns_async.errors import Code, Failure
 from lance_ns_async.masked import MaskedBytes
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
-from lance_ns_async.transports.http.auth import Tokens
 from lance_ns_async.transports.http.redact import redact
-from lance_ns_async.transports.http.signing import REJECTION_CODES, ClosableSigner, rejection
+from lance_ns_async.transports.http.signatures import REJECTION_CODES, Signer, rejection
 from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
+from lance_ns_async.transports.http.tokens import Tokens
 from lance_ns_async.transports.http.wire import (
     WITHDRAW,
     AiohttpWire,
@@ -65,7 +65,7 @@ class HttpTransport:
         headers: Mapping[str, str],
         explain: Explain,
         tokens: Tokens | None = None,
-        signer: ClosableSigner | None = None,
+        signer: Signer | None = None,
         confidential: bool = False,
         secrets: Sequence[str] = (),
         address: str = "the endpoint",
@@ -301,7 +301,7 @@ def open_http(
     path: str,
     explain: Explain,
     tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
-    signer: ClosableSigner | None = None,
+    signer: Signer | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpTransport:
     """Returns a transport to the API at `path` below the endpoint of `settings`; opens no connection yet.

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from lance_ns_async.errors import Failure
 from lance_ns_async.transports.http.tls import UNTRUSTED
 from lance_ns_async.transports.thrift.decoder import MalformedError
-from lance_ns_async.transports.unread import unread
+from lance_ns_async.transports.unread_bytes import unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class _FrameReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ThriftRoute:
     """The addresses of a server and the settings of its connections."""
 
     addresses: Sequence[Address]
@@ -182,7 +182,7 @@ Greet = Callable[[Connection], Awaitable[None]]
 class Connector:
     """Opens connections; the address that last worked is tried first."""
 
-    def __init__(self, route: Route, greet: Greet) -> None:
+    def __init__(self, route: ThriftRoute, greet: Greet) -> None:
         self._route = route
         self._greet = greet
         self._first = 0

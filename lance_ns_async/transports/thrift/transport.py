@@ -13,7 +13,7 @@ from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.transports.responses import decode_body
 from lance_ns_async.transports.thrift.binary import MESSAGE, MismatchError, Reply, call, on_one_line
-from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, DisconnectedError, Route
+from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, DisconnectedError, ThriftRoute
 from lance_ns_async.transports.thrift.decoder import MalformedError, Shape
 from lance_ns_async.transports.thrift.pool import KEEP_ALIVE, Pool, StaleError
 from lance_ns_async.transports.thrift.sasl import Mechanism, negotiate
@@ -136,7 +136,7 @@ class ThriftTransport:
 
 
 def open_thrift(
-    route: Route,
+    route: ThriftRoute,
     caller: Caller,
     *,
     size: int,

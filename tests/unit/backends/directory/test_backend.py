@@ -33,7 +33,7 @@ from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Caller, Policy, deadline
 from lance_ns_async.errors import COMMON_ERRORS
-from lance_ns_async.transports.directory import Change, Directory, Entries, Entry
+from lance_ns_async.transports.directory_manifest import Change, Directory, Entries, ManifestEntry
 from tests.fakes.s3 import FakeS3
 from tests.support.lake import stream
 
@@ -258,8 +258,8 @@ class Rival:
         self.edits += 1
         if self.wins:
             self.wins -= 1
-            Directory(self.root, None).change(lambda _: Change(put=[Entry("rival", "namespace")]))
-        return Change(put=[Entry("db", "namespace")])
+            Directory(self.root, None).change(lambda _: Change(put=[ManifestEntry("rival", "namespace")]))
+        return Change(put=[ManifestEntry("db", "namespace")])
 
 
 async def test_lost_race_for_manifest_is_repeated(tmp_path: Path) -> None:
@@ -270,7 +270,9 @@ async def test_lost_race_for_manifest_is_repeated(tmp_path: Path) -> None:
 
 
 async def test_races_for_manifest_end_with_time_of_operation(tmp_path: Path) -> None:
-    await asyncio.to_thread(Directory(str(tmp_path), None).change, lambda _: Change(put=[Entry("a", "namespace")]))
+    await asyncio.to_thread(
+        Directory(str(tmp_path), None).change, lambda _: Change(put=[ManifestEntry("a", "namespace")])
+    )
     rival = Rival(tmp_path, 20)
     with deadline(0.0), pytest.raises(ConcurrentModificationError, match="committed to the manifest first"):
         await asyncio.to_thread(Directory(str(tmp_path), None).change, rival.edit)

@@ -20,7 +20,7 @@ from lance_ns_async.backends.directory.backend import DirectoryBackend
 from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import Places, is_file_of
-from lance_ns_async.transports.directory import Change, Directory, Entry
+from lance_ns_async.transports.directory_manifest import Change, Directory, ManifestEntry
 
 ROWS = pa.table({"id": [1]})
 SIZE = DirectoryBackend.catalog_capabilities.declare_batch
@@ -79,7 +79,7 @@ def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
     ]
     places = Places(str(tmp_path))
     directory = Directory(str(tmp_path), None)
-    put = [Entry(f"n$t{number}", "table", path) for number, path in enumerate(paths)]
+    put = [ManifestEntry(f"n$t{number}", "table", path) for number, path in enumerate(paths)]
     directory.change(lambda entries: Change(put=put))
     overlaps = Overlaps(directory.entries(), places, Dropping(directory, places), places.read_names())
     existing = [path.replace("link", "a") for path in paths]

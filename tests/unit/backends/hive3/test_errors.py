@@ -24,7 +24,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Policy
-from lance_ns_async.backends.hive3.backend import HIVE_ERRORS, HiveBackend
+from lance_ns_async.backends.hive3.backend import HiveBackend
+from lance_ns_async.backends.hive3.errors import ERRORS
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from tests.fakes.certificates import Certificates
 from tests.fakes.hive3 import FakeHive
@@ -201,7 +202,7 @@ def test_every_entry_of_the_error_table_is_known() -> None:
     """The entries that belong to no exception of a method, and those of the replies above."""
     met = {"timeout", "refused", "untrusted", "disconnected", "deadline", "circuit"}
     wire = met | {"mismatch", "unauthenticated", "UNKNOWN_METHOD"}
-    told = {code if isinstance(code, str | int) else code[0] for code in HIVE_ERRORS} - wire
+    told = {code if isinstance(code, str | int) else code[0] for code in ERRORS} - wire
     exceptions = {exception for answers in ANSWERS.values() for _, exception, _ in answers}
     explained = {"NoSuchDatabase", "NoSuchTable", "TableExists", "Duplicate", "NotEmpty", "Denied", "Unacceptable"}
     assert told == (exceptions - {"TApplicationException"}) | explained | {"NotStored"}

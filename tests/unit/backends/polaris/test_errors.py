@@ -32,9 +32,9 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId
-from lance_ns_async.backends.polaris.backend import POLARIS_ERRORS, TOKEN_ERRORS
+from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.errors import HTTP_ERRORS
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 from tests.fakes.faults import When
 from tests.fakes.polaris import FakePolaris
 from tests.support.polaris import asked, connected, described, open_server
@@ -155,7 +155,7 @@ async def test_without_a_type_status_and_operation_decide(
 
 def test_every_entry_of_the_table_has_a_case() -> None:
     told = {error_type for _, _, error_type, _ in TYPED} | {status for _, status, _ in UNTYPED}
-    codes = {key[0] if isinstance(key, tuple) else key for key in POLARIS_ERRORS if key not in HTTP_ERRORS}
+    codes = {key[0] if isinstance(key, tuple) else key for key in ERRORS if key not in HTTP_ERRORS}
     assert codes - told == {"location taken"}
     assert TOKEN_ERRORS["MissingOrInvalidRealm"] is InternalError
 

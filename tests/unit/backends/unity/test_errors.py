@@ -31,7 +31,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId
-from lance_ns_async.backends.unity.backend import UNITY_ERRORS
+from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.errors import COMMON_ERRORS
 from tests.fakes.faults import When
 from tests.fakes.unity import FakeUnity
@@ -120,7 +120,7 @@ def test_every_entry_of_the_table_has_a_case() -> None:
     }
     told |= {(status, operation) for status, _, operation, *_ in CASES}
     derived = {"NOT_UNIQUE", ("DELTA_ONLY", "declare_table")}
-    for entry in UNITY_ERRORS.keys() - COMMON_ERRORS.keys() - derived:
+    for entry in ERRORS.keys() - COMMON_ERRORS.keys() - derived:
         code, context = entry if isinstance(entry, tuple) else (entry, "")
         assert any(code == seen and context in ("", "table", operation) for seen, operation in told), entry
 

@@ -37,7 +37,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.glue.backend import GLUE_ERRORS
+from lance_ns_async.backends.glue.errors import ERRORS
 from lance_ns_async.errors import COMMON_ERRORS, Code, error_class
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, failure
@@ -188,7 +188,7 @@ def said(code: str, status: int = 400, message: str = "why", **more: Any) -> Cli
 
 
 def meaning(error: Any, subject: Id = TABLE, operation: str = "describe_table") -> type[LanceNamespaceError]:
-    return error_class(failure(error), subject, operation, GLUE_ERRORS)
+    return error_class(failure(error), subject, operation, ERRORS)
 
 
 def test_every_code_is_tested() -> None:

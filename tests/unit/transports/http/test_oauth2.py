@@ -12,8 +12,8 @@ import pytest
 from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 
 from lance_ns_async.calls.policy import Caller, Policy
-from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, OAuth2Settings, grant_tokens, token
+from lance_ns_async.transports.http.tokens import LIFETIME, RenewedTokens
 from lance_ns_async.transports.http.wire import AiohttpWire
 from tests.fakes.sockets import Said, Script, http
 

@@ -25,7 +25,6 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.errors import HTTP_ERRORS, failure_of
-from lance_ns_async.transports.http.auth import LIFETIME, RenewedTokens
 from lance_ns_async.transports.http.token_sources import (
     command_tokens,
     function_tokens,
@@ -33,6 +32,7 @@ from lance_ns_async.transports.http.token_sources import (
     parse_output,
     parse_result,
 )
+from lance_ns_async.transports.http.tokens import LIFETIME, RenewedTokens
 
 TOKEN = "hush-hush-4711-0815"
 

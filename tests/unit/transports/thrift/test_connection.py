@@ -13,7 +13,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Caller, Policy
-from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, Route
+from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, ThriftRoute
 from lance_ns_async.transports.thrift.pool import Pool
 from lance_ns_async.transports.thrift.transport import ThriftTransport
 from tests.fakes.hive3 import FakeHive
@@ -188,7 +188,7 @@ async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) ->
     async def silence(connection: Connection) -> None:
         """Expects no bytes."""
 
-    connector = Connector(Route([Address("127.0.0.1", server.port)], 5.0, 1 << 20), silence)
+    connector = Connector(ThriftRoute([Address("127.0.0.1", server.port)], 5.0, 1 << 20), silence)
     caller = Caller(QUICK, ERRORS)
     thrift = ThriftTransport(Pool(connector, 3, keep_alive=0.0), caller, lambda name, message: ())
     asked = Client(thrift, caller)

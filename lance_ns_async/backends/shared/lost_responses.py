@@ -14,7 +14,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.errors import PHRASES, failure_of
+from lance_ns_async.errors import error_about, failure_of
 from lance_ns_async.model import Id
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ async def create_or_find(
     except LanceNamespaceError as e:
         raise error from e
     if result is None:
-        raise conflict(f"{PHRASES[conflict]}: {id} (created by another client)") from error
+        raise error_about(conflict, id, "created by another client") from error
     return result
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from lance_namespace.errors import UnauthenticatedError
 
+from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.errors import HTTP_ERRORS
-from lance_ns_async.transports.http.signing import SIGNING_ERRORS, SigningSettings, open_signer, rejection
+from lance_ns_async.transports.aws.settings import SigningSettings
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS, rejection
 from lance_ns_async.transports.http.transport import encode_form, open_http
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer

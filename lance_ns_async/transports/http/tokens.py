@@ -1,13 +1,12 @@
-"""Bearer tokens that expire, of which concurrent callers share one renewal; and the interface of signers."""
+"""Bearer tokens that expire, of which concurrent callers share one renewal."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
-import httpx
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.tasks import SingleFlight
@@ -30,30 +29,6 @@ class Tokens(Protocol):
 
     async def replace(self, old: str) -> str:
         """Returns a token that replaces `old`, which the server rejected."""
-        ...
-
-
-class Signer(Protocol):
-    """Signs each attempt of a request anew; the keys are opaque to the transport."""
-
-    async def current(self) -> Any:
-        """Returns keys that are expected to be valid."""
-        ...
-
-    async def replace(self, old: Any) -> Any | None:
-        """Returns keys other than `old`, which the server rejected; None if there are no others."""
-        ...
-
-    def sign(self, keys: Any, method: str, url: str, headers: httpx.Headers, content: bytes | None) -> httpx.Headers:
-        """Returns the headers of a request with its signature.
-
-        Args:
-            url: The percent-encoded URL, exactly as it is sent.
-        """
-        ...
-
-    def secrets(self, headers: Mapping[str, str]) -> Sequence[str]:
-        """Returns the secrets in the headers of a signed request."""
         ...
 
 

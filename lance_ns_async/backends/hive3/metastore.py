@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from lance_ns_async.backends.hive3 import responses, wire
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
-from lance_ns_async.backends.values import ignore
+from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Table, TableId

@@ -20,8 +20,8 @@ from lance_ns_async.calls.policy import Caller
 from lance_ns_async.transports.aws.credentials import ChainCredentials, Keys, KeySource, StaticCredentials
 from lance_ns_async.transports.aws.failures import AWS_ERRORS
 from lance_ns_async.transports.aws.logs import suppress_logs
+from lance_ns_async.transports.aws.settings import SigningSettings
 from lance_ns_async.transports.aws.transport import AwsTransport, assume_role
-from lance_ns_async.transports.http.signing import SigningSettings
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 

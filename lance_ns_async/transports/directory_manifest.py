@@ -54,7 +54,7 @@ _FLAGS = ("lance.namespace.manifest.reader_feature_flags", "lance.namespace.mani
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """One row of the manifest."""
 
     object_id: str
@@ -69,7 +69,7 @@ class Entry:
 class Change:
     """The changes to the entries in one commit."""
 
-    put: Sequence[Entry] = ()
+    put: Sequence[ManifestEntry] = ()
     """Entries to add, or to replace the entries with the same ids."""
     remove: Collection[str] = ()
     """Ids of entries to remove."""
@@ -82,12 +82,12 @@ class Entries:
         self._rows = rows
         self._index = {id: row for row, id in enumerate(rows["object_id"].to_pylist())}
 
-    def get(self, object_id: str) -> Entry | None:
+    def get(self, object_id: str) -> ManifestEntry | None:
         """Returns the entry with this id; None if there is none."""
         row = self._index.get(object_id)
         return None if row is None else next(self._entries([row]))
 
-    def below(self, parent: str) -> Iterator[Entry]:
+    def below(self, parent: str) -> Iterator[ManifestEntry]:
         """Returns the entries directly below a namespace, sorted by name; "" is the root."""
         prefix = f"{parent}{DELIMITER}" if parent else ""
         rows = []
@@ -115,7 +115,7 @@ class Entries:
         """The locations of tables in namespaces; a folder there is not a table of the root."""
         return frozenset(location.strip("/") for id, location in self.locations() if DELIMITER in id)
 
-    def with_metadata(self, key: str) -> Sequence[Entry]:
+    def with_metadata(self, key: str) -> Sequence[ManifestEntry]:
         """Returns the entries whose metadata has this key."""
         column = self._rows["metadata"]
         has_key = pc.fill_null(pc.match_substring(column, key), False)
@@ -136,13 +136,13 @@ class Entries:
     def _sorted_ids(self) -> Sequence[str]:
         return sorted(self._index)
 
-    def _entries(self, rows: Sequence[int]) -> Iterator[Entry]:
+    def _entries(self, rows: Sequence[int]) -> Iterator[ManifestEntry]:
         selection = self._rows.take(pa.array(rows, pa.int64()))
         columns = (selection[name].to_pylist() for name in ("object_id", "object_type", "location", "metadata"))
         for id, kind, location, metadata in zip(*columns, strict=True):
-            yield Entry(id, kind, location, _metadata(id, metadata))
+            yield ManifestEntry(id, kind, location, _metadata(id, metadata))
 
-    def _row(self, entry: Entry) -> Mapping[str, Any]:
+    def _row(self, entry: ManifestEntry) -> Mapping[str, Any]:
         row = self._index.get(entry.object_id)
         # Other columns keep the values that pylance wrote.
         others = {} if row is None else self._rows.slice(row, 1).to_pylist()[0]

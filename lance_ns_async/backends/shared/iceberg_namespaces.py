@@ -8,9 +8,9 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.backends.iceberg.server_config import Routes, routes
-from lance_ns_async.backends.iceberg.wire import namespace_names, namespace_properties
-from lance_ns_async.backends.values import check_empty, ignore
+from lance_ns_async.backends.shared.iceberg_server_config import Routes, routes
+from lance_ns_async.backends.shared.iceberg_wire import namespace_names, namespace_properties
+from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.transports.http.transport import HttpTransport

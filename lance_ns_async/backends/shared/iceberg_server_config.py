@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.values import text
+from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.model import NamespaceId, TableId
 
 _PAGE_SIZE = 1000

@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.transports.http.auth import RenewedTokens, Token
+from lance_ns_async.transports.http.tokens import RenewedTokens, Token
 from tests.fakes.polaris import FakePolaris
 from tests.support.polaris import asked, connected, described
 
@@ -33,7 +33,7 @@ TOKENS = "POST catalog/v1/oauth/tokens"
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time in seconds, as the only element."""
     now = [1000.0]
-    monkeypatch.setattr("lance_ns_async.transports.http.auth.monotonic", lambda: now[0])
+    monkeypatch.setattr("lance_ns_async.transports.http.tokens.monotonic", lambda: now[0])
     return now
 
 

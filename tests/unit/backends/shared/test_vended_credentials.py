@@ -9,7 +9,7 @@ import anyio.to_thread
 import lance
 import pytest
 
-from lance_ns_async.backends.vended_credentials import combine, merge_options, nearest, storage_options
+from lance_ns_async.backends.shared.vended_credentials import combine, merge_options, nearest, storage_options
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 

@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 from lance_namespace.errors import InternalError, InvalidTableStateError, LanceNamespaceError
 
-from lance_ns_async.backends import registrations, vended_credentials
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.backends.lost_responses import create_or_find
-from lance_ns_async.backends.values import check_empty, text
+from lance_ns_async.backends.shared import registrations, vended_credentials
+from lance_ns_async.backends.shared.lost_responses import create_or_find
+from lance_ns_async.backends.shared.response_checks import check_empty, text
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.errors import AnotherAnswerError, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, same_place

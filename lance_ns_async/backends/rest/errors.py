@@ -1,0 +1,49 @@
+"""The error table of the Lance REST Namespace protocol."""
+
+from __future__ import annotations
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async.backends.rest import wire
+from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
+
+_NO_OPERATION = (404, 405, 406, 501)
+"""Statuses of a server, or of a proxy, that does not have the path of an operation."""
+
+ERRORS: ErrorTable = {
+    **HTTP_ERRORS,
+    **SIGNING_ERRORS,
+    **{cls.code.name: cls for cls in PHRASES},
+    wire.NOT_LANCE: NotALanceTableError,
+    # Without a code of the protocol, these do not mean that an object is missing.
+    **{(status, kind): UnsupportedOperationError for status in _NO_OPERATION for kind in ("namespace", "table")},
+    413: InvalidInputError,
+    # The first versions of the protocol, and the exceptions of Gravitino.
+    "ForbiddenException": PermissionDeniedError,
+    "IllegalArgumentException": InvalidInputError,
+    "NoSuchCatalogException": NamespaceNotFoundError,
+    "NoSuchSchemaException": NamespaceNotFoundError,
+    "NoSuchTableException": TableNotFoundError,
+    "NonEmptyCatalogException": NamespaceNotEmptyError,
+    "NonEmptySchemaException": NamespaceNotEmptyError,
+    "SchemaAlreadyExistsException": NamespaceAlreadyExistsError,
+    "TableAlreadyExistsException": TableAlreadyExistsError,
+    "UnauthorizedException": UnauthenticatedError,
+    "UnsupportedOperationException": UnsupportedOperationError,
+    (wire.OLD_NOT_FOUND, "namespace"): NamespaceNotFoundError,
+    (wire.OLD_NOT_FOUND, "table"): TableNotFoundError,
+    (wire.OLD_CONFLICT, "create_namespace"): NamespaceAlreadyExistsError,
+    (wire.OLD_CONFLICT, "drop_namespace"): NamespaceNotEmptyError,
+    (wire.OLD_CONFLICT, "table"): TableAlreadyExistsError,
+}
