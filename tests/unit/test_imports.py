@@ -13,7 +13,6 @@ LAZY = {
     "__init__.py",
     "fleet/__init__.py",
     "spark/__init__.py",
-    "tables/callback.py",  # the one exception; delete it when that module imports nothing from above
 }
 """The registry of the backends, and the lazy exports of packages."""
 
