@@ -184,7 +184,8 @@ class Caller:
         except Failure as failure:
             if not (call.may_recover(failure) or call.may_retry(failure)):
                 raise call.error(failure) from failure
-            attempts = _Attempts(call, failure, partial(self._attempt, call), self.policy, self.traffic)
+            attempt, responses = partial(self._attempt, call), self.traffic.responses
+            attempts = _Attempts(call, attempt, self.policy, self.traffic, failure, responses)
         return await attempts.run()
 
     async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -260,35 +261,32 @@ class Caller:
             text = "cancelled"
             raise
         finally:
-            self._notify(call.operation, call.subject, attempt, monotonic() - started_at, text, hedge)
+            self._notify(call, attempt, monotonic() - started_at, text, hedge)
             await self.traffic.leave(started_at, call.operation, call.subject, outcome, why=text, until=call.until)
 
-    def _notify(self, operation: str, subject: Id, attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
+    def _notify(self, call: RemoteCall[T], attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
+        operation, subject = call.operation, call.subject
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
         if self._observers.all:
             self._observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge))
 
 
+@dataclass(slots=True)
 class _Attempts(Generic[T]):
     """The attempts of one call after the failure of its first attempt."""
 
-    def __init__(
-        self,
-        call: RemoteCall[T],
-        first: Failure,
-        attempt: Callable[[int], Awaitable[T]],
-        policy: Policy,
-        traffic: Traffic,
-    ) -> None:
-        self._call = call
-        self._first: Failure | None = first
-        self._attempt = attempt
-        self._policy = policy
-        self._traffic = traffic
-        self._sent = 1
-        self._may_recover = True
-        self._responses = traffic.responses
+    call: RemoteCall[T]
+    attempt: Callable[[int], Awaitable[T]]
+    """Makes the nth attempt."""
+    policy: Policy
+    traffic: Traffic
+    first: Failure | None
+    """The failure of the first attempt, until it is handled."""
+    responses: int
+    """The responses to all calls by the time of the last failure."""
+    sent: int = 1
+    may_recover: bool = True
 
     async def run(self) -> T:
         """Sends the call again within the policy; returns its result.
@@ -298,50 +296,50 @@ class _Attempts(Generic[T]):
         """
         repetition = Repetition(
             Failure,
-            self._policy.max_retries + 1,
-            self._call.until,
-            repeats=self._call.may_retry,
+            self.policy.max_retries + 1,
+            self.call.until,
+            repeats=self.call.may_retry,
             pause=self._pause,
-            permits=lambda failure: self._traffic.may_repeat(is_throttle=self._is_throttle(failure)),
+            permits=lambda failure: self.traffic.may_repeat(is_throttle=self._is_throttle(failure)),
             spares=self._spares,
         )
         try:
             return await repetition.run(self._send_or_recover)
         except Failure as last:
-            last.attempts = self._sent
+            last.attempts = self.sent
             if repetition.is_late:
                 wait = f", because the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
                 last.message += f"; not sent again within the operation's time{wait}"
             if repetition.is_refused:
                 last.message += "; not sent again, because most calls to this catalog fail"
-            raise self._call.error(last) from last
+            raise self.call.error(last) from last
 
     async def _send_or_recover(self) -> T:
         try:
             return await self._send()
         except Failure as failure:
-            recover = self._call.recover
-            if not (recover and self._may_recover and self._call.may_recover(failure)) or not await recover(failure):
+            recover = self.call.recover
+            if not (recover and self.may_recover and self.call.may_recover(failure)) or not await recover(failure):
                 raise
-        self._may_recover = False
+        self.may_recover = False
         return await self._send()
 
     async def _send(self) -> T:
-        if self._first is not None:
-            failure, self._first = self._first, None
+        if self.first is not None:
+            failure, self.first = self.first, None
             raise failure
-        self._sent += 1
-        return await self._attempt(self._sent)
+        self.sent += 1
+        return await self.attempt(self.sent)
 
     def _is_throttle(self, failure: Failure) -> bool:
-        return issubclass(self._call.error_class(failure), ThrottlingError)
+        return issubclass(self.call.error_class(failure), ThrottlingError)
 
     def _spares(self, failure: Failure) -> bool:
         # While other calls get responses, a throttled call was sent too early, and the catalog works.
-        before, self._responses = self._responses, self._traffic.responses
-        return self._responses > before and self._is_throttle(failure)
+        before, self.responses = self.responses, self.traffic.responses
+        return self.responses > before and self._is_throttle(failure)
 
     def _pause(self, failure: Failure, attempt: int) -> float:
-        pause = self._policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)
+        pause = self.policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)
         over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
         return max(0.0, pause - over)

@@ -266,7 +266,7 @@ class Traffic(Shared):
 
     def _give_back(self) -> None:
         self._used -= 1
-        while self._used < self.limit and self._waiting.advance():
+        while self._waiting and self._used < self.limit and self._waiting.advance():
             self._used += 1
 
     def _abandon(self, waiter: Waiter) -> None:

@@ -21,33 +21,27 @@ class Waiter:
         return self.turn.get_loop().is_closed()
 
 
-class WaiterQueue:
+class WaiterQueue(deque[Waiter]):
     """Waiters in the order of their requests. Its owner locks it."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Waiter] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def join(self) -> Waiter:
         """Adds a waiter of the running event loop, and returns it."""
         # A lost waiter may keep alive a call that has a turn.
-        while self._waiting and self._waiting[0].is_lost:
-            self._waiting.popleft()
+        while self and self[0].is_lost:
+            self.popleft()
         waiter = Waiter(asyncio.get_running_loop().create_future())
-        self._waiting.append(waiter)
+        self.append(waiter)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
         """Removes a waiter that has no turn; a lost one may be removed already."""
         with suppress(ValueError):
-            self._waiting.remove(waiter)
+            super().remove(waiter)
 
     def advance(self) -> Waiter | None:
         """Gives the turn to the first waiter that can take it, and returns it; None if there is none."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
+        while self:
+            waiter = self.popleft()
             loop = waiter.turn.get_loop()
             # A loop that was closed raises this error, and its waiter is lost.
             with suppress(RuntimeError):
