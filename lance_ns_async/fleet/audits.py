@@ -21,7 +21,7 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables import replacing
+from lance_ns_async.tables.lifecycle import replacing
 
 FIXED = "fixed"
 

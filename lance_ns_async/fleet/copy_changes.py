@@ -27,7 +27,7 @@ from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
-from lance_ns_async.tables import commits, creating, manifests, replacing
+from lance_ns_async.tables.lifecycle import commits, creating, manifests, replacing
 
 if TYPE_CHECKING:
     from lance import LanceDataset

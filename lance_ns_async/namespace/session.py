@@ -24,10 +24,10 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.settings import Settings, conceal, reveal
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
-from lance_ns_async.tables import concurrent_changes
+from lance_ns_async.tables.lifecycle import concurrent_changes
+from lance_ns_async.tables.lifecycle.staging import Staging
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.tables.sql_bounds import Texts
-from lance_ns_async.tables.staging import Staging
 
 if TYPE_CHECKING:
     from lance import LanceDataset

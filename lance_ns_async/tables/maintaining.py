@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lance_ns_async.model import Table
 from lance_ns_async.storage import files
-from lance_ns_async.tables import manifests
+from lance_ns_async.tables.lifecycle import manifests
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -16,7 +16,7 @@ from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables import concurrent_changes
+from lance_ns_async.tables.lifecycle import concurrent_changes
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:

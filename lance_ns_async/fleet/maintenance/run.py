@@ -30,7 +30,8 @@ from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.datasets import remove_files
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables import commits, concurrent_changes, maintaining
+from lance_ns_async.tables import maintaining
+from lance_ns_async.tables.lifecycle import commits, concurrent_changes
 from lance_ns_async.tables.maintaining import DatasetState, RewriteTask
 
 MAINTAINED = "maintained"

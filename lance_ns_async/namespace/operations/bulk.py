@@ -27,7 +27,7 @@ from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
-from lance_ns_async.tables.claims import Claims
+from lance_ns_async.tables.lifecycle.claims import Claims
 
 T = TypeVar("T")
 

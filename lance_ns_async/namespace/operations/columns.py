@@ -12,9 +12,7 @@ from lance_ns_async.namespace.operations.remote import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import Snapshot
-from lance_ns_async.tables import (
-    columns,
-)
+from lance_ns_async.tables import columns
 from lance_ns_async.tables.sql_bounds import Texts
 
 

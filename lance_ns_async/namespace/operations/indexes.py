@@ -10,9 +10,7 @@ from lance_ns_async.namespace.operations.remote import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import Snapshot
-from lance_ns_async.tables import (
-    indexes,
-)
+from lance_ns_async.tables import indexes
 
 
 @passed_on

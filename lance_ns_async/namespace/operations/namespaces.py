@@ -20,9 +20,7 @@ from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.locations import check_location, root_uri
-from lance_ns_async.tables import (
-    replacing,
-)
+from lance_ns_async.tables.lifecycle import replacing
 
 
 async def list_namespaces(

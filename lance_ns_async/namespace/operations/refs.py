@@ -9,9 +9,7 @@ from lance_ns_async.namespace.operations.pages import page_of
 from lance_ns_async.namespace.operations.remote import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.tables import (
-    refs,
-)
+from lance_ns_async.tables import refs
 
 
 @passed_on

@@ -21,15 +21,9 @@ from lance_ns_async.namespace.session import Session
 from lance_ns_async.spec.responses import CreateTableResponse
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
-from lance_ns_async.tables import (
-    arrow,
-    concurrent_changes,
-    creating,
-    reading,
-    searching,
-    writing,
-)
-from lance_ns_async.tables.creating import Content, TableAndDataset
+from lance_ns_async.tables import arrow, reading, searching, writing
+from lance_ns_async.tables.lifecycle import concurrent_changes, creating
+from lance_ns_async.tables.lifecycle.creating import Content, TableAndDataset
 from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:

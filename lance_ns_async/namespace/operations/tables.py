@@ -31,13 +31,9 @@ from lance_ns_async.namespace.session import Session
 from lance_ns_async.spec.responses import CreateEmptyTableResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
-from lance_ns_async.tables import (
-    creating,
-    dropping,
-    reading,
-    replacing,
-)
-from lance_ns_async.tables.claims import Claims
+from lance_ns_async.tables import reading
+from lance_ns_async.tables.lifecycle import creating, dropping, replacing
+from lance_ns_async.tables.lifecycle.claims import Claims
 
 
 async def list_tables(session: Session, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:

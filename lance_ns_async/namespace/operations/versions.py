@@ -20,11 +20,8 @@ from lance_ns_async.namespace.operations.remote import passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import MAIN, Snapshot
-from lance_ns_async.tables import (
-    commits,
-    manifests,
-    refs,
-)
+from lance_ns_async.tables import refs
+from lance_ns_async.tables.lifecycle import commits, manifests
 
 
 @passed_on

@@ -31,7 +31,7 @@ from lance_ns_async.spark.session import context_of
 from lance_ns_async.spark.write.groups import INDEX, By, Group, Grouping, Into, name_tables, raise_problems
 from lance_ns_async.spark.write.task_writer import COLUMN, Names, tables_writer
 from lance_ns_async.spark.write.write import VERBS, Writing, cause_of, check_pandas, interrupting
-from lance_ns_async.tables.staging import StagedWrite
+from lance_ns_async.tables.lifecycle.staging import StagedWrite
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -23,7 +23,7 @@ from lance_ns_async.spark.resolve.report import WriteReport
 from lance_ns_async.spark.session import context_of
 from lance_ns_async.spark.write import fitting
 from lance_ns_async.spark.write.task_writer import COLUMN, Names, Sink, fragments_writer
-from lance_ns_async.tables.staging import StagedWrite
+from lance_ns_async.tables.lifecycle.staging import StagedWrite
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -23,7 +23,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.policy import Caller, Policy
 from lance_ns_async.model import Id, Table, TableId
-from lance_ns_async.tables import creating
+from lance_ns_async.tables.lifecycle import creating
 from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ROWS, stream
 

@@ -34,8 +34,8 @@ from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.files import delete, download, open_session
 from lance_ns_async.storage.locations import without_suffix
 from lance_ns_async.storage.threads import in_thread, under_way
-from lance_ns_async.tables.claims import Claims
-from lance_ns_async.tables.manifests import number_of
+from lance_ns_async.tables.lifecycle.claims import Claims
+from lance_ns_async.tables.lifecycle.manifests import number_of
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import MAIN
-from lance_ns_async.tables import manifests
+from lance_ns_async.tables.lifecycle import manifests
 
 if TYPE_CHECKING:
     import pyarrow as pa

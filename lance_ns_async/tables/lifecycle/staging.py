@@ -29,8 +29,9 @@ from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.locations import check_writable
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
-from lance_ns_async.tables import commits, concurrent_changes, creating, first_version, replacing
-from lance_ns_async.tables.creating import Content
+from lance_ns_async.tables import first_version
+from lance_ns_async.tables.lifecycle import commits, concurrent_changes, creating, replacing
+from lance_ns_async.tables.lifecycle.creating import Content
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:

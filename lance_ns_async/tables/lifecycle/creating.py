@@ -33,7 +33,8 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId, is_same, same_place
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.threads import in_thread, under_way
-from lance_ns_async.tables import concurrent_changes, fields, first_version, replacing, writing
+from lance_ns_async.tables import fields, first_version, writing
+from lance_ns_async.tables.lifecycle import concurrent_changes, replacing
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
