@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from importlib import import_module
 from itertools import islice
 from math import inf
 from time import monotonic
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 with suppress(ImportError):
     # anyio imports its backend at the first use, which would block the event loop for the time of the import.
-    import_module("anyio._backends._asyncio")
+    import anyio._backends._asyncio  # noqa: F401
 
 _SLICE = 1_000
 """Number of items to process before other tasks of the event loop get a turn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - of an optional package without types
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.to_thread
