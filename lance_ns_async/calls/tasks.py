@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 with suppress(ImportError):
     # anyio imports its backend at the first use, which would block the event loop for the time of the import.
-    import anyio._backends._asyncio  # noqa: F401
+    import anyio._backends._asyncio
 
 _SLICE = 1_000
 """Number of items to process before other tasks of the event loop get a turn."""
