@@ -23,14 +23,6 @@ from tests.unit.namespace.test_sync import assert_no_loop
 
 
 @pytest.fixture
-def server() -> Iterator[FakeIceberg]:
-    with FakeIceberg() as running:
-        running.add_table(["db"], "t")
-        running.add_table(["db", "inner"], "u")
-        yield running
-
-
-@pytest.fixture
 def quick_switches() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

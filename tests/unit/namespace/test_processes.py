@@ -6,22 +6,11 @@ import inspect
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
-
-import pytest
 
 from lance_ns_async import IcebergNamespace, Namespace, Policy
 from tests.fakes.iceberg import FakeIceberg
 
 SECRET = "hush-hush-4711"
-
-
-@pytest.fixture
-def server() -> Iterator[FakeIceberg]:
-    with FakeIceberg() as running:
-        running.add_table(["db"], "t")
-        running.add_table(["db", "inner"], "u")
-        yield running
 
 
 def run(script: str, *arguments: str, told: bytes = b"") -> tuple[str, str]:

@@ -9,7 +9,6 @@ import queue
 import signal
 import threading
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -42,20 +41,6 @@ class DictWithModelDump(dict[str, Any]):
 
     def model_dump(self) -> dict[str, Any]:
         return self
-
-
-@pytest.fixture
-def server() -> Iterator[FakeIceberg]:
-    with FakeIceberg() as running:
-        running.add_table(["db"], "t")
-        running.add_table(["db", "inner"], "u")
-        yield running
-
-
-@pytest.fixture
-def ns(server: FakeIceberg) -> Iterator[IcebergNamespace]:
-    with IcebergNamespace(endpoint=server.endpoint, root="file:///tmp/none") as opened:
-        yield opened
 
 
 def loops() -> list[threading.Thread]:

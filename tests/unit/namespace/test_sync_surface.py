@@ -47,20 +47,6 @@ TABLE = DescribeTableRequest(id=["db", "t"])
 LOCATION = "s3://bucket/db/t.lance"
 
 
-@pytest.fixture
-def server() -> Iterator[FakeIceberg]:
-    with FakeIceberg() as running:
-        running.add_table(["db"], "t")
-        running.add_table(["db", "inner"], "u")
-        yield running
-
-
-@pytest.fixture
-def ns(server: FakeIceberg) -> Iterator[IcebergNamespace]:
-    with IcebergNamespace(endpoint=server.endpoint, root="file:///tmp/none") as opened:
-        yield opened
-
-
 def public(cls: type) -> set[str]:
     return {name for name in dir(cls) if not name.startswith("_")}
 

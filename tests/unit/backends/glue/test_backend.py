@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lance_namespace import (
@@ -28,21 +26,9 @@ from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.errors import NotALanceTableError
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Script, http
-from tests.support.aws import forget_aws
 from tests.support.glue import connected, declared, described
 
 LOST = {"max_retries": "1"}
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeGlue]:
-    with FakeGlue() as server:
-        yield server
 
 
 @pytest.fixture

@@ -17,17 +17,11 @@ from lance_ns_async.backends.glue.patterns import expressions
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.model import NamespaceId
 from tests.fakes.glue import FakeGlue
-from tests.support.aws import forget_aws
 from tests.support.glue import connected, opened
 from tests.support.lake import ROWS
 
 NAMES = [f"table_{i:04}" for i in range(2000)]
 OTHERS = [f"other_{i:04}" for i in range(500)]
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from lance_namespace.errors import (
     NamespaceNotEmptyError,
@@ -18,24 +15,7 @@ from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.glue.wire import catalog_id, is_child
 from lance_ns_async.transports.aws.transport import Service
 from tests.fakes.glue import FakeGlue
-from tests.support.aws import forget_aws
-from tests.support.glue import CATALOG, about, connected, declared, described, dropped, made, names, plant
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeGlue]:
-    with FakeGlue() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: FakeGlue) -> FakeGlue:
-    return plant(shared)
+from tests.support.glue import CATALOG, about, connected, declared, described, dropped, made, names
 
 
 async def test_a_root_of_another_account_or_below_is_named_in_every_call(server: FakeGlue) -> None:

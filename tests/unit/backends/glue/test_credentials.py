@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, DescribeTableResponse
@@ -19,22 +17,10 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.glue import FakeGlue
-from tests.support.aws import forget_aws
 from tests.support.glue import connected
 
 VEND = "GetTemporaryGlueTableCredentials"
 ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeGlue]:
-    with FakeGlue() as server:
-        yield server
 
 
 @pytest.fixture

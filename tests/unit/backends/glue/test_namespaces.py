@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lance_namespace import (
@@ -21,24 +19,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from tests.fakes.glue import FakeGlue
-from tests.support.aws import forget_aws
-from tests.support.glue import CATALOG, about, connected, declared, described, dropped, made, names, plant
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeGlue]:
-    with FakeGlue() as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: FakeGlue) -> FakeGlue:
-    return plant(shared)
+from tests.support.glue import CATALOG, about, connected, declared, described, dropped, made, names
 
 
 async def test_the_root_holds_databases_and_catalogs_each_name_once(server: FakeGlue) -> None:

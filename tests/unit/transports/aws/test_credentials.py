@@ -6,7 +6,7 @@ import asyncio
 import json
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,22 +21,10 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Script, http
-from tests.support.aws import forget_aws
 from tests.support.glue import connected, described
 
 ARN = "arn:aws:iam::123456789012:role/reader"
 KEYS = ("access_key_id", "secret_access_key")
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeGlue]:
-    with FakeGlue() as server:
-        yield server
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -42,7 +41,6 @@ from lance_ns_async.errors import COMMON_ERRORS, Code, error_class
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, failure
 from tests.fakes.glue import FakeGlue
-from tests.support.aws import forget_aws
 from tests.support.glue import connected, declared, described
 
 CODES: Mapping[type[LanceNamespaceError], tuple[str, ...]] = {
@@ -160,17 +158,6 @@ ELSEWHERE = {"GlueEncryptionException: denied", "unreadable"}
 """Codes that other tests cover."""
 
 TABLE, DATABASE = TableId(["db", "t"]), NamespaceId(["db"])
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeGlue]:
-    with FakeGlue() as server:
-        yield server
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +34,6 @@ from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.iceberg.catalog import Quirks
 from tests.fakes.sigv4 import Signatures
-from tests.support.aws import forget_aws
 
 KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
 STATIC = {"rest.access-key-id": KEY, "rest.secret-access-key": SECRET}
@@ -54,11 +52,6 @@ ODD = [
     "$'()*!",
     "x" * 200,
 ]
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
 
 
 def signing(signatures: Signatures | None = None, **options: Any) -> FakeIceberg:

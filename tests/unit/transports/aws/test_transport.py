@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +28,11 @@ from lance_ns_async.transports.aws.parser import PlainJsonParsers
 from tests.fakes.certificates import Certificates
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Said, Script, http
-from tests.support.aws import forget_aws
 from tests.support.glue import QUICK, connected, declared, described, opened
 
 SECRETS = ("sEcReT-kEy-4711", "sEsSiOn-ToKeN-0815", "eXtErNaL-iD-42")
 KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRETS[0], "session_token": SECRETS[1]}
 ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeGlue]:
-    with FakeGlue() as server:
-        yield server
 
 
 @pytest.fixture

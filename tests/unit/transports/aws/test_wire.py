@@ -11,7 +11,6 @@ from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnav
 from lance_ns_async import AsyncNamespace
 from tests.fakes.certificates import Certificates
 from tests.fakes.sockets import Said, Script, http
-from tests.support.aws import forget_aws
 from tests.support.glue import QUICK, declared, described
 
 GIVEN = {"region": "us-east-1", "access_key_id": "AKIAEXAMPLE", "secret_access_key": "hush", **QUICK}
@@ -26,11 +25,6 @@ LONG = orjson.dumps({"Table": TABLE})
 def at(endpoint: str, **more: str) -> dict[str, str]:
     """Returns the properties of a catalog at that endpoint."""
     return {**GIVEN, "endpoint": endpoint, **more}
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize(

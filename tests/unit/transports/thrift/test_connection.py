@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import anyio
 import pytest
 from lance_namespace.errors import (
@@ -18,14 +16,6 @@ from lance_ns_async.transports.thrift.pool import Pool
 from lance_ns_async.transports.thrift.transport import ThriftTransport
 from tests.fakes.hive3 import FakeHive
 from tests.support.thrift_client import ERRORS, NAMES, QUICK, Client, client
-
-
-@pytest.fixture
-def server() -> Iterator[FakeHive]:
-    with FakeHive() as server:
-        for name in NAMES:
-            server.add_database("hive", name)
-        yield server
 
 
 async def test_calls_in_turn_take_one_connection(server: FakeHive) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,14 +28,6 @@ from tests.support.thrift_client import NAMES, Talkative, client
 
 ANSWER = Message(2, "get_database", 1, Struct({0: Struct({1: "d1"})})).encoded()
 """The reply to the first call."""
-
-
-@pytest.fixture
-def server() -> Iterator[FakeHive]:
-    with FakeHive() as server:
-        for name in NAMES:
-            server.add_database("hive", name)
-        yield server
 
 
 async def test_frames_are_sent_and_read() -> None:

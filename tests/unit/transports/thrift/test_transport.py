@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -23,14 +23,6 @@ from lance_ns_async.transports.thrift.transport import Method
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import STRING, Message, Struct, Typed
 from tests.support.thrift_client import DATABASE, NAMES, Talkative, client
-
-
-@pytest.fixture
-def server() -> Iterator[FakeHive]:
-    with FakeHive() as server:
-        for name in NAMES:
-            server.add_database("hive", name)
-        yield server
 
 
 async def test_a_cancelled_call_leaves_no_answer_behind(server: FakeHive) -> None:
