@@ -33,9 +33,9 @@ def ask(spark: SparkSession) -> Ask:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    found = Lake(tmp_path / "lake")
-    with found.namespace, found.namespace.observe(found.calls.append):
-        yield found
+    result = Lake(tmp_path / "lake")
+    with result.namespace, result.namespace.observe(result.calls.append):
+        yield result
 
 
 @pytest.fixture

@@ -54,6 +54,6 @@ class Lake:
 
     def prefetch(self, *what: str) -> Locations:
         """Returns the prefetched tables, and clears the record of calls."""
-        found = self.resolver.prefetch(what or "db.*", pin_versions=False)
+        result = self.resolver.prefetch(what or "db.*", pin_versions=False)
         self.calls.clear()
-        return found
+        return result

@@ -89,8 +89,8 @@ def test_what_the_catalog_has_not_is_no_table(
 )
 def test_names_may_be_odd_and_deep(spark: SparkSession, ask: Ask, lake: Lake, catalog: str, id: list[str]) -> None:
     lake.write("t")
-    found = lake.prefetch("db.t")
-    named = Locations([replace(found["db.t"], id=TableId(id))], found.report)
+    result = lake.prefetch("db.t")
+    named = Locations([replace(result["db.t"], id=TableId(id))], result.report)
     quoted = ".".join("`{}`".format(name.replace("`", "``")) for name in id)
     with named.serve(spark, catalog) as served:
         assert ask(f"SELECT count(*) FROM {catalog}.{quoted}") == [(10,)]

@@ -34,9 +34,9 @@ def settings(spark: SparkSession, catalog: str) -> dict[str, str]:
 
 
 def setting(spark: SparkSession, key: str) -> str:
-    found = spark.conf.get(f"spark.sql.catalog.{key}")
-    assert found is not None
-    return found
+    result = spark.conf.get(f"spark.sql.catalog.{key}")
+    assert result is not None
+    return result
 
 
 def status(uri: str, **headers: str) -> int:

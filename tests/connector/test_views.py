@@ -21,9 +21,9 @@ TABLES = 40
 
 
 def pinned(lake: Lake, *what: str) -> Locations:
-    found = lake.resolver.prefetch(what or "db.*", on_error="raise")
+    result = lake.resolver.prefetch(what or "db.*", on_error="raise")
     lake.calls.clear()
-    return found
+    return result
 
 
 def test_a_view_reads_the_version_that_was_pinned(spark: SparkSession, ask: Ask, lake: Lake) -> None:
@@ -65,9 +65,9 @@ def test_odd_names_and_places_are_read(spark: SparkSession, ask: Ask, lake: Lake
     place = tmp_path / "it's a place"
     lance.write_dataset(pa.table({"id": [1]}), str(place))
     lake.write("t")
-    found = pinned(lake)
-    (at,) = found.values()
-    moved = Locations([replace(at, location=str(place))], found.report)
+    result = pinned(lake)
+    (at,) = result.values()
+    moved = Locations([replace(at, location=str(place))], result.report)
     with views(spark, moved, name=lambda id: "a`b.c'd") as made:
         assert ask(f"SELECT id FROM {made['db.t']}") == [(1,)]
 

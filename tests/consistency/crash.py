@@ -99,8 +99,8 @@ def run(place: Place, seed: int) -> Round:
     candidates = model.after_a_kill(under_way)
     wait_until_quiet(place.properties)
     with started(_inspect, place, candidates, seed) as (_, connection):
-        found, round.orphans = receive(connection)
-    round.violations += found
+        result, round.orphans = receive(connection)
+    round.violations += result
     round.seconds = perf_counter() - began
     return round
 
@@ -179,23 +179,23 @@ def _inspect(connection: Connection, place: Place, candidates: list[Model], seed
 
 async def _inspected(place: Place, candidates: list[Model], seed: int) -> tuple[list[str], int]:
     async with AsyncNamespace.connect(place.impl, place.properties) as ns:
-        found = Found()
-        await _look(ns, place, found)
-        wrong, model = min(((found.differences(it), it) for it in candidates), key=lambda it: len(it[0]))
-        found.wrong += wrong
+        result = Found()
+        await _look(ns, place, result)
+        wrong, model = min(((result.differences(it), it) for it in candidates), key=lambda it: len(it[0]))
+        result.wrong += wrong
         for kept, rows in model.kept().items():
-            found.wrong += _lost(kept, rows)
-        folders = _orphans(place, {*found.places.values(), *model.kept(), *model.left})
+            result.wrong += _lost(kept, rows)
+        folders = _orphans(place, {*result.places.values(), *model.kept(), *model.left})
         if len(folders) > 1:
-            found.wrong.append(f"after one kill, {len(folders)} folders belong to no table: {folders}")
-        await _use_every_name(ns, place, found, model, Random(seed))
+            result.wrong.append(f"after one kill, {len(folders)} folders belong to no table: {folders}")
+        await _use_every_name(ns, place, result, model, Random(seed))
         # A drop that was killed leaves its data without a registration.
         gone = {*model.left, *(str(place.disk / it) for it in folders)}
         files = (it for it in _files(place) if not any(str(it).startswith(f"{folder}/") for folder in gone))
         left = sorted(str(it.relative_to(place.disk)) for it in files)
         if left:
-            found.wrong.append(f"after every table was dropped there are {len(left)} files, such as {left[:3]}")
-        return found.wrong, len(folders)
+            result.wrong.append(f"after every table was dropped there are {len(left)} files, such as {left[:3]}")
+        return result.wrong, len(folders)
 
 
 @dataclass
@@ -264,10 +264,10 @@ async def _look(ns: AsyncNamespace, place: Place, found: Found) -> None:
 
 def _lost(kept: str, rows: frozenset[int]) -> list[str]:
     try:
-        found = sorted(lance.dataset(kept).to_table()["id"].to_pylist())
+        result = sorted(lance.dataset(kept).to_table()["id"].to_pylist())
     except (OSError, ValueError) as e:
         return [f"the rows {sorted(rows)} of a table that was deregistered are gone from {kept}: {e}"]
-    return [] if found == sorted(rows) else [f"{kept} has the rows {found}, and should have {sorted(rows)}"]
+    return [] if result == sorted(rows) else [f"{kept} has the rows {result}, and should have {sorted(rows)}"]
 
 
 async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model: Model, random: Random) -> None:

@@ -118,10 +118,10 @@ async def _performed(ns: AsyncNamespace, it: Operation) -> Answer:
             await ns.drop_namespace(request)
             return Answer()
         case "declare":
-            found: Any = await ns.declare_table(request)
+            result: Any = await ns.declare_table(request)
         case "create" | "existok" | "replace":
             mode = {"replace": "overwrite"}.get(it.kind, it.kind)
-            found = await ns.create_table({**request, "mode": mode}, stream(table(it.rows)))
+            result = await ns.create_table({**request, "mode": mode}, stream(table(it.rows)))
         case "write" | "overwrite" | "append":
             mode = {"write": "create"}.get(it.kind, it.kind)
             dataset = await ns.write(id, table(it.rows), mode=mode)  # type: ignore[arg-type]  # it is one of them
@@ -131,13 +131,13 @@ async def _performed(ns: AsyncNamespace, it: Operation) -> Answer:
             return Answer()
         case "register" | "reregister":
             mode = "create" if it.kind == "register" else "overwrite"
-            found = await ns.register_table({**request, "location": it.location, "mode": mode})
+            result = await ns.register_table({**request, "location": it.location, "mode": mode})
         case "describe":
-            found = await ns.describe_table(request)
+            result = await ns.describe_table(request)
         case "drop":
-            found = await ns.drop_table(request)
+            result = await ns.drop_table(request)
         case "deregister":
-            found = await ns.deregister_table(request)
+            result = await ns.deregister_table(request)
         case "rename":
             assert it.to is not None
             await ns.rename_table({"id": id, "new_table_name": it.to[-1], "new_namespace_id": list(it.to[:-1])})
@@ -146,4 +146,4 @@ async def _performed(ns: AsyncNamespace, it: Operation) -> Answer:
             return Answer(rows=await read(ns, it.name))
         case _:
             raise AssertionError(it.kind)
-    return Answer(location=None if found.location is None else path(found.location))
+    return Answer(location=None if result.location is None else path(result.location))

@@ -101,8 +101,8 @@ class Room:
     def names(self, listed: Iterable[str]) -> list[str]:
         """Returns the names in a listing of the parent that belong to the room, in the form for `child`."""
         qualified = f"{self.joins.join(self.parent)}{self.joins}" if self.joins and self.parent else ""
-        found = [name.removeprefix(qualified) for name in listed if name.startswith(qualified)]
-        return [name.removeprefix(self.prefix) for name in found if name.startswith(self.prefix)]
+        result = [name.removeprefix(qualified) for name in listed if name.startswith(qualified)]
+        return [name.removeprefix(self.prefix) for name in result if name.startswith(self.prefix)]
 
 
 @pytest.fixture(scope="session", params=PARAMS)

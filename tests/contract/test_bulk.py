@@ -45,20 +45,20 @@ async def test_a_stream_gives_each_in_order_with_what_became_of_it(ns: AsyncName
     ids = home.tables("a", "x", "b", "a")
     for id in ids[::2]:
         await ns.declare_table(DeclareTableRequest(id=list(id)))
-    found = [it async for it in ns.stream_tables(iter(ids))]
-    assert [id for id, _ in found] == ids
+    result = [it async for it in ns.stream_tables(iter(ids))]
+    assert [id for id, _ in result] == ids
     described = await ns.describe_tables(ids)
-    assert [became for _, became in found[::2]] == [described.tables[id] for id in ids[::2]]
-    assert isinstance(found[1][1], TableNotFoundError) and found[3] == found[0]
+    assert [became for _, became in result[::2]] == [described.tables[id] for id in ids[::2]]
+    assert isinstance(result[1][1], TableNotFoundError) and result[3] == result[0]
 
 
 async def test_a_stream_answers_what_is_before_an_id_that_can_be_none(ns: AsyncNamespace, home: Home) -> None:
     good = home.tables("a", "b")
-    found: list[TableId] = []
+    result: list[TableId] = []
     with pytest.raises(InvalidInputError):
         async for id, _ in ns.stream_tables([*good, [*home.id, ""], *good]):
-            found.append(id)
-    assert found == good
+            result.append(id)
+    assert result == good
 
 
 async def test_a_bound_that_lets_nothing_through_is_refused(ns: AsyncNamespace, home: Home) -> None:

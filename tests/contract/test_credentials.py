@@ -38,13 +38,13 @@ async def test_a_declaration_gives_what_a_describe_gives(ns: AsyncNamespace, sit
     location = f"s3://lake/{home.id.name}/t" if site.vends else None
     request = DeclareTableRequest(id=home.table("t"), location=location, vend_credentials=True)
     declared = await ns.declare_table(request)
-    found = await ns.describe_table(DescribeTableRequest(id=home.table("t"), vend_credentials=True))
-    assert (declared.location, declared.storage_options) == (found.location, found.storage_options)
+    result = await ns.describe_table(DescribeTableRequest(id=home.table("t"), vend_credentials=True))
+    assert (declared.location, declared.storage_options) == (result.location, result.storage_options)
     assert declared.storage_options != {}
 
 
 async def _asked(ns: AsyncNamespace, request: DescribeTableRequest) -> tuple[dict[str, Any], Counter[str]]:
     calls: list[Call] = []
     with ns.observe(calls.append):
-        found = await ns.describe_table(request)
-    return found.model_dump(), Counter(call.operation for call in calls)
+        result = await ns.describe_table(request)
+    return result.model_dump(), Counter(call.operation for call in calls)

@@ -68,8 +68,8 @@ async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamesp
     replaced = await ns.create_table(CreateTableRequest(id=id, mode="Overwrite"), stream(other))
     assert replaced.version == 2 and (await ns.open(id)).to_table() == other
     assert (await ns.open(id, version=1)).to_table() == ROWS
-    found = await ns.describe_table(DescribeTableRequest(id=id))
-    assert found.properties is not None and found.properties["k"] == "v"
+    result = await ns.describe_table(DescribeTableRequest(id=id))
+    assert result.properties is not None and result.properties["k"] == "v"
 
 
 async def test_a_table_that_cannot_be_written_is_not_left_in_the_catalog(ns: AsyncNamespace, home: Home) -> None:

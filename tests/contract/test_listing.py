@@ -73,23 +73,23 @@ async def test_the_subtree_is_listed_by_whole_ids(ns: AsyncNamespace, home: Home
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
 async def test_the_subtree_is_listed_in_pages(ns: AsyncNamespace, home: Home, room: Room, limit: int) -> None:
     ids = await _subtree(ns, home, room)
-    found: list[str] = []
+    result: list[str] = []
     token = None
     while True:
         page = await ns.list_all_tables(ListTablesRequest(id=list(room.parent), limit=limit, page_token=token))
         assert len(page.tables) <= limit
-        found += _below(home, page.tables)
+        result += _below(home, page.tables)
         if not (token := page.page_token):
             break
-    assert sorted(found) == sorted(map(str, ids))
+    assert sorted(result) == sorted(map(str, ids))
 
 
 async def test_iterating_gives_the_namespace_or_the_subtree(ns: AsyncNamespace, home: Home, room: Room) -> None:
     ids = await _subtree(ns, home, room)
     assert {id async for id in ns.iter_tables(home.id)} == {id for id in ids if id.parent == home.id}
     walked = [id async for id in ns.iter_tables(room.parent, recursive=True)]
-    found = [id for id in walked if _below(home, [str(id)])]
-    assert set(found) == set(ids) and len(found) == len(ids)
+    result = [id for id in walked if _below(home, [str(id)])]
+    assert set(result) == set(ids) and len(result) == len(ids)
 
 
 async def test_many_namespaces_are_listed_side_by_side(ns: AsyncNamespace, home: Home, room: Room) -> None:
@@ -125,11 +125,11 @@ def _below(home: Home, ids: list[str]) -> list[str]:
 
 
 async def _paged(ns: AsyncNamespace, id: list[str], limit: int) -> list[str]:
-    found: list[str] = []
+    result: list[str] = []
     token = None
     while True:
         page = await ns.list_tables(ListTablesRequest(id=id, limit=limit, page_token=token))
         assert len(page.tables) <= limit
-        found += page.tables
+        result += page.tables
         if not (token := page.page_token):
-            return found
+            return result

@@ -83,8 +83,8 @@ async def test_a_location_found_relative_is_read_and_never_deleted(
     id = home.table("t")
     if site.real or site.can.relative_locations or not await _planted(site, TableId(id), "theirs/t"):
         pytest.skip("nothing relative can be in this catalog")
-    found = await ns.describe_table(DescribeTableRequest(id=id))
-    assert found.location == "theirs/t" and lance.dataset(found.location).count_rows() == 3
+    result = await ns.describe_table(DescribeTableRequest(id=id))
+    assert result.location == "theirs/t" and lance.dataset(result.location).count_rows() == 3
     with pytest.raises(InvalidTableStateError, match="because its location 'theirs/t' is relative"):
         await ns.drop_table(DropTableRequest(id=id))
     with pytest.raises(InvalidTableStateError, match="changed, because its location 'theirs/t' is relative"):

@@ -66,11 +66,11 @@ class Meddled(Backend):
         before, self.before = self.before, None
         if before is not None:
             await before(id)
-        found = await super().describe_table(id, vend=vend)  # type: ignore[safe-super]
+        result = await super().describe_table(id, vend=vend)  # type: ignore[safe-super]
         after, self.after = self.after, None
         if after is not None:
             await after(id)
-        return found
+        return result
 
 
 @dataclass
@@ -84,8 +84,8 @@ class Two:
 
     async def rows(self) -> list[int]:
         """Returns the rows that a third client finds by the table's name."""
-        found = await self.theirs.describe_table({"id": self.id})
-        ids: list[int] = lance.dataset(found.location).to_table()["id"].to_pylist()
+        result = await self.theirs.describe_table({"id": self.id})
+        ids: list[int] = lance.dataset(result.location).to_table()["id"].to_pylist()
         return ids
 
 
@@ -309,8 +309,8 @@ async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
 
     async def read() -> None:
         while not over.is_set():
-            found = await two.theirs.describe_table({"id": two.id})
-            seen.append((found.properties or {})["k"])
+            result = await two.theirs.describe_table({"id": two.id})
+            seen.append((result.properties or {})["k"])
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
@@ -326,8 +326,8 @@ async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
             last = "10"
         over.set()
     assert seen == sorted(seen, key=int)
-    found = await two.theirs.describe_table({"id": two.id})
-    assert (found.location, (found.properties or {})["k"]) == (first.location, last)
+    result = await two.theirs.describe_table({"id": two.id})
+    assert (result.location, (result.properties or {})["k"]) == (first.location, last)
     assert (await two.theirs.list_tables({"id": two.id[:-1]})).tables == ["t"]
 
 
@@ -335,8 +335,8 @@ async def test_an_overwrite_that_fails_leaves_the_properties(two: Two) -> None:
     await two.ours.create_table({"id": two.id, "properties": {"k": "old"}}, stream(OURS))
     with pytest.raises(LanceNamespaceError):
         await two.ours.create_table({"id": two.id, "mode": "Overwrite", "properties": {"k": "new"}}, stream(BAD))
-    found = await two.theirs.describe_table({"id": two.id})
-    assert (found.properties or {})["k"] == "old" and await two.rows() == [1, 2]
+    result = await two.theirs.describe_table({"id": two.id})
+    assert (result.properties or {})["k"] == "old" and await two.rows() == [1, 2]
     try:
         await two.ours.create_table({"id": two.id, "mode": "Overwrite", "properties": {"k": "new"}}, stream(THEIRS))
     except UnsupportedOperationError as e:
@@ -345,5 +345,5 @@ async def test_an_overwrite_that_fails_leaves_the_properties(two: Two) -> None:
         await two.ours.create_table({"id": two.id, "mode": "Overwrite"}, stream(THEIRS))
         assert await two.rows() == [7, 8, 9]
         return
-    found = await two.theirs.describe_table({"id": two.id})
-    assert (found.properties or {})["k"] == "new" and await two.rows() == [7, 8, 9]
+    result = await two.theirs.describe_table({"id": two.id})
+    assert (result.properties or {})["k"] == "new" and await two.rows() == [7, 8, 9]

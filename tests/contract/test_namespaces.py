@@ -31,9 +31,9 @@ pytestmark = pytest.mark.round_trip
 
 async def test_a_made_namespace_is_described_with_its_properties(ns: AsyncNamespace, room: Room) -> None:
     made = await ns.create_namespace(CreateNamespaceRequest(id=room.child("a"), properties={"k": "v"}))
-    found = await ns.describe_namespace(DescribeNamespaceRequest(id=room.child("a")))
+    result = await ns.describe_namespace(DescribeNamespaceRequest(id=room.child("a")))
     assert made.properties is not None and made.properties["k"] == "v"
-    assert found.properties is not None and found.properties["k"] == "v"
+    assert result.properties is not None and result.properties["k"] == "v"
 
 
 async def test_making_one_that_is_there_fails(ns: AsyncNamespace, home: Home) -> None:
@@ -52,8 +52,8 @@ async def test_overwrite_replaces_an_empty_one(ns: AsyncNamespace, room: Room) -
     await ns.create_namespace(CreateNamespaceRequest(id=room.child("a"), properties={"k": "old", "gone": "1"}))
     request = CreateNamespaceRequest(id=room.child("a"), properties={"k": "new"}, mode="Overwrite")
     await ns.create_namespace(request)
-    found = await ns.describe_namespace(DescribeNamespaceRequest(id=room.child("a")))
-    assert found.properties is not None and found.properties["k"] == "new" and "gone" not in found.properties
+    result = await ns.describe_namespace(DescribeNamespaceRequest(id=room.child("a")))
+    assert result.properties is not None and result.properties["k"] == "new" and "gone" not in result.properties
 
 
 async def test_overwrite_makes_one_that_is_missing(ns: AsyncNamespace, room: Room) -> None:
@@ -103,15 +103,15 @@ async def test_listing_in_pages_gives_each_name_once(ns: AsyncNamespace, room: R
     names = [f"n{i}" for i in range(8)]
     for name in names:
         await ns.create_namespace(CreateNamespaceRequest(id=room.child(name)))
-    found: list[str] = []
+    result: list[str] = []
     token = None
     while True:
         page = await ns.list_namespaces(ListNamespacesRequest(id=list(room.parent), limit=limit, page_token=token))
         assert len(page.namespaces) <= limit
-        found += room.names(page.namespaces)
+        result += room.names(page.namespaces)
         if not (token := page.page_token):
             break
-    assert sorted(found) == names and len(found) == 8
+    assert sorted(result) == names and len(result) == 8
 
 
 async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, room: Room) -> None:
@@ -209,10 +209,10 @@ async def test_the_root_is_always_there_and_stays(ns: AsyncNamespace) -> None:
 async def test_iterating_gives_parents_before_children(ns: AsyncNamespace, home: Home, room: Room) -> None:
     for names in (["a"], ["a", "x"], ["a", "x", "y"], ["b"]):
         await ns.create_namespace(CreateNamespaceRequest(id=room.child(*names)))
-    found = [id async for id in ns.iter_namespaces(home.id, recursive=True)]
+    result = [id async for id in ns.iter_namespaces(home.id, recursive=True)]
     below = {room.id(*names) for names in (["a"], ["a", "x"], ["a", "x", "y"], ["b"])}
-    assert set(found) == below and len(found) == 4
-    assert all(found.index(id.parent) < found.index(id) for id in found if id.parent != home.id)
+    assert set(result) == below and len(result) == 4
+    assert all(result.index(id.parent) < result.index(id) for id in result if id.parent != home.id)
     assert [id.name async for id in ns.iter_namespaces(home.id)] == ["a", "b"]
 
 

@@ -38,9 +38,9 @@ async def test_properties_are_replaced_and_the_registration_is_the_same(backend:
     assert ours(new.properties) == {"k1": "a", "k2": "c", "k3": "d"}
     kept = {key: value for key, value in (new.properties or {}).items() if key != "k1"}
     await backend.replace_table(new, old.location, kept)
-    found = await backend.describe_table(old.id)
-    assert (found.location, found.registration) == (old.location, old.registration)
-    assert ours(found.properties) == {"k2": "c", "k3": "d"}
+    result = await backend.describe_table(old.id)
+    assert (result.location, result.registration) == (old.location, old.registration)
+    assert ours(result.properties) == {"k2": "c", "k3": "d"}
 
 
 async def test_a_location_is_replaced_or_nothing_is(backend: Backend, home: Home) -> None:
@@ -55,8 +55,8 @@ async def test_a_location_is_replaced_or_nothing_is(backend: Backend, home: Home
         place, kept = old.location, {"k1": "a"}
     else:
         kept = {"k1": "b"}
-    found = await backend.describe_table(old.id)
-    assert (found.location, ours(found.properties)) == (place, kept)
+    result = await backend.describe_table(old.id)
+    assert (result.location, ours(result.properties)) == (place, kept)
 
 
 async def test_another_registration_of_the_name_is_not_replaced(backend: Backend, home: Home) -> None:

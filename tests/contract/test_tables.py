@@ -42,13 +42,13 @@ DATA = pa.table({"id": [1, 2, 3]})
 
 async def test_a_declared_table_is_described_as_declared(ns: AsyncNamespace, home: Home) -> None:
     declared = await ns.declare_table(DeclareTableRequest(id=home.table("t"), properties={"k": "v"}))
-    found = await ns.describe_table(DescribeTableRequest(id=home.table("t")))
-    assert declared.location is not None and found.location == declared.location
+    result = await ns.describe_table(DescribeTableRequest(id=home.table("t")))
+    assert declared.location is not None and result.location == declared.location
     assert declared.properties is not None and declared.properties["k"] == "v"
-    assert found.properties is not None and found.properties["k"] == "v"
-    assert found.managed_versioning is False and declared.managed_versioning is False
-    assert found.storage_options in (None, {"k": "v"})  # some catalogs store in properties how a table is read
-    assert found.is_only_declared is None
+    assert result.properties is not None and result.properties["k"] == "v"
+    assert result.managed_versioning is False and declared.managed_versioning is False
+    assert result.storage_options in (None, {"k": "v"})  # some catalogs store in properties how a table is read
+    assert result.is_only_declared is None
 
 
 async def test_a_request_may_be_a_dict(ns: AsyncNamespace, home: Home) -> None:
@@ -59,8 +59,8 @@ async def test_a_request_may_be_a_dict(ns: AsyncNamespace, home: Home) -> None:
             return self
 
     await ns.declare_table(DictWithModelDump(id=home.table("t")))
-    found = await ns.describe_table(DictWithModelDump(id=home.table("t"), vend_credentials=True))
-    assert found.location is not None
+    result = await ns.describe_table(DictWithModelDump(id=home.table("t"), vend_credentials=True))
+    assert result.location is not None
 
 
 async def test_declaring_one_that_is_there_fails(ns: AsyncNamespace, home: Home) -> None:
@@ -169,9 +169,9 @@ async def test_registering_puts_a_table_back(ns: AsyncNamespace, site: Site, hom
             await ns.register_table(RegisterTableRequest(id=home.table("again"), location=location))
         return
     answer = await ns.register_table(RegisterTableRequest(id=home.table("again"), location=location))
-    found = await ns.describe_table(DescribeTableRequest(id=home.table("again")))
-    assert answer.location == found.location
-    assert found.location is not None and lance.dataset(found.location).count_rows() == 3
+    result = await ns.describe_table(DescribeTableRequest(id=home.table("again")))
+    assert answer.location == result.location
+    assert result.location is not None and lance.dataset(result.location).count_rows() == 3
 
 
 async def test_registering_overwrites_only_on_request(ns: AsyncNamespace, site: Site, home: Home) -> None:
@@ -191,8 +191,8 @@ async def test_registering_overwrites_only_on_request(ns: AsyncNamespace, site: 
         assert (await ns.describe_table(DescribeTableRequest(id=home.table("other")))).location == before
         await ns.deregister_table(DeregisterTableRequest(id=home.table("other")))
         await ns.register_table(RegisterTableRequest(id=home.table("other"), location=location))
-    found = await ns.describe_table(DescribeTableRequest(id=home.table("other")))
-    assert found.location is not None and lance.dataset(found.location).count_rows() == 3
+    result = await ns.describe_table(DescribeTableRequest(id=home.table("other")))
+    assert result.location is not None and lance.dataset(result.location).count_rows() == 3
 
 
 async def test_renaming_moves_the_registration_or_says_why_not(ns: AsyncNamespace, site: Site, home: Home) -> None:
@@ -205,8 +205,8 @@ async def test_renaming_moves_the_registration_or_says_why_not(ns: AsyncNamespac
     with pytest.raises(TableAlreadyExistsError):
         await ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="taken"))
     await ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="new"))
-    found = await ns.describe_table(DescribeTableRequest(id=home.table("new")))
-    assert found.location == location and not await ns.exists(home.table("t"))
+    result = await ns.describe_table(DescribeTableRequest(id=home.table("new")))
+    assert result.location == location and not await ns.exists(home.table("t"))
 
 
 async def test_a_name_that_became_free_gets_no_hold_of_the_data(ns: AsyncNamespace, site: Site, home: Home) -> None:
@@ -246,11 +246,11 @@ async def test_opening_returns_details_of_the_dataset(ns: AsyncNamespace, home: 
     lance.write_dataset(DATA, location, mode="append")
     await ns.declare_table(DeclareTableRequest(id=home.table("empty")))
     request = DescribeTableRequest(id=home.table("t"), load_detailed_metadata=True, with_table_uri=True)
-    found = await ns.describe_table(request)
-    assert found.version == 2 and found.table == "t" and found.namespace == list(home.id)
-    assert found.var_schema is not None and [f.name for f in found.var_schema.fields] == ["id"]
-    assert found.stats is not None and found.stats.num_fragments == 2
-    assert found.table_uri is not None and "://" in found.table_uri
+    result = await ns.describe_table(request)
+    assert result.version == 2 and result.table == "t" and result.namespace == list(home.id)
+    assert result.var_schema is not None and [f.name for f in result.var_schema.fields] == ["id"]
+    assert result.stats is not None and result.stats.num_fragments == 2
+    assert result.table_uri is not None and "://" in result.table_uri
     old = await ns.describe_table(DescribeTableRequest(id=home.table("t"), version=1))
     assert old.version == 1
     declared = await ns.describe_table(DescribeTableRequest(id=home.table("empty"), check_declared=True))

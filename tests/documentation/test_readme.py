@@ -15,9 +15,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def block(name: str) -> str:
     """Returns the code block after the marker of that name."""
-    found = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
-    assert found is not None, f"README.md has no block {name!r}"
-    return found[1]
+    result = re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    assert result is not None, f"README.md has no block {name!r}"
+    return result[1]
 
 
 def run(directory: Path, *names: str) -> list[str]:

@@ -42,7 +42,9 @@ class Elsewhere(Page):
         told = {step: cost for step, cost in self.table("step") if re.fullmatch(r"\d+(; .* \d+)?", cost)}
         called = NAMES[impl].split()[0]
         special = {step: re.search(rf"\b{called} (\d+)", cost) for step, cost in told.items()}
-        return {step: int(found[1] if (found := special[step]) else cost.split(";")[0]) for step, cost in told.items()}
+        return {
+            step: int(result[1] if (result := special[step]) else cost.split(";")[0]) for step, cost in told.items()
+        }
 
 
 DAFT = Elsewhere("daft.md", "daft-lance")

@@ -25,5 +25,5 @@ def opened(namespace: Namespace, id: list[str], version: int | str | None = None
 
 def ids(namespace: Namespace, id: list[str], version: int | str | None = None) -> list[int]:
     """Returns the sorted values of the column `id`."""
-    found: list[int] = opened(namespace, id, version).to_table()["id"].to_pylist()
-    return sorted(found)
+    result: list[int] = opened(namespace, id, version).to_table()["id"].to_pylist()
+    return sorted(result)

@@ -137,14 +137,14 @@ def test_tables_come_in_pages(db: Any, home: list[str]) -> None:
     names = [f"t{n}" for n in range(5)]
     for name in names:
         db.create_table(name, ROWS[:1], namespace_path=home)
-    found, token = [], None
+    result, token = [], None
     while True:
         page = db.list_tables(home, page_token=token, limit=2)
         assert len(page.tables) <= 2
-        found += page.tables
+        result += page.tables
         if not (token := page.page_token):
             break
-    assert found == db.list_tables(home).tables == names
+    assert result == db.list_tables(home).tables == names
     # It has the first ten names, which is lancedb's default.
     with pytest.deprecated_call():
         assert list(db.table_names(namespace_path=home)) == names

@@ -33,10 +33,10 @@ def queries(rest: Mapping[str, str]) -> int:
     """Returns the number of queries that the server has run."""
     request = Request(f"{rest['uri']}/metrics", headers={"x-lance-token": TOKEN})
     with build_opener(ProxyHandler({})).open(request) as answer:
-        found = re.search(
+        result = re.search(
             r'lance_ns_requests_total\{operation="query_table",code="200"\} (\d+)', answer.read().decode()
         )
-    return int(found[1]) if found else 0
+    return int(result[1]) if result else 0
 
 
 @PUSHDOWN

@@ -69,8 +69,8 @@ def test_a_function_over_rows_may_call_the_namespace(ns: Namespace, home: list[s
     @lance.batch_udf(output_schema=pa.schema([("others", pa.int64())]))
     def others(batch: pa.RecordBatch) -> pa.RecordBatch:
         assert ns.exists(other) and ns.describe_table(DescribeTableRequest(id=other)).location
-        found = ns.count_table_rows(CountTableRowsRequest(id=other)).count
-        return pa.RecordBatch.from_pydict({"others": [found] * batch.num_rows})
+        result = ns.count_table_rows(CountTableRowsRequest(id=other)).count
+        return pa.RecordBatch.from_pydict({"others": [result] * batch.num_rows})
 
     opened(ns, id).add_columns(others)
     assert opened(ns, id).to_table()["others"].to_pylist() == [2, 2, 2]

@@ -51,8 +51,8 @@ def test_a_managed_table_lives_and_ends(ns: Watched, home: list[str]) -> None:
     assert ids(ns, id, "first") == [1, 2, 3]
     dataset.checkout_version(1).restore()
     assert opened(ns, id).to_table() == ROWS
-    found = ns.list_table_versions(ListTableVersionsRequest(id=id)).versions
-    assert sorted(version.version for version in found) == [1, 2, 3, 4, 5]
+    result = ns.list_table_versions(ListTableVersionsRequest(id=id)).versions
+    assert sorted(version.version for version in result) == [1, 2, 3, 4, 5]
     ns.drop_table(DropTableRequest(id=id))
     assert not ns.exists(id)
 

@@ -73,8 +73,8 @@ def decoded(data: bytes) -> Message:
         while len(data) >= at + wanted:
             at, wanted = at + wanted, reading.send(data[at : at + wanted])
     except StopIteration as done:
-        found: Message = done.value
-        return found
+        result: Message = done.value
+        return result
     raise NotThriftError("the message breaks off")
 
 
@@ -88,8 +88,8 @@ async def read_message(reader: StreamReader, *, framed: bool = False) -> Message
         while True:
             wanted = reading.send(await reader.readexactly(wanted))
     except StopIteration as done:
-        found: Message = done.value
-        return found
+        result: Message = done.value
+        return result
 
 
 async def read_frame(reader: StreamReader) -> bytes:
@@ -112,8 +112,8 @@ def receive_message(wire: socket.socket) -> Message:
             while True:
                 wanted = reading.send(_exactly(unbuffered, wanted))
         except StopIteration as done:
-            found: Message = done.value
-            return found
+            result: Message = done.value
+            return result
 
 
 def _exactly(file: Any, size: int) -> bytes:
@@ -139,11 +139,11 @@ def _value(type: int) -> Reading:
         case 11:
             return (yield from _string())
         case 12:
-            found = Struct()
+            result = Struct()
             while (kind := (yield 1)[0]) != 0:
                 (number,) = struct.unpack(">h", (yield 2))
-                found[number] = yield from _value(kind)
-            return found
+                result[number] = yield from _value(kind)
+            return result
         case 13:
             keys, values, count = struct.unpack(">bbi", (yield 6))
             pairs = {}

@@ -20,7 +20,7 @@ def walks(operation: str, *id: str) -> Ask:
     """Returns all items of an iteration."""
 
     async def walk(ns: AsyncNamespace) -> object:
-        return [found async for found in getattr(ns, operation)(list(id), recursive=True)]
+        return [result async for result in getattr(ns, operation)(list(id), recursive=True)]
 
     return walk
 

@@ -90,13 +90,13 @@ def changed(value: Any, path: Path, new: Any) -> Any:
     if not path:
         return {} if new is DROPPED else new
     *above, last = path
-    found = value = copy.deepcopy(value)
+    result = value = copy.deepcopy(value)
     for key in above:
-        found = found[key]
+        result = result[key]
     if new is DROPPED:
-        del found[last]
+        del result[last]
     else:
-        found[last] = new
+        result[last] = new
     return value
 
 

@@ -85,9 +85,9 @@ def told(asked: Asking, answer: bytes, status: int = 200) -> object:
         async with asked.namespace() as ns:
             return await outcome(asked.case.ask(ns))
 
-    found = asked.runner.run(ask())
-    check_sound(found)
-    return found
+    result = asked.runner.run(ask())
+    check_sound(result)
+    return result
 
 
 def check_sound(found: object) -> None:

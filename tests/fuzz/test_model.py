@@ -105,30 +105,30 @@ class Operations(RuleBasedStateMachine):
         id = self.namespace(where)
         if child is not None:
             id = id.child(child) if self.site.nests else self.namespace([child])
-        found = self.ns("create_namespace", {"id": list(id), "properties": dict(given), "mode": mode})
+        result = self.ns("create_namespace", {"id": list(id), "properties": dict(given), "mode": mode})
         if id.parent not in self.model:
-            self.expect(found, NamespaceNotFoundError)
+            self.expect(result, NamespaceNotFoundError)
         elif id not in self.model:
-            self.expect(found)
+            self.expect(result)
             self.model.make(id, given)
         elif mode is None:
-            self.expect(found, NamespaceAlreadyExistsError)
+            self.expect(result, NamespaceAlreadyExistsError)
         elif mode == "overwrite" and not self.model.is_empty(id):
-            self.expect(found, NamespaceNotEmptyError)
+            self.expect(result, NamespaceNotEmptyError)
         else:
-            self.expect(found)
+            self.expect(result)
             if mode == "overwrite":
                 self.model.make(id, given)
-            assert self.model.properties(id).items() <= found.properties.items()
+            assert self.model.properties(id).items() <= result.properties.items()
 
     @rule(where=WHERE)
     def describe_namespace(self, where: Where) -> None:
         id = self.namespace(where)
-        found = self.ns("describe_namespace", {"id": list(id)})
+        result = self.ns("describe_namespace", {"id": list(id)})
         exists = self.ns("exists", id)
         assert exists is (id in self.model), repr(exists)
-        if self.expect(found, None if id in self.model else NamespaceNotFoundError):
-            assert self.model.properties(id).items() <= found.properties.items()
+        if self.expect(result, None if id in self.model else NamespaceNotFoundError):
+            assert self.model.properties(id).items() <= result.properties.items()
 
     @rule(
         where=WHERE,
@@ -137,25 +137,25 @@ class Operations(RuleBasedStateMachine):
     )
     def drop_namespace(self, where: Where, mode: str | None, behavior: str | None) -> None:
         id = self.namespace(where)
-        found = self.ns("drop_namespace", {"id": list(id), "mode": mode, "behavior": behavior})
+        result = self.ns("drop_namespace", {"id": list(id), "mode": mode, "behavior": behavior})
         if id not in self.model:
-            self.expect(found, None if mode == "skip" else NamespaceNotFoundError)
+            self.expect(result, None if mode == "skip" else NamespaceNotFoundError)
         elif behavior == "cascade" and not self.site.can.cascades and not self.model.is_empty(id):
-            self.expect(found, InvalidInputError)
+            self.expect(result, InvalidInputError)
         elif behavior != "cascade" and not self.model.is_empty(id):
-            self.expect(found, NamespaceNotEmptyError)
+            self.expect(result, NamespaceNotEmptyError)
         else:
-            self.expect(found)
+            self.expect(result)
             self.model.drop(id)
 
     @rule(where=st.one_of(st.none(), WHERE), limit=LIMITS)
     def list_namespaces(self, where: Where | None, limit: int | None) -> None:
         # Beside the home, there are namespaces of other tests, too.
         parent = self.above(where) if self.site.nests else self.site.above
-        found = self.pages("list_namespaces", parent, limit, lambda page: page.namespaces)
-        if self.expect(found, None if parent in self.model else NamespaceNotFoundError):
+        result = self.pages("list_namespaces", parent, limit, lambda page: page.namespaces)
+        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
             above = f"{self.site.joins.join(parent)}{self.site.joins}" if self.site.joins else ""
-            listed = [name.removeprefix(above) for name in found]
+            listed = [name.removeprefix(above) for name in result]
             ours = listed if self.site.nests else [name for name in listed if name.startswith(f"{self.home.name}_")]
             assert sorted(ours) == self.model.children(parent)
 
@@ -169,15 +169,15 @@ class Operations(RuleBasedStateMachine):
         id = self.table(what)
         location = f"{self.root().rstrip('/')}/{self.home.name}/registered-{of}"
         request = {"id": list(id), "location": location, "mode": "overwrite" if overwrite else "create"}
-        found = self.ns("register_table", request)
+        result = self.ns("register_table", request)
         if overwrite and id in self.model:
             if not self.site.can.replaces:
-                if isinstance(found, LanceNamespaceError):
-                    self.expect(found, UnsupportedOperationError)
+                if isinstance(result, LanceNamespaceError):
+                    self.expect(result, UnsupportedOperationError)
                 # Otherwise the table was already registered there.
                 return
             self.model.remove(id)
-        self.declared(id, found, {})
+        self.declared(id, result, {})
 
     def root(self) -> str:
         """Returns the namespace for tables."""
@@ -201,12 +201,12 @@ class Operations(RuleBasedStateMachine):
     @rule(what=WHAT)
     def describe_table(self, what: What) -> None:
         id = self.table(what)
-        found = self.ns("describe_table", {"id": list(id)})
+        result = self.ns("describe_table", {"id": list(id)})
         exists = self.ns("exists", list(id)) if id in self.model or id.parent in self.model else None
         assert exists in (None, id in self.model), repr(exists)
-        if self.expect(found, *self.missing(id)):
+        if self.expect(result, *self.missing(id)):
             location, given = self.model.table(id)
-            assert found.location == location and given.items() <= (found.properties or {}).items()
+            assert result.location == location and given.items() <= (result.properties or {}).items()
 
     def missing(self, id: TableId) -> Sequence[type[LanceNamespaceError]]:
         """Returns the possible errors for a missing table; some catalogs report a missing namespace in the same way."""
@@ -217,9 +217,9 @@ class Operations(RuleBasedStateMachine):
     @rule(what=WHAT)
     def deregister_table(self, what: What) -> None:
         id = self.table(what)
-        found = self.ns("deregister_table", {"id": list(id)})
-        if self.expect(found, *self.missing(id)):
-            assert found.location == self.model.table(id)[0]
+        result = self.ns("deregister_table", {"id": list(id)})
+        if self.expect(result, *self.missing(id)):
+            assert result.location == self.model.table(id)[0]
             self.model.remove(id)
 
     @rule(what=WHAT, to=st.one_of(st.none(), WHERE), new=TABLES)
@@ -229,64 +229,66 @@ class Operations(RuleBasedStateMachine):
         request: dict[str, Any] = {"id": list(id), "new_table_name": new}
         if to is not None:
             request["new_namespace_id"] = list(target.parent)
-        found = self.ns("rename_table", request)
+        result = self.ns("rename_table", request)
         if id not in self.model:
-            self.expect(found, *self.missing(id))
+            self.expect(result, *self.missing(id))
         elif not self.site.can.renames:
-            self.expect(found, UnsupportedOperationError)
+            self.expect(result, UnsupportedOperationError)
         elif target.parent not in self.model:
-            self.expect(found, NamespaceNotFoundError)
+            self.expect(result, NamespaceNotFoundError)
         elif self.model.key(target) == self.model.key(id):
             # A rename to its own name is refused by some catalogs, and has no effect in others.
-            assert not isinstance(found, LanceNamespaceError) or isinstance(found, TableAlreadyExistsError), repr(found)
+            assert not isinstance(result, LanceNamespaceError) or isinstance(result, TableAlreadyExistsError), repr(
+                result
+            )
         elif target in self.model:
-            self.expect(found, TableAlreadyExistsError)
+            self.expect(result, TableAlreadyExistsError)
         else:
-            self.expect(found)
+            self.expect(result)
             self.model.rename(id, target)
 
     @rule(where=WHERE, limit=LIMITS)
     def list_tables(self, where: Where, limit: int | None) -> None:
         parent = self.namespace(where)
-        found = self.pages("list_tables", parent, limit, lambda page: page.tables)
-        if self.expect(found, None if parent in self.model else NamespaceNotFoundError):
-            assert sorted(found) == self.model.tables_in(parent) and len(found) == len(set(found))
+        result = self.pages("list_tables", parent, limit, lambda page: page.tables)
+        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
+            assert sorted(result) == self.model.tables_in(parent) and len(result) == len(set(result))
 
     @precondition(lambda self: self.site.nests)
     @rule(where=st.one_of(st.none(), WHERE), limit=LIMITS)
     def list_all_tables(self, where: Where | None, limit: int | None) -> None:
         parent = self.above(where)
-        found = self.pages("list_all_tables", parent, limit, lambda page: page.tables)
-        if self.expect(found, None if parent in self.model else NamespaceNotFoundError):
-            assert sorted(found) == sorted(map(str, self.model.below(parent)))
+        result = self.pages("list_all_tables", parent, limit, lambda page: page.tables)
+        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
+            assert sorted(result) == sorted(map(str, self.model.below(parent)))
 
     def above(self, where: Where | None) -> NamespaceId:
         return self.home if where is None else self.namespace(where)
 
     def pages(self, operation: str, id: NamespaceId, limit: int | None, items: Callable[[Any], Sequence[str]]) -> Any:
         """Returns all names of a listing, page by page, or its error."""
-        found: list[str] = []
+        result: list[str] = []
         token = None
         while True:
             page = self.ns(operation, {"id": list(id), "limit": limit, "page_token": token})
             if isinstance(page, LanceNamespaceError):
                 return page
             assert limit is None or len(items(page)) <= limit
-            found += items(page)
+            result += items(page)
             if not (token := page.page_token):
-                return found
+                return result
 
     @rule(asked=st.lists(WHAT, max_size=12))
     def describe_tables(self, asked: Sequence[What]) -> None:
         ids = list(map(self.table, asked))
-        found = self.ns("describe_tables", ids)
-        assert not isinstance(found, LanceNamespaceError), repr(found)
-        assert set(found.tables) == {id for id in ids if id in self.model}
-        assert {id: table.location for id, table in found.tables.items()} == {
-            id: self.model.table(id)[0] for id in found.tables
+        result = self.ns("describe_tables", ids)
+        assert not isinstance(result, LanceNamespaceError), repr(result)
+        assert set(result.tables) == {id for id in ids if id in self.model}
+        assert {id: table.location for id, table in result.tables.items()} == {
+            id: self.model.table(id)[0] for id in result.tables
         }
-        assert set(found.errors) == {id for id in ids if id not in self.model}
-        for id, error in found.errors.items():
+        assert set(result.errors) == {id for id in ids if id not in self.model}
+        for id, error in result.errors.items():
             assert type(error) in self.missing(id), repr(error)
 
     # A catalog's own tokens may be offsets, which refer to other items after a change.

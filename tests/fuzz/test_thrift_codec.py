@@ -42,24 +42,24 @@ def _values(draw: st.DrawFn) -> tuple[bytes, Any]:
     """Returns a field of an argument, and the value that a server must read."""
     id = draw(st.integers(1, 2**15 - 1))
     kind = draw(st.integers(0, 5))
-    found: Any
+    result: Any
     if kind == 0:
-        found = draw(_TEXTS)
-        return text(id, found), {id: found}
+        result = draw(_TEXTS)
+        return text(id, result), {id: result}
     if kind == 1:
-        found = draw(st.booleans())
-        return flag(id, found), {id: found}
+        result = draw(st.booleans())
+        return flag(id, result), {id: result}
     if kind == 2:
-        found = draw(st.integers(-(2**15), 2**15 - 1))
-        return short(id, found), {id: found}
+        result = draw(st.integers(-(2**15), 2**15 - 1))
+        return short(id, result), {id: result}
     if kind == 3:
-        found = draw(st.integers(-(2**31), 2**31 - 1))
-        return number(id, found), {id: found}
+        result = draw(st.integers(-(2**31), 2**31 - 1))
+        return number(id, result), {id: result}
     if kind == 4:
-        found = draw(st.lists(_TEXTS, max_size=4))
-        return texts(id, found), {id: found}
-    found = draw(st.dictionaries(_TEXTS, _TEXTS, max_size=4))
-    return text_pairs(id, found), {id: found}
+        result = draw(st.lists(_TEXTS, max_size=4))
+        return texts(id, result), {id: result}
+    result = draw(st.dictionaries(_TEXTS, _TEXTS, max_size=4))
+    return text_pairs(id, result), {id: result}
 
 
 ARGUMENTS = st.recursive(
@@ -73,7 +73,7 @@ ARGUMENTS = st.recursive(
 
 
 def _joined(fields: Sequence[tuple[bytes, Any]]) -> tuple[bytes, Any]:
-    return b"".join(data for data, _ in fields), {id: value for _, found in fields for id, value in found.items()}
+    return b"".join(data for data, _ in fields), {id: value for _, result in fields for id, value in result.items()}
 
 
 @settings(max_examples=examples(200))

@@ -156,10 +156,10 @@ def _logins(uri: str) -> Mapping[str, object]:
         client.do("set_ugi", "me", ["group"])
         right = client.do("set_ugi", "me", ["group"])
     with RawHive(uri, plain_sasl=("someone", "wrong")) as client:
-        with pytest.raises(PermissionError) as told:
+        with pytest.raises(PermissionError) as raised:
             client.do("getStatus")
     with RawHive(uri) as client:
-        return {"right": right, "wrong": str(told.value), "none": client.ask("getStatus").kind}
+        return {"right": right, "wrong": str(raised.value), "none": client.ask("getStatus").kind}
 
 
 def _keystore(authority: trustme.CA, path: Path) -> Path:

@@ -226,8 +226,8 @@ def test_lance_writes_and_reads_by_the_catalog(site: Site) -> None:
         assert lance.write_dataset(pa.table({"word": ["x"]}), mode="overwrite", **run.at).version == 3
         assert lance.write_dataset(row(2, 2), mode="overwrite", **run.at).version == 4
         assert [lance.dataset(version=number, **run.at).count_rows() for number in (1, 2, 3, 4)] == [1, 2, 1, 1]
-        found = ns.describe_table(DescribeTableRequest(id=run.id, load_detailed_metadata=True))
-        assert (found.version, found.managed_versioning) == (4, True)
+        result = ns.describe_table(DescribeTableRequest(id=run.id, load_detailed_metadata=True))
+        assert (result.version, result.managed_versioning) == (4, True)
 
 
 def test_many_processes_write_at_once(site: Site, processes: ProcessPoolExecutor) -> None:

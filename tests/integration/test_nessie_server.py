@@ -49,8 +49,8 @@ def test_tables_are_kept_through_a_crash_and_their_data_lies_in_s3(server: Nessi
         lance.write_dataset(DATA, declared.location, storage_options=declared.storage_options)
         server.kill()
         server.restart()
-        found = ns.describe_table(DescribeTableRequest(id=["kept", "t"]))
-        assert lance.dataset(found.location, storage_options=found.storage_options).count_rows() == 3
+        result = ns.describe_table(DescribeTableRequest(id=["kept", "t"]))
+        assert lance.dataset(result.location, storage_options=result.storage_options).count_rows() == 3
 
 
 def test_a_location_outside_the_s3_is_refused(server: Nessie, tmp_path: Path) -> None:

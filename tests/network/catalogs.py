@@ -44,9 +44,9 @@ class ProxiedCatalog:
 
 
 def _port(site: Site) -> int:
-    found = urlsplit(site.properties.get("endpoint") or site.properties["uri"]).port
-    assert found is not None
-    return found
+    result = urlsplit(site.properties.get("endpoint") or site.properties["uri"]).port
+    assert result is not None
+    return result
 
 
 @contextmanager

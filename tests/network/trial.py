@@ -103,28 +103,28 @@ class Trial:
         await self._check_describe("t2", surely=True)
 
     async def _check_describe(self, name: str, *, surely: bool = False) -> None:
-        found = await self._outcome("describe", self._ns.describe_table(DescribeTableRequest(id=self._id(name))))
-        if isinstance(found, LanceNamespaceError):
-            if surely or isinstance(found, TableNotFoundError):
-                self._wrong("describe", f"{name}: {found!r}")
-        elif found is not None and found.location != self._places[name]:
-            self._wrong("describe", f"{name} is at {found.location}")
+        result = await self._outcome("describe", self._ns.describe_table(DescribeTableRequest(id=self._id(name))))
+        if isinstance(result, LanceNamespaceError):
+            if surely or isinstance(result, TableNotFoundError):
+                self._wrong("describe", f"{name}: {result!r}")
+        elif result is not None and result.location != self._places[name]:
+            self._wrong("describe", f"{name} is at {result.location}")
 
     async def _check_list(self) -> None:
-        found = await self._outcome("list", self._ns.list_tables(ListTablesRequest(id=list(self._parent))))
-        if found is None or isinstance(found, LanceNamespaceError):
+        result = await self._outcome("list", self._ns.list_tables(ListTablesRequest(id=list(self._parent))))
+        if result is None or isinstance(result, LanceNamespaceError):
             return
-        if sorted(name.rpartition(".")[2] for name in found.tables) != sorted(_TABLES):
-            self._wrong("list", f"{found.tables}")
+        if sorted(name.rpartition(".")[2] for name in result.tables) != sorted(_TABLES):
+            self._wrong("list", f"{result.tables}")
 
     async def _check_changes(self) -> None:
         self._proxy.inject(self._fault, times=1)
         place = f"{self._root}/{self._parent[-1]}/new"
         request = DeclareTableRequest(id=self._id("new"), location=place)
-        found = await self._outcome("declare", self._ns.declare_table(request))
+        result = await self._outcome("declare", self._ns.declare_table(request))
         self._proxy.inject(None)
         there = await self._is_there()
-        self._check_change("declare", found, done=there)
+        self._check_change("declare", result, done=there)
         if not there:
             # The abandoned call may still be in progress.
             with suppress(TableAlreadyExistsError):
@@ -167,9 +167,9 @@ class Trial:
         began = perf_counter()
         try:
             async with asyncio.timeout(_TIMEOUT):
-                found = await work
+                result = await work
             self._report.right += 1
-            return found
+            return result
         except LanceNamespaceError as e:
             name = type(e).__name__
             self._report.errors[name] = self._report.errors.get(name, 0) + 1

@@ -122,8 +122,8 @@ def _argument(name: str, request: Any, data: bytes | None) -> Any:
         case "request_body":
             return request.metadata
         case "properties" | "storage_options":
-            found = getattr(request, name)
-            return None if found is None else json.dumps(found)
+            result = getattr(request, name)
+            return None if result is None else json.dumps(result)
     return request if name.endswith("_request") else getattr(request, name)
 
 

@@ -38,8 +38,8 @@ def in_file(data: object) -> list[dict[str, Any]]:
     """Returns the rows of an Arrow IPC file."""
     assert isinstance(data, bytes)
     with pa.ipc.open_file(data) as reader:
-        found: list[dict[str, Any]] = reader.read_all().to_pylist()
-    return found
+        result: list[dict[str, Any]] = reader.read_all().to_pylist()
+    return result
 
 
 @dataclass
@@ -53,9 +53,9 @@ class Lake:
         await self.ns.create_table(CreateTableRequest(id=list(id), **given), stream(rows))
 
     async def location(self, id: Sequence[str] = ID) -> str:
-        found = (await self.ns.describe_table(DescribeTableRequest(id=list(id)))).location
-        assert found is not None
-        return found
+        result = (await self.ns.describe_table(DescribeTableRequest(id=list(id)))).location
+        assert result is not None
+        return result
 
     async def dataset(self, id: Sequence[str] = ID, version: int | str | None = None) -> Any:
         """Opens the dataset without this package."""
@@ -63,8 +63,8 @@ class Lake:
 
     async def values(self, column: str, version: int | str | None = None) -> list[Any]:
         """Returns the sorted values of a column."""
-        found: list[Any] = (await self.dataset(version=version)).to_table()[column].to_pylist()
-        return sorted(found)
+        result: list[Any] = (await self.dataset(version=version)).to_table()[column].to_pylist()
+        return sorted(result)
 
     def left(self) -> list[str]:
         """Returns the content of the directory, except for the catalog's own manifest."""

@@ -61,17 +61,17 @@ def rows() -> Sequence[Row]:
 
 def table() -> str:
     """Returns the operations in the form of the page."""
-    found, impls = rows(), list(registry.BACKENDS)
-    notes = list(dict.fromkeys(reason for row in found for reason in row.reasons.values() if reason is not None))
+    result, impls = rows(), list(registry.BACKENDS)
+    notes = list(dict.fromkeys(reason for row in result for reason in row.reasons.values() if reason is not None))
     lines = [
         f"| operation | {' | '.join(f'[{NAMES[impl]}](catalogs/{impl}.md)' for impl in impls)} |",
         f"|---|{'---|' * len(impls)}",
     ]
-    for row in found:
+    for row in result:
         cells = ["yes" if why is None else f"no ({notes.index(why) + 1})" for why in row.reasons.values()]
         lines.append(f"| `{row.operation}` | {' | '.join(cells)} |")
-    counts = [sum(row.reasons[impl] is None for row in found) for impl in impls]
-    lines += [f"| **served of {len(found)}** | {' | '.join(f'**{count}**' for count in counts)} |", ""]
+    counts = [sum(row.reasons[impl] is None for row in result) for impl in impls]
+    lines += [f"| **served of {len(result)}** | {' | '.join(f'**{count}**' for count in counts)} |", ""]
     return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, 1)), ""])
 
 

@@ -90,9 +90,9 @@ class _Logging(FakeRest):
         self.log: list[str] = []
 
     def handle(self, request: Received) -> Answer:
-        found = match(request.path.partition("?")[0])
-        assert found is not None, request.path
-        operation = found[0].operation
+        result = match(request.path.partition("?")[0])
+        assert result is not None, request.path
+        operation = result[0].operation
         self.log.append(operation)
         return super().handle(request) if operation in _CATALOG_OPERATIONS else Answer(404)
 

@@ -56,12 +56,12 @@ class Talkative(Server):
             writer.write(self._greeting)
         else:
             asked = await read_message(reader)
-            found = Struct({0: Struct({1: asked.body[1]})})
-            writer.write(Message(REPLY, asked.name, asked.sequence, found).encoded())
+            result = Struct({0: Struct({1: asked.body[1]})})
+            writer.write(Message(REPLY, asked.name, asked.sequence, result).encoded())
             await writer.drain()
             await self.more.wait()
             self.more.clear()
-            writer.write(Message(REPLY, asked.name, asked.sequence + 1, found).encoded())
+            writer.write(Message(REPLY, asked.name, asked.sequence + 1, result).encoded())
         await reader.read()
         self.left.set()
 

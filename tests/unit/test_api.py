@@ -45,29 +45,29 @@ def test_all_names_are_sorted_and_told_by_dir() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_a_public_name_is_there_and_explained(name: str) -> None:
-    found: Any = getattr(lance_ns_async, name)
-    assert found.__name__ == name and found.__module__.startswith("lance_ns_async.")
-    own = (vars(found).get("__doc__") if inspect.isclass(found) else found.__doc__) or ""
+    result: Any = getattr(lance_ns_async, name)
+    assert result.__name__ == name and result.__module__.startswith("lance_ns_async.")
+    own = (vars(result).get("__doc__") if inspect.isclass(result) else result.__doc__) or ""
     assert own and not own.startswith(f"{name}("), "a dataclass writes its signature where nobody wrote a docstring"
 
 
 def public_methods() -> list[Any]:
     """Returns all public methods that the package defines in public classes."""
-    found = []
+    result = []
     for name in names():
         cls: Any = getattr(lance_ns_async, name)
         if inspect.isclass(cls):
             own = [
                 member for base in cls.__mro__ if base.__module__.startswith("lance_ns_async") for member in vars(base)
             ]
-            found += [pytest.param(cls, member, id=f"{name}.{member}") for member in dict.fromkeys(own)]
-    return [param for param in found if not str(param.values[1]).startswith("_")]
+            result += [pytest.param(cls, member, id=f"{name}.{member}") for member in dict.fromkeys(own)]
+    return [param for param in result if not str(param.values[1]).startswith("_")]
 
 
 @pytest.mark.parametrize(("cls", "member"), public_methods())
 def test_a_public_method_is_explained(cls: type, member: str) -> None:
-    found = inspect.getattr_static(cls, member)
-    if isinstance(found, property | classmethod) or inspect.isfunction(found):
+    result = inspect.getattr_static(cls, member)
+    if isinstance(result, property | classmethod) or inspect.isfunction(result):
         assert inspect.getdoc(getattr(cls, member))
 
 

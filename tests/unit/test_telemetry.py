@@ -51,14 +51,14 @@ class Watcher:
 
     def points(self) -> Mapping[str, list[Any]]:
         """Returns the data points of each instrument that has any."""
-        found: dict[str, list[Any]] = {}
+        result: dict[str, list[Any]] = {}
         data = self._reader.get_metrics_data()
         for resource in data.resource_metrics if data else ():
             for scope in resource.scope_metrics:
                 assert scope.scope.name == "lance_ns_async" and scope.scope.version
                 for metric in scope.metrics:
-                    found[metric.name] = list(metric.data.data_points)
-        return found
+                    result[metric.name] = list(metric.data.data_points)
+        return result
 
     def value(self, name: str) -> int:
         """Returns the value of the only data point of an instrument."""

@@ -53,8 +53,8 @@ def operation_of(request: Received) -> str:
 
 def signer_of(request: Received) -> tuple[str, str]:
     """Returns the access key id and the region of a request's signature; both empty without one."""
-    found = _CREDENTIAL.search(request.headers.get("Authorization", ""))
-    return (found[1], found[2]) if found else ("", "")
+    result = _CREDENTIAL.search(request.headers.get("Authorization", ""))
+    return (result[1], result[2]) if result else ("", "")
 
 
 def call_of(request: Received) -> GlueCall:

@@ -85,12 +85,12 @@ class CatalogGlueResponse(GlueResponse):
             raise invalid("IncludeRoot cannot be given together with ParentCatalogId.")
         recursive, filled = self.parameters.get("Recursive"), self.parameters.get("HasDatabases")
         scope = self.root.resolve(parent)
-        found = [scope] if with_root else []
-        found += scope.descendants() if recursive else scope.children.values()
+        result = [scope] if with_root else []
+        result += scope.descendants() if recursive else scope.children.values()
         if filled:
-            found = [catalog for catalog in found if catalog.databases]
+            result = [catalog for catalog in result if catalog.databases]
         subject = f"catalogs {scope.catalog_id} {recursive} {with_root} {filled}"
-        return self._listing("CatalogList", found, subject, most=_MOST_CATALOGS, form=CatalogScope.as_catalog)
+        return self._listing("CatalogList", result, subject, most=_MOST_CATALOGS, form=CatalogScope.as_catalog)
 
     def create_catalog(self) -> ActionResult:
         self._catalogs_wanted()
@@ -116,9 +116,9 @@ class CatalogGlueResponse(GlueResponse):
 
     def get_databases(self) -> ActionResult:
         scope, kept = self.scope, self._attributes(_DATABASE_ATTRIBUTES)
-        found = list(scope.databases.values())
+        result = list(scope.databases.values())
         subject = f"databases {scope.catalog_id} {kept}"
-        return self._listing("DatabaseList", found, subject, form=lambda each: _reduced(each.as_dict(), kept))
+        return self._listing("DatabaseList", result, subject, form=lambda each: _reduced(each.as_dict(), kept))
 
     def get_tables(self) -> ActionResult:
         scope, kept = self.scope, self._attributes(_TABLE_ATTRIBUTES)

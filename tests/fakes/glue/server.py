@@ -181,9 +181,9 @@ class GlueServer(FakeServer):
     def _refused(self, request: Received) -> Answer | None:
         service = "glue" if is_glue(request) else "lakeformation" if is_lake_formation(request) else "sts"
         action = f"{service}:{operation_of(request)}"
-        found = next((each for each in self._refusals if each.occasion.takes(request)), None)
-        if found is not None:
-            message = found.message or said(found.code, action)
-            return refusal(request, found.code, message, found.status).with_headers(found.headers)
+        result = next((each for each in self._refusals if each.occasion.takes(request)), None)
+        if result is not None:
+            message = result.message or said(result.code, action)
+            return refusal(request, result.code, message, result.status).with_headers(result.headers)
         code = self._sessions.fault(request)
         return refusal(request, code, said(code, action)) if code else None

@@ -59,10 +59,10 @@ class HiveCatalog:
     def catalog(self, name: str | None) -> Catalog:
         if name is None:
             raise Unforeseen
-        found = self.catalogs.get(folded(name))
-        if found is None:
+        result = self.catalogs.get(folded(name))
+        if result is None:
             raise Thrown(NO_SUCH_OBJECT, f"No catalog {name}")
-        return found
+        return result
 
     def create_catalog(self, asked: Struct) -> None:
         name, location = asked.get(1), asked.get(3)
@@ -83,34 +83,34 @@ class HiveCatalog:
             raise Unforeseen
         if name != asked.get(1):
             raise Thrown(INVALID_OPERATION, "You cannot change a catalog's name")
-        found = self.catalog(name)
-        found.description = asked.get(2) or found.description
-        found.location = asked.get(3) or found.location
+        result = self.catalog(name)
+        result.description = asked.get(2) or result.description
+        result.location = asked.get(3) or result.location
 
     def drop_catalog(self, name: str) -> None:
         if folded(name) == HIVE:
             raise Thrown(META, "Can not drop hive catalog")
-        found = self.catalog(name)
-        if found.databases.keys() - {DEFAULT}:
+        result = self.catalog(name)
+        if result.databases.keys() - {DEFAULT}:
             told = f"There are non-default databases in the catalog {name} so it cannot be dropped."
             raise Thrown(INVALID_OPERATION, told)
-        if DEFAULT in found.databases and found.databases[DEFAULT].tables:
+        if DEFAULT in result.databases and result.databases[DEFAULT].tables:
             told = f"There are still objects in the default database for catalog {name}"
             raise Thrown(INVALID_OPERATION, told)
-        del self.catalogs[found.name]
+        del self.catalogs[result.name]
         # With all content, including former tables, as observed with 3.1.3 and 4.0.1.
-        for database in found.databases.values():
+        for database in result.databases.values():
             self.places.delete(database.location)
-        self.places.delete(self.places.normalised(found.location))
+        self.places.delete(self.places.normalised(result.location))
 
     def database(self, catalog: str, name: str | None) -> Database:
         """Returns a database by the parts of its address."""
         if name is None:
             raise Thrown(META, _NULL_NAME)
-        found = self.find_database(catalog, name)
-        if found is None:
+        result = self.find_database(catalog, name)
+        if result is None:
             raise Thrown(NO_SUCH_OBJECT, self.words.no_database(catalog, name))
-        return found
+        return result
 
     def find_database(self, catalog: str, name: str) -> Database | None:
         parent = self.catalogs.get(folded(catalog))
@@ -132,8 +132,8 @@ class HiveCatalog:
     def functions(self, text: str | None) -> list[str]:
         """Returns the names of a database's functions; none if the database does not exist."""
         catalog, name = address(text)
-        found = self.find_database(catalog, name or "")
-        return sorted(found.functions) if found else []
+        result = self.find_database(catalog, name or "")
+        return sorted(result.functions) if result else []
 
     def create_database(self, asked: Struct) -> None:
         name, catalog = asked.get(1), asked.get(8) or HIVE
@@ -168,8 +168,8 @@ class HiveCatalog:
     def alter_database(self, text: str | None, asked: Struct | None) -> None:
         if text is None or asked is None:
             raise Unforeseen
-        found = self.database(*address(text))
-        location = self._other_location(asked.get(3)) or found.location
+        result = self.database(*address(text))
+        location = self._other_location(asked.get(3)) or result.location
         parameters = asked.get(4) or {}
         if len(asked.get(2) or "") > 4000:
             catalog, name = address(text)
@@ -180,35 +180,35 @@ class HiveCatalog:
         except Thrown:
             # The server's second attempt succeeds, but stores nothing.
             return
-        found.description, found.location = asked.get(2) or found.description, location
-        found.parameters, found.owner = dict(parameters), asked.get(6)
-        found.owner_type = asked.get(7) or found.owner_type
+        result.description, result.location = asked.get(2) or result.description, location
+        result.parameters, result.owner = dict(parameters), asked.get(6)
+        result.owner_type = asked.get(7) or result.owner_type
 
     def drop_database(self, text: str | None, *, delete_data: bool, cascade: bool) -> None:
         catalog, name = address(text)
         if name is None:
             raise Thrown(META, _NULL_NAME)
-        found = self.find_database(catalog, name)
-        if found is None and not self.modern:
+        result = self.find_database(catalog, name)
+        if result is None and not self.modern:
             told = 'Cannot invoke "org.apache.hadoop.hive.metastore.api.Database.getName()" because "db" is null'
             raise Thrown(META, f"java.lang.NullPointerException: {told}")
-        found = self.database(catalog, name)
-        if (folded(catalog), found.name) == (HIVE, DEFAULT):
+        result = self.database(catalog, name)
+        if (folded(catalog), result.name) == (HIVE, DEFAULT):
             raise Thrown(META, "Can not drop default database in catalog hive")
-        if found.tables and not cascade:
-            raise Thrown(INVALID_OPERATION, f"Database {found.name} is not empty. One or more tables exist.")
-        if found.functions and not cascade:
-            raise Thrown(INVALID_OPERATION, f"Database {found.name} is not empty. One or more functions exist.")
-        for table in found.tables.values():
+        if result.tables and not cascade:
+            raise Thrown(INVALID_OPERATION, f"Database {result.name} is not empty. One or more tables exist.")
+        if result.functions and not cascade:
+            raise Thrown(INVALID_OPERATION, f"Database {result.name} is not empty. One or more functions exist.")
+        for table in result.tables.values():
             if table.location is not None:
                 self.places.normalised(table.location)
-        del self.catalogs[folded(catalog)].databases[found.name]
+        del self.catalogs[folded(catalog)].databases[result.name]
         if delete_data:
             # Not only managed tables: external tables in the database's own directory are deleted with it.
-            for table in found.tables.values():
+            for table in result.tables.values():
                 if table.location is not None and table.type == MANAGED:
                     self.places.delete(table.location)
-            self.places.delete(found.location)
+            self.places.delete(result.location)
 
     def is_name(self, name: str) -> bool:
         """Returns whether a database may have this name."""

@@ -51,31 +51,31 @@ class _Parser:
         self._compared = compared
 
     def parsed(self) -> Condition:
-        found = self._either()
+        result = self._either()
         if self._tokens:
             raise _unreadable()
-        return found
+        return result
 
     def _either(self) -> Condition:
-        found = self._both()
+        result = self._both()
         while self._next_is("or"):
-            left, right = found, self._both()
-            found = _or(left, right)
-        return found
+            left, right = result, self._both()
+            result = _or(left, right)
+        return result
 
     def _both(self) -> Condition:
-        found = self._single()
+        result = self._single()
         while self._next_is("and"):
-            left, right = found, self._single()
-            found = _and(left, right)
-        return found
+            left, right = result, self._single()
+            result = _and(left, right)
+        return result
 
     def _single(self) -> Condition:
         if self._next_is("("):
-            found = self._either()
+            result = self._either()
             if not self._next_is(")"):
                 raise _unreadable()
-            return found
+            return result
         key, operator, value = self._take(), self._take().lower(), self._take()
         if operator not in _OPERATORS:
             raise _unreadable()
@@ -101,14 +101,14 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[str]:
-    found, at = [], 0
+    result, at = [], 0
     while at < len(text.rstrip()):
         token = _TOKEN.match(text, at)
         if token is None:
             raise _unreadable()
-        found.append(token[token.lastgroup or 0])
+        result.append(token[token.lastgroup or 0])
         at = token.end()
-    return found
+    return result
 
 
 def _and(left: Condition, right: Condition) -> Condition:

@@ -52,8 +52,8 @@ def address(text: str | None) -> tuple[str, str | None]:
         return text[1:-1], None
     if text.endswith("#!"):
         return text[1:-2], ""
-    catalog, found, database = text[1:].partition("#")
-    if not found:
+    catalog, result, database = text[1:].partition("#")
+    if not result:
         told = "is prepended with the catalog marker but does not appear to have a catalog name in it"
         raise Thrown(META, f"{text} {told}")
     return catalog, database
@@ -68,9 +68,9 @@ class Places:
 
     def normalised(self, location: str) -> str:
         """Returns the location as the server stores it: `file:/x` for a local one, without a slash at the end."""
-        found = _SCHEME.match(location)
-        scheme = found[1] if found else "file"
-        rest = location[found.end() :] if found else location
+        result = _SCHEME.match(location)
+        scheme = result[1] if result else "file"
+        rest = location[result.end() :] if result else location
         if scheme == "file":
             if not rest.startswith("/"):
                 raise RelativePathError(rest)

@@ -308,5 +308,5 @@ class Series:
         (path / "data").write_text("data")
 
     def _files(self) -> None:
-        found = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*"))
-        self.answers.append(("files", "ok", found))
+        result = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*"))
+        self.answers.append(("files", "ok", result))

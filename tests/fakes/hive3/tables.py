@@ -60,8 +60,8 @@ class HiveTables:
         if text is None:
             raise Thrown(META, f'{_NPE} "String.trim()" because "identifier" is null')
         catalog, name = address(text)
-        found = self._catalog.find_database(catalog, name or "")
-        return sorted(found.tables) if found else []
+        result = self._catalog.find_database(catalog, name or "")
+        return sorted(result.tables) if result else []
 
     def filtered(self, text: str | None, filter: str | None, most: int) -> list[str]:
         """Returns the names of the tables that match a filter, in no order."""
@@ -71,8 +71,8 @@ class HiveTables:
         if filter is None:
             raise Thrown(INVALID_OPERATION, "null cannot apply null filter")
         holds = condition(filter, self._check_comparison)
-        found = self._catalog.find_database(catalog, name)
-        tables = found.tables.values() if found else []
+        result = self._catalog.find_database(catalog, name)
+        tables = result.tables.values() if result else []
         names = [table.name for table in tables if holds(Filtered(table.parameters, table.owner))]
         return _shuffled(names)[: most if most >= 0 else None]
 
@@ -86,25 +86,25 @@ class HiveTables:
         if name is None:
             told = f"Struct:GetTableRequest(dbName:{database}, tblName:null, catName:{catalog})"
             raise Malformed(f"Required field 'tblName' is unset! {told}")
-        found = self._catalog.find_database(catalog, database)
-        table = found.tables.get(folded(name)) if found else None
-        if found is None or table is None:
+        result = self._catalog.find_database(catalog, database)
+        table = result.tables.get(folded(name)) if result else None
+        if result is None or table is None:
             raise _no_table(catalog, database, name)
-        return table.struct(folded(catalog), found.name, modern=self._catalog.modern)
+        return table.struct(folded(catalog), result.name, modern=self._catalog.modern)
 
     def get_many(self, asked: Struct | None) -> list[Struct]:
         """Returns the existing tables of a request, each once and in no order."""
         if asked is None:
             raise Unforeseen
         database, names, catalog = asked.get(1) or "", asked.get(2), asked.get(4) or HIVE
-        found = self._catalog.find_database(catalog, database)
-        if found is None:
+        result = self._catalog.find_database(catalog, database)
+        if result is None:
             raise Thrown(UNKNOWN_DB, self._words.bulk_without_database(catalog, database))
         if names is None:
             raise Thrown(INVALID_OPERATION, f"{database} cannot find null tables")
-        wanted = {folded(name) for name in names} & found.tables.keys()
+        wanted = {folded(name) for name in names} & result.tables.keys()
         modern = self._catalog.modern
-        return [found.tables[name].struct(folded(catalog), found.name, modern=modern) for name in _shuffled(wanted)]
+        return [result.tables[name].struct(folded(catalog), result.name, modern=modern) for name in _shuffled(wanted)]
 
     def create(self, asked: Struct | None) -> None:
         if asked is None:
@@ -155,14 +155,14 @@ class HiveTables:
         if folded(new_catalog) != folded(catalog):
             told = f"Tables cannot be moved between catalogs, old catalog{catalog}, new catalog {new_catalog}"
             raise Thrown(INVALID_OPERATION, told)
-        found = self._catalog.find_database(catalog, database or "")
-        if found is None and self._catalog.modern:
+        result = self._catalog.find_database(catalog, database or "")
+        if result is None and self._catalog.modern:
             raise Thrown(INVALID_OPERATION, "Alter table in REMOTE database is not allowed")
-        table = found.tables.get(folded(name)) if found else None
-        if found is None or table is None:
+        table = result.tables.get(folded(name)) if result else None
+        if result is None or table is None:
             raise Thrown(INVALID_OPERATION, str(_no_table(catalog, database or "", name)))
-        target = self._target(catalog, found, new_database, managed=table.type == MANAGED)
-        renamed = (target.name, folded(new_name)) != (found.name, table.name)
+        target = self._target(catalog, result, new_database, managed=table.type == MANAGED)
+        renamed = (target.name, folded(new_name)) != (result.name, table.name)
         if renamed and folded(new_name) in target.tables:
             raise Thrown(INVALID_OPERATION, f"new table {target.name}.{folded(new_name)} already exists")
         storage = self._storage(asked)
@@ -171,7 +171,7 @@ class HiveTables:
         location = self._new_location(storage.get(2))
         parameters = dict(asked.get(9) or {})
         self._check_lengths(new_name, {key: value for key, value in parameters.items() if key != _NO_STATISTICS})
-        if renamed and table.type == MANAGED and table.location == self._places.below(found.location, table.name):
+        if renamed and table.type == MANAGED and table.location == self._places.below(result.location, table.name):
             location = self._places.below(target.location, folded(new_name))
             self._places.move(table.location, location)
         elif _NO_STATISTICS not in parameters and not (renamed and table.type == MANAGED):
@@ -179,7 +179,7 @@ class HiveTables:
         if not (self._catalog.modern and renamed):
             parameters.pop(_NO_STATISTICS, None)
         parameters["transient_lastDdlTime"] = str(now())
-        del found.tables[table.name]
+        del result.tables[table.name]
         type = table_type(asked.get(12), parameters)
         target.tables[folded(new_name)] = Table(
             folded(new_name), asked.get(3), table.created, type, location, parameters, storage, table.number
@@ -189,13 +189,13 @@ class HiveTables:
         catalog, database = address(text)
         if not database or name is None:
             raise Thrown(NO_SUCH_OBJECT, f'{database}: Cannot invoke "String.trim()" because "identifier" is null')
-        found = self._catalog.database(catalog, database)
-        table = found.tables.get(folded(name))
+        result = self._catalog.database(catalog, database)
+        table = result.tables.get(folded(name))
         if table is None:
             raise _no_table(catalog, database, name)
         if table.location is not None:
             self._places.normalised(table.location)
-        del found.tables[table.name]
+        del result.tables[table.name]
         if delete_data and table.type == MANAGED and table.location is not None:
             self._places.delete(table.location)
 
@@ -205,9 +205,9 @@ class HiveTables:
         parent.tables[table.name] = table
 
     def _target(self, catalog: str, old: Database, new: str, *, managed: bool) -> Database:
-        found = self._catalog.find_database(catalog, new)
-        if found is not None:
-            return found
+        result = self._catalog.find_database(catalog, new)
+        if result is not None:
+            return result
         stack = "Check metastore logs for detailed stack."
         told = f"Database {old.name} does not exist {stack}{new}"
         if self._catalog.modern:
@@ -241,10 +241,10 @@ class HiveTables:
             raise Unforeseen from None
 
     def _statistics(self, location: str, *, existing: bool = False) -> dict[str, str]:
-        found = self._places.statistics(location)
-        if existing and found["numFiles"] == "0":
+        result = self._places.statistics(location)
+        if existing and result["numFiles"] == "0":
             return {}
-        return {**found, **({"numFilesErasureCoded": "0"} if self._catalog.modern else {})}
+        return {**result, **({"numFilesErasureCoded": "0"} if self._catalog.modern else {})}
 
     def _check_comparison(self, operator: str, key: str) -> None:
         if self._filters == "refused" or (self._filters == "clob" and operator != "like"):

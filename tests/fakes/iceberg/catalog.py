@@ -112,8 +112,8 @@ class IcebergCatalog:
             if not self._is_listable(parent):
                 return []
             start, depth = parent + self.joint, len(parent.split(self.joint)) + 1
-        found = (key.split(self.joint)[:depth] for key in self._namespaces if key.startswith(start))
-        return [list(levels) for levels in dict.fromkeys(map(tuple, found))]
+        result = (key.split(self.joint)[:depth] for key in self._namespaces if key.startswith(start))
+        return [list(levels) for levels in dict.fromkeys(map(tuple, result))]
 
     def create_namespace(self, levels: Sequence[str], properties: Mapping[str, str]) -> Json:
         key = self.key(levels)

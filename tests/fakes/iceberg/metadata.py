@@ -172,30 +172,30 @@ def _assert_create(table: Loaded | None, _: Json) -> None:
 
 
 def _assert_table_uuid(table: Loaded | None, requirement: Json) -> None:
-    found = table["metadata"]["table-uuid"] if table else None
-    if found != requirement["uuid"]:
-        message = f"Requirement failed: UUID does not match: expected {found} != {requirement['uuid']}"
+    result = table["metadata"]["table-uuid"] if table else None
+    if result != requirement["uuid"]:
+        message = f"Requirement failed: UUID does not match: expected {result} != {requirement['uuid']}"
         raise Refusal(409, "CommitFailedException", message)
 
 
 def _assert_ref_snapshot_id(table: Loaded | None, requirement: Json) -> None:
     name, wanted = requirement["ref"], requirement["snapshot-id"]
-    found = table["metadata"]["refs"].get(name) if table else None
-    if found is None and wanted is not None:
+    result = table["metadata"]["refs"].get(name) if table else None
+    if result is None and wanted is not None:
         what = f"branch or tag {name} is missing, expected {wanted}"
-    elif found is not None and wanted is None:
-        what = f"{found['type']} {name} was created concurrently"
-    elif found is not None and found["snapshot-id"] != wanted:
-        what = f"{found['type']} {name} has changed: expected id {wanted} != {found['snapshot-id']}"
+    elif result is not None and wanted is None:
+        what = f"{result['type']} {name} was created concurrently"
+    elif result is not None and result["snapshot-id"] != wanted:
+        what = f"{result['type']} {name} has changed: expected id {wanted} != {result['snapshot-id']}"
     else:
         return
     raise Refusal(409, "CommitFailedException", f"Requirement failed: {what}")
 
 
 def _assert_current_schema_id(table: Loaded | None, requirement: Json) -> None:
-    found, wanted = table["metadata"]["current-schema-id"] if table else None, requirement["current-schema-id"]
-    if found != wanted:
-        message = f"Requirement failed: current schema changed: expected id {wanted} != {found}"
+    result, wanted = table["metadata"]["current-schema-id"] if table else None, requirement["current-schema-id"]
+    if result != wanted:
+        message = f"Requirement failed: current schema changed: expected id {wanted} != {result}"
         raise Refusal(409, "CommitFailedException", message)
 
 

@@ -46,8 +46,8 @@ class Catalog:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        found: dict[str, str] = self.entity["properties"]
-        return found
+        result: dict[str, str] = self.entity["properties"]
+        return result
 
 
 class PolarisCatalogs:

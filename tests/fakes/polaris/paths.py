@@ -18,8 +18,8 @@ _MAGIC = b"page"
 
 def segments(path: str) -> list[str]:
     """Returns the raw segments, without dot segments and a trailing slash."""
-    found = path[1:].split("/")
-    kept = _without_dots(found) if _DOTS.search(path) else found
+    result = path[1:].split("/")
+    kept = _without_dots(result) if _DOTS.search(path) else result
     if kept and not kept[-1]:
         kept.pop()
     return kept

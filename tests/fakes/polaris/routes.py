@@ -156,10 +156,10 @@ class PolarisRoutes:
         size, parent = page_size(call.params), call.params.get("parent")
         space = self._catalogs.space(catalog, levels(parent) if parent else ())
         call.need_grants("LIST_NAMESPACES")
-        found, token = list(space.children.values()), None
+        result, token = list(space.children.values()), None
         if self._paging:
-            found, token = _page(found, size, call.params.get("pageToken"))
-        return _done({"namespaces": [child.levels for child in found], "next-page-token": token})
+            result, token = _page(result, size, call.params.get("pageToken"))
+        return _done({"namespaces": [child.levels for child in result], "next-page-token": token})
 
     def _create_namespace(self, call: Call, catalog: str) -> Done:
         body = call.body()

@@ -62,9 +62,9 @@ class Shelf(Generic[T]):
 
     def one(self, name: str) -> T:
         """Returns the object with a name, which must exist."""
-        found = self.find(name)
-        assert found is not None
-        return found
+        result = self.find(name)
+        assert result is not None
+        return result
 
     def put(self, name: str, entry: T) -> None:
         """Adds an entry, also if one with this name exists."""
@@ -82,11 +82,11 @@ class Shelf(Generic[T]):
     def after(self, name: str | None, count: int) -> list[tuple[str, T]]:
         """Returns the entries after a name, which need not exist."""
         start = 0 if name is None else bisect_right(self._keys, self._key(name))
-        found: list[tuple[str, T]] = []
+        result: list[tuple[str, T]] = []
         for key in dict.fromkeys(self._keys[start : start + count]):
             text = key[1].decode()
-            found += [(text, entry) for entry in self._entries[text]]
-        return found[:count]
+            result += [(text, entry) for entry in self._entries[text]]
+        return result[:count]
 
     def _key(self, name: str) -> Key:
         raw = name.encode()

@@ -21,8 +21,8 @@ def normalised(location: Any) -> str:
         raise invalid("Path cannot be null or empty")
     if " " in location:
         raise invalid(f"Unsupported path: {location}")
-    if found := _OUT_OF_URIS.search(location):
-        raise invalid(f"Unsupported path: {location} ({found[0]!r})")
+    if result := _OUT_OF_URIS.search(location):
+        raise invalid(f"Unsupported path: {location} ({result[0]!r})")
     scheme, rest = _split(location)
     if scheme == "file":
         stored = "file://" + _resolved(_local_path(rest))
@@ -36,8 +36,8 @@ def normalised(location: Any) -> str:
 
 
 def _split(location: str) -> tuple[str, str]:
-    found = _SCHEME.fullmatch(location)
-    return (found[1], found[2]) if found else ("file", location)
+    result = _SCHEME.fullmatch(location)
+    return (result[1], result[2]) if result else ("file", location)
 
 
 def _local_path(rest: str) -> str:

@@ -105,24 +105,24 @@ class UnityRoutes:
 
     def catalog(self, name: str) -> CatalogRow:
         """Returns the catalog, which must exist."""
-        found = self.catalogs.find(name)
-        if found is None:
+        result = self.catalogs.find(name)
+        if result is None:
             raise missing("Catalog", name)
-        return found
+        return result
 
     def schema(self, catalog: str, name: str) -> SchemaRow:
         """Returns the schema, which must exist."""
-        found = self.catalog(catalog).schemas.find(name)
-        if found is None:
+        result = self.catalog(catalog).schemas.find(name)
+        if result is None:
             raise missing("Schema", f"{catalog}.{name}")
-        return found
+        return result
 
     def table(self, schema: SchemaRow, name: str) -> TableRow:
         """Returns the table, which must exist."""
-        found = schema.tables.find(name)
-        if found is None:
+        result = schema.tables.find(name)
+        if result is None:
             raise missing("Table", f"{schema.info['full_name']}.{name}")
-        return found
+        return result
 
     def _list_catalogs(self, call: Call) -> Answer:
         return self._pages.answer(self.catalogs, call.params, call.user.sees, CatalogRow.text)

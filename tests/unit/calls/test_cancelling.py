@@ -96,44 +96,44 @@ troubles = st.just(0) | st.integers(1, 6)
 @contextmanager
 def iceberg(_: Path) -> Iterator[Place]:
     with FakeIceberg() as server:
-        found = {TableId([n, t]): server.add_table([n], t) for n in ("a", "b") for t in names()}
+        result = {TableId([n, t]): server.add_table([n], t) for n in ("a", "b") for t in names()}
 
         def heal() -> None:
             server.heal()
             server.delay(LATENCY)
 
-        yield Place("iceberg", {"endpoint": server.endpoint}, found, lambda n: server.fail(503, times=n), heal)
+        yield Place("iceberg", {"endpoint": server.endpoint}, result, lambda n: server.fail(503, times=n), heal)
 
 
 @contextmanager
 def unity(_: Path) -> Iterator[Place]:
     with FakeUnity(short_pages=True) as server:
-        found = {TableId(["main", n, t]): server.add_table("main", n, t) for n in ("a", "b") for t in names()}
+        result = {TableId(["main", n, t]): server.add_table("main", n, t) for n in ("a", "b") for t in names()}
 
         def heal() -> None:
             server.heal()
             server.delay(LATENCY)
 
-        yield Place("unity", server.properties, found, lambda n: server.cut(times=n), heal)
+        yield Place("unity", server.properties, result, lambda n: server.cut(times=n), heal)
 
 
 @contextmanager
 def hive(tmp: Path) -> Iterator[Place]:
     with FakeHive(tmp) as server:
-        found = {}
+        result = {}
         for database in ("a", "b"):
             server.add_database("hive", database)
             for name in names():
                 location = f"file:///lake/{database}/{name}"
                 server.add_table("hive", database, name, location=location)
-                found[TableId(["hive", database, name])] = location
+                result[TableId(["hive", database, name])] = location
 
         def heal() -> None:
             server.heal()
             server.delay(LATENCY)
 
         properties = {"uri": server.uri, "root": str(tmp / "root"), "client.pool-size": "3"}
-        yield Place("hive3", properties, found, lambda n: server.cut("^get_table", times=n), heal)
+        yield Place("hive3", properties, result, lambda n: server.cut("^get_table", times=n), heal)
 
 
 @contextmanager
@@ -143,15 +143,15 @@ def glue(home: Path) -> Iterator[Place]:
 
     with pytest.MonkeyPatch.context() as patch, FakeGlue() as server:
         forget_aws(patch, home)
-        found = {}
+        result = {}
         for database in ("a", "b"):
             server.add_database("", database)
             for name in names():
                 location = f"s3://lake/{database}/{name}"
                 server.add_table("", database, name, location=location)
-                found[TableId([database, name])] = location
+                result[TableId([database, name])] = location
         yield Place(
-            "glue", server.properties, found, lambda n: server.fail("ThrottlingException", times=n), server.heal
+            "glue", server.properties, result, lambda n: server.fail("ThrottlingException", times=n), server.heal
         )
 
 
@@ -356,16 +356,16 @@ def _shared(parents: Sequence[NamespaceId]) -> NamespaceId:
 
 async def _read(items: AsyncGenerator[Any, None], place: Place, enough: int | None) -> set[TableId]:
     """Reads some of the items, or all; checks that each is an existing table, with or without its description."""
-    found: set[TableId] = set()
+    result: set[TableId] = set()
     if enough == 0:
-        return found
+        return result
     async for item in items:
         id = item if isinstance(item, TableId) else item[0]
         assert isinstance(item, TableId) or item[1].location == place.locations[id]
-        found.add(id)
-        if len(found) == enough:
+        result.add(id)
+        if len(result) == enough:
             break
-    return found
+    return result
 
 
 async def _answers(ns: AsyncNamespace, place: Place) -> None:

@@ -18,9 +18,9 @@ LATENCY = 0.02
 
 
 def runs(calls: int, server: Server, most: int = 256) -> list[Run]:
-    found = [simulate(Limiter(most), calls, server, seed=seed) for seed in SEEDS]
-    assert all(run.done == calls and not run.at_end for run in found)
-    return found
+    result = [simulate(Limiter(most), calls, server, seed=seed) for seed in SEEDS]
+    assert all(run.done == calls and not run.at_end for run in result)
+    return result
 
 
 def runs_with_losses(calls: int, server: Server) -> list[Run]:
@@ -47,8 +47,8 @@ def bounds(found: list[Run], calls: int, ideal: float) -> tuple[float, float]:
 def test_a_cap_is_found_and_kept_to(
     calls: int, cap: int, latency: tuple[float, float], most: int, slower: float, extra: float
 ) -> None:
-    found = runs(calls, Server(cap=lambda now: cap, latency=latency), most)
-    wall, sent = bounds(found, calls, calls / cap * sum(latency) / 2)
+    result = runs(calls, Server(cap=lambda now: cap, latency=latency), most)
+    wall, sent = bounds(result, calls, calls / cap * sum(latency) / 2)
     assert wall <= slower and sent <= extra
 
 
@@ -95,22 +95,22 @@ def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: 
 
 
 def test_without_a_limit_there_is_none() -> None:
-    found = runs(3000, Server(), 64)
-    wall, sent = bounds(found, 3000, 3000 / 64 * LATENCY)
-    assert wall <= 1.1 and sent == 0 and all(run.limit == run.most == 64 for run in found)
+    result = runs(3000, Server(), 64)
+    wall, sent = bounds(result, 3000, 3000 / 64 * LATENCY)
+    assert wall <= 1.1 and sent == 0 and all(run.limit == run.most == 64 for run in result)
 
 
 def test_accidents_are_not_taken_for_load() -> None:
     calls = 3000
-    found = runs(calls, Server(faults=0.0267), 64)
-    assert bounds(found, calls, calls / 64 * LATENCY)[0] <= 1.25
-    assert median(run.limit for run in found) == 64
+    result = runs(calls, Server(faults=0.0267), 64)
+    assert bounds(result, calls, calls / 64 * LATENCY)[0] <= 1.25
+    assert median(run.limit for run in result) == 64
 
 
 def test_a_cap_is_found_among_accidents() -> None:
     calls = 3000
-    found = runs(calls, Server(cap=lambda now: 50, faults=0.0267))
-    wall, sent = bounds(found, calls, calls / 50 * LATENCY)
+    result = runs(calls, Server(cap=lambda now: 50, faults=0.0267))
+    wall, sent = bounds(result, calls, calls / 50 * LATENCY)
     assert wall <= 1.5 and sent <= 0.08
 
 

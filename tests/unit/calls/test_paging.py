@@ -59,15 +59,15 @@ class Sieve:
 
 async def all_pages(fetch: SizedFetch[str], sieve: Sieve, limits: Sequence[int | None]) -> list[str]:
     """Returns all pages in order, with the limits used in turn."""
-    found: list[str] = []
+    result: list[str] = []
     token: str | None = None
     for turn in range(1000):
         limit = limits[turn % len(limits)]
         page = await take(fetch, sieve, limit=limit, page_token=token)
-        found += page.items
+        result += page.items
         if page.token is None:
             assert limit is None or len(page.items) <= limit
-            return found
+            return result
         assert len(page.items) == limit
         token = page.token
     raise AssertionError("the pages do not end")
@@ -81,8 +81,8 @@ async def test_pages_put_together_are_the_whole(
 ) -> None:
     kept = dict(told)
     sieve = Sieve(kept.__getitem__)
-    found = await all_pages(listing(list(kept), size), sieve, limits)
-    assert found == [name for name in kept if kept[name]]
+    result = await all_pages(listing(list(kept), size), sieve, limits)
+    assert result == [name for name in kept if kept[name]]
     assert sieve.asked == list(kept)
 
 
@@ -106,7 +106,7 @@ async def test_an_exact_page_at_the_end_has_no_token() -> None:
 
 @given(st.lists(st.sampled_from(string.ascii_lowercase), unique=True, min_size=1), st.data())
 async def test_what_goes_or_comes_between_two_pages_spoils_nothing_else(names: list[str], data: st.DataObject) -> None:
-    present, found = set(names), list[str]()
+    present, result = set(names), list[str]()
     stayed = set(present)
 
     async def fetch(token: str | None, hint: int | None) -> Page[str]:
@@ -115,14 +115,14 @@ async def test_what_goes_or_comes_between_two_pages_spoils_nothing_else(names: l
     token: str | None = None
     while True:
         page = await take(fetch, keep_all, limit=data.draw(st.integers(1, 4)), page_token=token)
-        found += page.items
+        result += page.items
         if (token := page.token) is None:
             break
         gone = data.draw(st.sets(st.sampled_from(sorted(present)), max_size=len(present) - 1))
         present -= gone
         stayed -= gone
         present |= data.draw(st.sets(st.sampled_from(string.ascii_uppercase), max_size=3))
-    assert len(found) == len(set(found)) and stayed <= set(found)
+    assert len(result) == len(set(result)) and stayed <= set(result)
 
 
 @pytest.mark.parametrize("limit", [0, -1, -100])

@@ -121,8 +121,8 @@ def test_pauses_grow_and_are_bounded() -> None:
         return [after - before for before, after in pairwise(times)]
 
     for _ in range(20):
-        found = run(pauses())
-        assert len(found) == 20 and found[0] <= 0.51 and found[1] <= 1.01 and max(found) <= 2.01
+        result = run(pauses())
+        assert len(result) == 20 and result[0] <= 0.51 and result[1] <= 1.01 and max(result) <= 2.01
 
 
 @pytest.mark.parametrize(

@@ -143,14 +143,14 @@ def planted(fates: Mapping[TableId, str], can: Capabilities, size: Size) -> Memo
 
 async def singly(backend: MemoryBackend, ids: Sequence[TableId]) -> Mapping[TableId, Table | type[LanceNamespaceError]]:
     """Returns the results of single describes."""
-    found: dict[TableId, Table | type[LanceNamespaceError]] = {}
+    result: dict[TableId, Table | type[LanceNamespaceError]] = {}
     for id in ids:
         try:
-            found[id] = await backend.describe_table(id)
+            result[id] = await backend.describe_table(id)
         except LanceNamespaceError as e:
-            found[id] = type(e)
+            result[id] = type(e)
     backend.calls.clear()
-    return found
+    return result
 
 
 def outcome(described: BulkResult[Table]) -> Mapping[TableId, Table | type[LanceNamespaceError]]:

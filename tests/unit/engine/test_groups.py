@@ -32,9 +32,9 @@ def pages_asked(server: FakeUnity) -> int:
 
 async def streamed(ns: AsyncNamespace, ids: list[TableId]) -> list[TableId]:
     """Returns the tables that were found, and checks the order."""
-    found = [it async for it in ns.stream_tables(ids)]
-    assert [id for id, _ in found] == ids
-    return [id for id, became in found if not isinstance(became, LanceNamespaceError)]
+    result = [it async for it in ns.stream_tables(ids)]
+    assert [id for id, _ in result] == ids
+    return [id for id, became in result if not isinstance(became, LanceNamespaceError)]
 
 
 async def test_in_the_order_of_a_listing_it_is_read_once() -> None:

@@ -54,15 +54,15 @@ async def test_pages_hold_the_lance_tables_and_nothing_else(
 ) -> None:
     half = len(names) // 2
     backend = mixed(can, size, names[:half], names[half:])
-    found: list[str] = []
+    result: list[str] = []
     token: str | None = None
     for turn in range(100):
         page = await lister(backend).page(DB, limits[turn % len(limits)], token)
-        found += page.items
+        result += page.items
         if (token := page.token) is None:
             break
-    assert len(found) == len(set(found)) and set(found) == set(names[:half])
-    assert can.paginates or found == sorted(found)
+    assert len(result) == len(set(result)) and set(result) == set(names[:half])
+    assert can.paginates or result == sorted(result)
 
 
 @given(CATALOGS, SIZES, NAMES)
@@ -73,8 +73,8 @@ async def test_all_tables_are_listed_and_described_where_that_costs_nothing(
     backend = mixed(can, size, names[:half], names[half:])
     listing = lister(backend)
     wanted = {DB.table(name) for name in names[:half]}
-    found = await listing.everything(DB)
-    assert set(found) == wanted and len(found) == len(wanted)
+    result = await listing.everything(DB)
+    assert set(result) == wanted and len(result) == len(wanted)
     free = can.listing_has_locations or not can.lists_only_lance
     assert listing.descriptions == ({id: backend.tables[id] for id in wanted} if free else {})
     if can.listing_has_locations:

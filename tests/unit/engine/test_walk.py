@@ -69,13 +69,13 @@ async def all_namespaces(walking: Tree, *, recursive: bool = True) -> list[Names
 
 
 async def all_pages(walking: Tree, limits: Sequence[int | None]) -> list[TableId]:
-    found: list[TableId] = []
+    result: list[TableId] = []
     token: str | None = None
     for turn in count():
         page = await walking.page(limits[turn % len(limits)], token)
-        found += page.items
+        result += page.items
         if (token := page.token) is None:
-            return found
+            return result
         assert len(page.items) == limits[turn % len(limits)]
     raise AssertionError
 
@@ -94,8 +94,8 @@ async def test_rounds_and_pages_are_the_whole_subtree(
     backend.plant_namespace(start)
     wanted = below(start, list(backend.tables))
     walking = tree(backend, start, workers)
-    found = await all_tables(walking)
-    assert len(found) == len(wanted) and set(found) == wanted
+    result = await all_tables(walking)
+    assert len(result) == len(wanted) and set(result) == wanted
     assert await all_pages(walking, limits) == sorted(wanted, key=in_order)
     own = await all_tables(walking, recursive=False)
     assert len(own) == len(set(own)) and set(own) == {id for id in wanted if id.parent == start}
@@ -108,10 +108,10 @@ async def test_all_namespaces_come_once_and_parents_before_their_children(
     backend = planted(tables, can=can, size=size)
     backend.plant_namespace(start)
     wanted = {id for id in backend.namespaces if id[: len(start)] == start and id != start}
-    found = await all_namespaces(tree(backend, start, workers))
-    assert len(found) == len(wanted) and set(found) == wanted
-    for id in found:
-        assert id.parent == start or found.index(id.parent) < found.index(id)
+    result = await all_namespaces(tree(backend, start, workers))
+    assert len(result) == len(wanted) and set(result) == wanted
+    for id in result:
+        assert id.parent == start or result.index(id.parent) < result.index(id)
     own = await all_namespaces(tree(backend, start, workers), recursive=False)
     assert set(own) == {id for id in wanted if id.parent == start}
     assert not [operation for operation, _ in backend.calls if operation != "list_namespaces"]
@@ -130,9 +130,9 @@ async def test_a_namespace_that_is_dropped_meanwhile_takes_nothing_else_with_it(
 
     backend.on_call = drop
     walking = tree(backend)
-    found = await all_pages(walking, [2]) if is_paged else await all_tables(walking)
-    assert len(found) == len(set(found))
-    assert {id for id in wanted if id[: len(dropped)] != dropped} <= set(found) <= wanted
+    result = await all_pages(walking, [2]) if is_paged else await all_tables(walking)
+    assert len(result) == len(set(result))
+    assert {id for id in wanted if id[: len(dropped)] != dropped} <= set(result) <= wanted
     await all_namespaces(tree(backend))
 
 

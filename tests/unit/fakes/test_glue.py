@@ -73,9 +73,9 @@ async def test_names_are_kept_in_lower_case_and_locations_as_they_are(server: Fa
     await client.create_table(DatabaseName="updB", TableInput=table)
     database = (await client.get_database(Name="UPDB"))["Database"]
     assert (database["Name"], database["LocationUri"]) == ("updb", "s3://B/UpDb")
-    found = (await client.get_table(DatabaseName="UpDb", Name="UPTABLE"))["Table"]
-    assert (found["DatabaseName"], found["Name"]) == ("updb", "uptable")
-    assert found["StorageDescriptor"]["Location"] == "s3://B/UpTable.lance"
+    result = (await client.get_table(DatabaseName="UpDb", Name="UPTABLE"))["Table"]
+    assert (result["DatabaseName"], result["Name"]) == ("updb", "uptable")
+    assert result["StorageDescriptor"]["Location"] == "s3://B/UpTable.lance"
     assert names(await client.get_tables(DatabaseName="UPdb")) == ["uptable"]
     await client.delete_table(DatabaseName="UpDb", Name="UpTable")
     await client.delete_database(Name="UpDb")

@@ -56,13 +56,13 @@ def signing(credentials: dict[str, Any]) -> dict[str, str]:
 
 async def test_catalogs_are_made_changed_and_deleted_with_what_they_hold(client: Any) -> None:
     await client.create_catalog(Name="Lake", CatalogInput={"Description": "old", "Parameters": {"a": "b"}})
-    found = (await client.get_catalog(CatalogId=f"{ACCOUNT}:LAKE"))["Catalog"]
-    assert (found["CatalogId"], found["Name"], found["Parameters"]) == (f"{ACCOUNT}:lake", "lake", {"a": "b"})
-    assert found["ResourceArn"] == f"arn:aws:glue:us-east-1:{ACCOUNT}:catalog/lake"
+    result = (await client.get_catalog(CatalogId=f"{ACCOUNT}:LAKE"))["Catalog"]
+    assert (result["CatalogId"], result["Name"], result["Parameters"]) == (f"{ACCOUNT}:lake", "lake", {"a": "b"})
+    assert result["ResourceArn"] == f"arn:aws:glue:us-east-1:{ACCOUNT}:catalog/lake"
     assert await code(client.create_catalog(Name="lake", CatalogInput={})) == "AlreadyExistsException"
     await client.update_catalog(CatalogId=f"{ACCOUNT}:lake", CatalogInput={"Parameters": {"c": "d"}})
-    found = (await client.get_catalog(CatalogId=f"{ACCOUNT}:lake"))["Catalog"]
-    assert (found["Parameters"], found.get("Description")) == ({"c": "d"}, None)
+    result = (await client.get_catalog(CatalogId=f"{ACCOUNT}:lake"))["Catalog"]
+    assert (result["Parameters"], result.get("Description")) == ({"c": "d"}, None)
     await client.create_database(CatalogId=f"{ACCOUNT}:lake", DatabaseInput={"Name": "db"})
     await client.delete_catalog(CatalogId=f"{ACCOUNT}:lake")
     assert await code(client.get_database(CatalogId=f"{ACCOUNT}:lake", Name="db")) == "EntityNotFoundException"

@@ -36,8 +36,8 @@ def modern(tmp_path: Path) -> Iterator[RawHive]:
 
 
 def read(client: RawHive, name: str) -> Struct:
-    found: Struct = client.do("get_table_req", named("cat", "d", name))[1]
-    return found
+    result: Struct = client.do("get_table_req", named("cat", "d", name))[1]
+    return result
 
 
 def files(server: FakeHive) -> list[str]:
@@ -134,8 +134,8 @@ def test_a_bulk_answer_has_each_table_once_and_no_order(server: FakeHive, client
     names = [f"t{number:03}" for number in range(400)]
     for name in names:
         server.add_table("cat", "d", name)
-    found = client.do("get_table_objects_by_name_req", named("cat", "d", [*names, "T007", "missing", "t007"]))[1]
-    told = [one[1] for one in found]
+    result = client.do("get_table_objects_by_name_req", named("cat", "d", [*names, "T007", "missing", "t007"]))[1]
+    told = [one[1] for one in result]
     assert sorted(told) == names and told != names
 
 
@@ -202,8 +202,8 @@ def test_alter_database_replaces_only_parameters_and_owner(client: RawHive) -> N
     asked = database("cat", "x", description="d", parameters={"a": "1"}, owner=("me", 2))
     client.do("create_database", asked)
     client.do("alter_database", "@cat#x", database("cat", "x", parameters={"b": "2"}))
-    found = client.do("get_database", "@cat#x")
-    assert (found[2], found[4], found.get(6), found[7]) == ("d", {"b": "2"}, None, 2)
+    result = client.do("get_database", "@cat#x")
+    assert (result[2], result[4], result.get(6), result[7]) == ("d", {"b": "2"}, None, 2)
 
 
 def test_a_rename_moves_the_files_of_managed_tables_alone(server: FakeHive, client: RawHive) -> None:
@@ -284,6 +284,6 @@ def test_what_a_test_puts_there_is_read_back_without_any_directory(server: FakeH
     server.add_table("local", "d", "T", parameters={"a": "b"}, location="s3://x/y/", table_type="VIRTUAL_VIEW")
     assert client.do("get_database", "@planted#far")[3] == "s3://bucket/planted/far.db"
     assert client.do("get_database", "@local#d")[4] == {"k": "v"}
-    found = client.do("get_table_req", named("local", "d", "t"))[1]
-    assert (found[7][2], found[9], found[12]) == ("s3://x/y/", {"a": "b"}, "VIRTUAL_VIEW")
+    result = client.do("get_table_req", named("local", "d", "t"))[1]
+    assert (result[7][2], result[9], result[12]) == ("s3://x/y/", {"a": "b"}, "VIRTUAL_VIEW")
     assert not (server.warehouse / "local").exists()

@@ -63,8 +63,8 @@ def test_a_table_comes_with_all_its_fields(server: FakeUnity) -> None:
     nulls = ("comment", "owner", "created_by", "updated_by", "view_definition", "view_dependencies")
     times = {key: made[key] for key in ("created_at", "updated_at", "table_id")}
     assert made == {**TABLE, **dict.fromkeys(nulls), **times}
-    found = call(server, "GET", "/tables/c1.s1.t1", headers={"Accept-Encoding": "gzip"})
-    assert (found.json, "Content-Encoding" in found.headers) == (made, False)
+    result = call(server, "GET", "/tables/c1.s1.t1", headers={"Accept-Encoding": "gzip"})
+    assert (result.json, "Content-Encoding" in result.headers) == (made, False)
     head = call(server, "HEAD", "/tables/c1.s1.t1")
     assert (head.status, head.body) == (200, b"")
     dropped = call(server, "DELETE", "/tables/c1.s1.t1")

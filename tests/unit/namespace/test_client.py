@@ -56,8 +56,8 @@ async def test_a_closed_namespace_begins_nothing(backend: MemoryBackend) -> None
 
 
 async def test_tables_of_the_whole_tree_come_in_one_order(backend: MemoryBackend) -> None:
-    found = await over(backend).list_all_tables(ListTablesRequest(id=[]))
-    assert found.tables == ["r", "a$t", "a$b$t", "a$b$u"] and found.page_token is None
+    result = await over(backend).list_all_tables(ListTablesRequest(id=[]))
+    assert result.tables == ["r", "a$t", "a$b$t", "a$b$u"] and result.page_token is None
     inside = await over(backend).list_all_tables(ListTablesRequest(id=["a"], limit=2))
     assert inside.tables == ["a$t", "a$b$t"] and inside.page_token
 

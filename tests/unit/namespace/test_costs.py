@@ -129,11 +129,11 @@ async def turns(work: Coroutine[Any, Any, Any]) -> int:
             await work
 
     async with asyncio.TaskGroup() as group:
-        task, found = group.create_task(missed()), 0
+        task, result = group.create_task(missed()), 0
         while not task.done():
             await asyncio.sleep(0)
-            found += 1
-    return found
+            result += 1
+    return result
 
 
 async def test_the_loop_turns_while_rows_are_moved_in_memory() -> None:

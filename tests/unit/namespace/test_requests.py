@@ -88,9 +88,9 @@ def test_a_model_inside_a_dict_is_one(ns: DirNamespace) -> None:
 
 @pytest.mark.parametrize("identity", [{"auth_token": "hush"}, {"api_key": "hush"}])
 def test_a_request_with_an_identity_is_rejected(ns: DirNamespace, identity: dict[str, str]) -> None:
-    with pytest.raises(UnsupportedOperationError, match="identity in a request") as told:
+    with pytest.raises(UnsupportedOperationError, match="identity in a request") as raised:
         ns.describe_table({"id": ID, "identity": identity})
-    assert "hush" not in str(told.value)
+    assert "hush" not in str(raised.value)
     assert ns.describe_table({"id": ID, "identity": {}, "context": {"trace": "1"}}).location
     assert ns.describe_table(DescribeTableRequest(id=ID, identity=None)).location
 

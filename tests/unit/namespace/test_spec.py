@@ -30,8 +30,8 @@ def ns(tmp_path: Path) -> Iterator[DirNamespace]:
 
 def admitted(package: str) -> SpecifierSet:
     """Returns the releases of the spec that a package allows."""
-    (found,) = [it for it in map(Requirement, requires(package) or []) if it.name == "lance-namespace"]
-    return found.specifier
+    (result,) = [it for it in map(Requirement, requires(package) or []) if it.name == "lance-namespace"]
+    return result.specifier
 
 
 def test_we_admit_the_releases_that_pylance_admits() -> None:

@@ -61,9 +61,9 @@ class Site:
 
     @property
     def location(self) -> str:
-        found = self.ns.describe_table(DescribeTableRequest(id=ID)).location
-        assert found is not None
-        return found
+        result = self.ns.describe_table(DescribeTableRequest(id=ID)).location
+        assert result is not None
+        return result
 
     def write(self, value: int, mode: str) -> int:
         version: int = lance.write_dataset(rows(value), mode=mode, namespace_client=self.ns, table_id=ID).version
@@ -219,15 +219,15 @@ def test_lists_come_in_pages(here: Site, descending: bool | None, limit: int) ->
     here.write(1, "create")
     for number in (2, 3, 4, 5):
         here.write(number, "append")
-    found: list[int] = []
+    result: list[int] = []
     token: str | None = None
     for _ in range(9):
         page = here.page(limit=limit, descending=descending, page_token=token)
         assert len(page.versions) <= limit
-        found += [version.version for version in page.versions]
+        result += [version.version for version in page.versions]
         if (token := page.page_token) is None:
             break
-    assert found == ([5, 4, 3, 2, 1] if descending else [1, 2, 3, 4, 5])
+    assert result == ([5, 4, 3, 2, 1] if descending else [1, 2, 3, 4, 5])
 
 
 def test_a_page_is_requested_as_it_should_be(here: Site) -> None:
@@ -435,8 +435,8 @@ def test_a_table_of_the_storage_may_become_one_of_the_catalog(here: Site) -> Non
 def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> None:
     here.write(1, "create")
     lance.write_dataset(rows(2), here.location, mode="append")
-    found = here.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
-    assert (found.version, found.is_only_declared) == (1, False)
+    result = here.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
+    assert (result.version, result.is_only_declared) == (1, False)
     assert here.values() == [1]
     # A version that another client committed without the catalog is not overwritten.
     with pytest.raises(ConcurrentModificationError, match="version 2: its manifest already exists"):

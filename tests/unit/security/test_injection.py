@@ -65,9 +65,9 @@ async def asked(catalog: Catalog, id: TableId) -> list[bytes]:
     """Returns the requests with a table's id; none if it is refused before."""
     async with FaultyServer(catalog) as server, connect(catalog, server.url) as ns:
         for ask in (describe, declare, list_tables):
-            found = await ask(ns, id)
-            if isinstance(found, LanceNamespaceError) and not server.table_requests:
-                assert isinstance(found, InvalidInputError) or "not found" in str(found), found
+            result = await ask(ns, id)
+            if isinstance(result, LanceNamespaceError) and not server.table_requests:
+                assert isinstance(result, InvalidInputError) or "not found" in str(result), result
         return [request for request in server.requests if not catalog.is_aside(request)]
 
 

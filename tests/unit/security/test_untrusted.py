@@ -28,9 +28,9 @@ async def test_a_certificate_that_proves_nothing_is_looked_at_once(
         async with connect(catalog, server.url, repeats=3, more=more) as ns:
             with ns.observe(lambda call: outcomes.append(call.outcome)):
                 for ask in (describe, declare):
-                    found = await ask(ns, catalog.id("new"))
-                    assert type(found) is ServiceUnavailableError and not in_doubt(found), repr(found)
-                    assert "certificate verify failed" in str(found) and "ca_bundle" in str(found)
-                    assert "attempts" not in str(found)
+                    result = await ask(ns, catalog.id("new"))
+                    assert type(result) is ServiceUnavailableError and not in_doubt(result), repr(result)
+                    assert "certificate verify failed" in str(result) and "ca_bundle" in str(result)
+                    assert "attempts" not in str(result)
         assert not server.requests
     assert outcomes == ["untrusted"] * 2

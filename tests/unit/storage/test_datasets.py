@@ -112,15 +112,15 @@ async def test_many_are_opened_and_one_that_fails_spoils_no_other(here: Lake) ->
     await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
     steps: list[tuple[int, int]] = []
     ids = [["n", name] for name in [*names, "declared", "none", "t0"]]
-    found = await here.ns.open_many(ids, max_in_flight=4, progress=lambda *step: steps.append(step))
-    assert [id.name for id in found.tables] == names and steps[-1] == (22, 22) and len(found) == 22
-    assert all(it.to_table().to_pylist() == [{"name": id.name}] for id, it in found.tables.items())
-    assert {id.name: type(e) for id, e in found.errors.items()} == {
+    result = await here.ns.open_many(ids, max_in_flight=4, progress=lambda *step: steps.append(step))
+    assert [id.name for id in result.tables] == names and steps[-1] == (22, 22) and len(result) == 22
+    assert all(it.to_table().to_pylist() == [{"name": id.name}] for id, it in result.tables.items())
+    assert {id.name: type(e) for id, e in result.errors.items()} == {
         "declared": TableNotFoundError,
         "none": TableNotFoundError,
     }
     with pytest.raises(TableNotFoundError, match="and 1 more errors among 22 tables"):
-        found.raise_for_errors()
+        result.raise_for_errors()
     good = await here.ns.open_many([["n", "t1"]])
     assert good.raise_for_errors() is good
     with pytest.raises(TableNotFoundError, match="none"):

@@ -129,15 +129,15 @@ STATUS = f"{S3}Server returned non-2xx status code:"
     ],
 )
 def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[LanceNamespaceError]) -> None:
-    found = error(TABLE, raised)
-    assert type(found) is meant
-    assert str(found).startswith(f"{PHRASES[meant]}: ")
-    assert ".rs:" not in str(found) and "\n" not in str(found) and "Schema {" not in str(found)
+    result = error(TABLE, raised)
+    assert type(result) is meant
+    assert str(result).startswith(f"{PHRASES[meant]}: ")
+    assert ".rs:" not in str(result) and "\n" not in str(result) and "Schema {" not in str(result)
 
 
 def test_what_is_said_twice_is_reported_once() -> None:
-    found = error(TABLE, OSError("Namespace error: Table not found: Table not found: a$t (gone)"))
-    assert str(found) == "Table not found: a$t (gone)"
+    result = error(TABLE, OSError("Namespace error: Table not found: Table not found: a$t (gone)"))
+    assert str(result) == "Table not found: a$t (gone)"
 
 
 def test_a_text_without_end_is_cut() -> None:

@@ -104,9 +104,9 @@ async def test_a_table_is_written_anew_with_other_properties_where_it_is(tmp_pat
         again = await ns.create_table(
             {"id": ["n", "t"], "mode": "Overwrite", "properties": {"a": "2"}}, stream(DATA.slice(0, 1))
         )
-        found = await ns.describe_table({"id": ["n", "t"]})
-        assert found.location == again.location == made.location
-        assert found.properties == again.properties == {"a": "2"}
+        result = await ns.describe_table({"id": ["n", "t"]})
+        assert result.location == again.location == made.location
+        assert result.properties == again.properties == {"a": "2"}
         assert [(await ns.open(["n", "t"], version=version)).count_rows() for version in (1, 2)] == [2, 1]
 
 
@@ -122,8 +122,8 @@ async def test_a_registered_table_keeps_its_properties(tmp_path: Path) -> None:
             (Path(default).name, "overwrite"),
         ):
             answer = await ns.register_table({"id": ["n", "t"], "location": location, "mode": mode, "properties": odd})
-            found = await ns.describe_table({"id": ["n", "t"]})
-            assert found.properties == answer.properties == odd
+            result = await ns.describe_table({"id": ["n", "t"]})
+            assert result.properties == answer.properties == odd
         assert (await ns.open(["n", "t"])).count_rows() == 2
         assert (await ns.describe_table({"id": ["n", "other"]})).properties == {"a": "1"}
         pylances: Any = DirectoryNamespace
@@ -142,8 +142,8 @@ async def test_many_that_register_at_once_all_keep_their_properties(tmp_path: Pa
             for i in range(12):
                 request = {"id": ["n", f"t{i}"], "location": f"t{i}", "properties": {"i": str(i)}}
                 group.create_task(connected[i % 4].register_table(request))
-        found = await connected[0].describe_tables([["n", f"t{i}"] for i in range(12)])
-        kept = {id.name: table.properties for id, table in found.raise_for_errors().tables.items()}
+        result = await connected[0].describe_tables([["n", f"t{i}"] for i in range(12)])
+        kept = {id.name: table.properties for id, table in result.raise_for_errors().tables.items()}
         assert kept == {f"t{i}": {"i": str(i)} for i in range(12)}
 
 
@@ -158,8 +158,8 @@ async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Pat
         # pylance refuses this one after the old one is gone.
         with pytest.raises(InvalidInputError):
             await ns.register_table({"id": ["db", "t"], "location": "../t.lance", "mode": "overwrite"})
-        found = await ns.describe_table(DescribeTableRequest(id=["db", "t"]))
-        assert found.location == declared.location and found.properties == {"k": "v"}
+        result = await ns.describe_table(DescribeTableRequest(id=["db", "t"]))
+        assert result.location == declared.location and result.properties == {"k": "v"}
         assert await ns.exists(["t"])
 
 
@@ -182,8 +182,8 @@ async def test_storage_options_are_given_out_and_shown_nowhere(tmp_path: Path) -
     properties = {"root": str(tmp_path), "storage.region": "eu", "storage.aws_secret_access_key": "sesame"}
     async with AsyncNamespace.connect("dir", properties) as ns:
         await ns.declare_table(DeclareTableRequest(id=["t"]))
-        found = await ns.describe_table(DescribeTableRequest(id=["t"]))
-        assert found.storage_options == {"region": "eu", "aws_secret_access_key": "sesame"}
+        result = await ns.describe_table(DescribeTableRequest(id=["t"]))
+        assert result.storage_options == {"region": "eu", "aws_secret_access_key": "sesame"}
         assert "sesame" not in repr(ns)
 
 
@@ -223,9 +223,9 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
         manifest = "s3://lake/x/__manifest"
 
         def commit() -> int:
-            found = lance.dataset(manifest, storage_options=server.options)
-            found.update_metadata({"by": "another process"})
-            return found.version
+            result = lance.dataset(manifest, storage_options=server.options)
+            result.update_metadata({"by": "another process"})
+            return result.version
 
         async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
             await ns.create_namespace({"id": ["s"]})

@@ -41,14 +41,14 @@ def server(shared: FakeGlue) -> FakeGlue:
 async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue) -> None:
     async with connected(server) as ns:
         answer = await declared(ns, "db", "T", location="s3://Bucket/T/", properties={"Owner": "me"})
-        found = await described(ns, "db", "t")
+        result = await described(ns, "db", "t")
     stored = server.table("", "db", "t")
     kept = {"Owner": "me", "managed_by": "storage", "table_type": "lance"}
     # The identity of the registration, which responses do not contain.
     assert stored["Parameters"].pop("lance_ns.registration")
     assert (stored["Name"], stored["TableType"], stored["Parameters"]) == ("t", "EXTERNAL_TABLE", kept)
-    assert answer.location == found.location == stored["StorageDescriptor"]["Location"] == "s3://Bucket/T/"
-    assert answer.properties == found.properties == kept and found.storage_options == {"Owner": "me"}
+    assert answer.location == result.location == stored["StorageDescriptor"]["Location"] == "s3://Bucket/T/"
+    assert answer.properties == result.properties == kept and result.storage_options == {"Owner": "me"}
     assert server.calls == ["CreateTable", "GetTable"]
 
 
@@ -131,9 +131,9 @@ async def test_what_is_not_lance_is_reported_and_not_listed(server: FakeGlue) ->
             with pytest.raises(NotALanceTableError, match=f"{name} is no Lance table: {reason}"):
                 await described(ns, "db", name)
         assert (await ns.list_tables(ListTablesRequest(id=["db"]))).tables == ["t"]
-        found = await ns.describe_tables([["db", name] for name in (*reasons, "t", "u", "v")])
-    assert {id.name for id in found.tables} == {"t"}
-    assert {id.name for id, e in found.errors.items() if isinstance(e, NotALanceTableError)} == set(reasons)
+        result = await ns.describe_tables([["db", name] for name in (*reasons, "t", "u", "v")])
+    assert {id.name for id in result.tables} == {"t"}
+    assert {id.name for id, e in result.errors.items() if isinstance(e, NotALanceTableError)} == set(reasons)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "get", "list"])
@@ -142,11 +142,11 @@ async def test_storage_options_are_the_configured_ones_over_the_table_s(server: 
     server.add_tables("", "db", [f"t{i}" for i in range(12)], parameters=kept)
     more = {"storage.region": "us-east-1", "storage.access_key_id": "AKIASTORAGE"}
     async with connected(server, bulk_strategy=strategy, **more) as ns:
-        found = (await ns.describe_tables([["db", f"t{i}"] for i in range(12)])).raise_for_errors()
+        result = (await ns.describe_tables([["db", f"t{i}"] for i in range(12)])).raise_for_errors()
         alone = await described(ns, "db", "t0")
     wanted = {"region": "us-east-1", "access_key_id": "AKIASTORAGE", "timeout": "5s"}
     assert alone.storage_options == wanted and alone.properties == kept
-    assert [table.storage_options for table in found.tables.values()] == [wanted] * 12
+    assert [table.storage_options for table in result.tables.values()] == [wanted] * 12
 
 
 async def test_without_anything_to_say_there_are_no_storage_options(server: FakeGlue) -> None:
@@ -185,8 +185,8 @@ async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing
 async def test_concurrent_misses_share_one_database_call(server: FakeGlue) -> None:
     server.delay(0.01)
     async with connected(server, bulk_strategy="get") as ns:
-        found = await ns.describe_tables([["db", f"none{i}"] for i in range(32)])
-    assert len(found.errors) == 32 and all(isinstance(e, TableNotFoundError) for e in found.errors.values())
+        result = await ns.describe_tables([["db", f"none{i}"] for i in range(32)])
+    assert len(result.errors) == 32 and all(isinstance(e, TableNotFoundError) for e in result.errors.values())
     assert server.calls.count("GetTable") == 32 and server.calls.count("GetDatabase") < 16
 
 
@@ -194,9 +194,9 @@ async def test_a_denied_table_is_denied_and_spoils_no_other(server: FakeGlue) ->
     server.add_tables("", "db", ["t", "u"])
     server.fail("AccessDeniedException", operation="GetTable", message="Insufficient Lake Formation permission(s)")
     async with connected(server) as ns:
-        found = await ns.describe_tables([["db", "t"], ["db", "u"]])
-        assert len(found.tables) == 1
-        [error] = found.errors.values()
+        result = await ns.describe_tables([["db", "t"], ["db", "u"]])
+        assert len(result.tables) == 1
+        [error] = result.errors.values()
         assert isinstance(error, PermissionDeniedError) and "Insufficient Lake Formation" in str(error)
         server.deny("GetTables")
         with pytest.raises(PermissionDeniedError, match=r"^Permission denied: db "):
@@ -207,8 +207,8 @@ async def test_a_declare_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> 
     server.cut("CreateTable", when="after")
     async with connected(server, **LOST) as ns:
         answer = await declared(ns, "db", "t", location="s3://b/t", properties={"k": "v"})
-        found = await described(ns, "db", "t")
-    assert (answer.location, answer.properties) == (found.location, found.properties)
+        result = await described(ns, "db", "t")
+    assert (answer.location, answer.properties) == (result.location, result.properties)
     assert server.calls == ["CreateTable", "GetTable", "GetTable"]
 
 

@@ -44,8 +44,8 @@ def server(full: FakeGlue) -> FakeGlue:
 
 async def resolved(ns: AsyncNamespace, names: Sequence[str]) -> None:
     """Describes the tables, which must all be at their locations."""
-    found = (await ns.describe_tables([["db", name] for name in names])).raise_for_errors()
-    assert {id.name: table.location for id, table in found.tables.items()} == {
+    result = (await ns.describe_tables([["db", name] for name in names])).raise_for_errors()
+    assert {id.name: table.location for id, table in result.tables.items()} == {
         name: f"s3://bucket/db/{name.lower()}.lance" for name in names
     }
 
@@ -95,8 +95,8 @@ async def test_patterns_are_as_short_as_glue_wants_and_side_by_side(server: Fake
     server.add_tables("", "long", names)
     server.delay(0.02)
     async with connected(server) as ns:
-        found = (await ns.describe_tables([["long", name] for name in names])).raise_for_errors()
-    assert len(found) == 40 and server.calls == ["GetTables"] * 5 and server.most_in_flight == 5
+        result = (await ns.describe_tables([["long", name] for name in names])).raise_for_errors()
+    assert len(result) == 40 and server.calls == ["GetTables"] * 5 and server.most_in_flight == 5
     assert all(len(call.parameters["Expression"]) <= 2048 for call in server.requests)
 
 
@@ -112,17 +112,17 @@ async def test_names_that_patterns_could_misread_are_described_individually(serv
     server.add_database("", "odd")
     server.add_tables("", "odd", [*odd, "acb", "ab", *NAMES[:8]])
     async with connected(server) as ns:
-        found = (await ns.describe_tables([["odd", name] for name in (*odd, *NAMES[:8])])).raise_for_errors()
-    assert set(found.tables) == {TableId(["odd", name]) for name in (*odd, *NAMES[:8])}
+        result = (await ns.describe_tables([["odd", name] for name in (*odd, *NAMES[:8])])).raise_for_errors()
+    assert set(result.tables) == {TableId(["odd", name]) for name in (*odd, *NAMES[:8])}
     assert server.calls.count("GetTables") == 1 and server.calls.count("GetTable") == 5
 
 
 async def test_each_miss_is_confirmed_by_its_own_name(server: FakeGlue) -> None:
     missing = [f"none{i}" for i in range(3)]
     async with connected(server) as ns:
-        found = await ns.describe_tables([["db", name] for name in (*NAMES[:20], *missing)])
-        assert len(found.tables) == 20 and {id.name for id in found.errors} == set(missing)
-        assert all(isinstance(e, TableNotFoundError) for e in found.errors.values())
+        result = await ns.describe_tables([["db", name] for name in (*NAMES[:20], *missing)])
+        assert len(result.tables) == 20 and {id.name for id in result.errors} == set(missing)
+        assert all(isinstance(e, TableNotFoundError) for e in result.errors.values())
         assert server.calls.count("GetTable") == 3
         gone = await ns.describe_tables([["gone", name] for name in NAMES[:20]])
         assert {type(e) for e in gone.errors.values()} == {NamespaceNotFoundError}
@@ -170,9 +170,9 @@ async def test_the_prefix_patterns_of_moto_find_only_the_requested_tables() -> N
             await ns.create_namespace({"id": ["db"]})
             for i in range(30):
                 await ns.declare_table({"id": ["db", f"t{i}"]})
-            found = (await ns.describe_tables([["db", f"t{i}"] for i in range(10)])).raise_for_errors()
+            result = (await ns.describe_tables([["db", f"t{i}"] for i in range(10)])).raise_for_errors()
         assert server.calls.count("GetTables") == 1
-    assert {id.name for id in found.tables} == {f"t{i}" for i in range(10)}
+    assert {id.name for id in result.tables} == {f"t{i}" for i in range(10)}
 
 
 async def test_every_table_is_resolved_though_a_third_of_the_calls_are_throttled(server: FakeGlue) -> None:
@@ -192,8 +192,8 @@ async def test_tables_of_many_databases_are_described_side_by_side(server: FakeG
         server.add_tables("", f"db{i}", NAMES[:10])
     ids = [TableId([f"db{i}", name]) for i in range(4) for name in NAMES[:10]]
     async with connected(server) as ns:
-        found = (await ns.describe_tables(ids)).raise_for_errors()
-    assert set(found.tables) == set(ids) and server.calls == ["GetTables"] * 4
+        result = (await ns.describe_tables(ids)).raise_for_errors()
+    assert set(result.tables) == set(ids) and server.calls == ["GetTables"] * 4
 
 
 @given(st.lists(st.text("ab-_ 0é", min_size=1, max_size=255), unique=True, max_size=60))

@@ -39,8 +39,8 @@ async def test_the_account_is_learned_once_and_only_where_it_matters(server: Fak
         await described(ns, "db", "t")
         assert server.calls == ["GetTable"] and "CatalogId" not in server.requests[0].parameters
         server.clear()
-        found = await ns.describe_tables([["cat", "deep", "leaf", "t"], ["cat", "deep", "leaf", "u"]])
-        assert [id.name for id in found.tables] == ["t"] and len(found.errors) == 1
+        result = await ns.describe_tables([["cat", "deep", "leaf", "t"], ["cat", "deep", "leaf", "u"]])
+        assert [id.name for id in result.tables] == ["t"] and len(result.errors) == 1
     assert server.calls.count("GetCatalogs") == 1 and "GetCallerIdentity" not in server.calls
 
 

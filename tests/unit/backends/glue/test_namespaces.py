@@ -28,13 +28,13 @@ async def test_the_root_holds_databases_and_catalogs_each_name_once(server: Fake
         assert await names(ns, "cat") == ["deep", "inner"]
         assert await names(ns, "cat", "deep") == ["leaf"]
         assert await names(ns, "cat", "deep", "leaf") == [] and await names(ns, "both") == []
-        found = [id async for id in ns.iter_namespaces(recursive=True)]
+        result = [id async for id in ns.iter_namespaces(recursive=True)]
     listings = [dict(call.parameters) for call in server.requests if call.operation == "GetCatalogs"]
     assert listings[:2] == [
         {"IncludeRoot": True, "Recursive": False},
         {"ParentCatalogId": f"{server.account}:cat", "Recursive": False},
     ]
-    assert {str(id) for id in found} == {"both", "cat", "db", "cat$deep", "cat$inner", "cat$deep$leaf"}
+    assert {str(id) for id in result} == {"both", "cat", "db", "cat$deep", "cat$inner", "cat$deep$leaf"}
 
 
 async def test_more_than_a_page_of_each_is_listed(server: FakeGlue) -> None:

@@ -145,16 +145,16 @@ async def test_the_metastores_own_parameters_are_not_shown(server: FakeHive) -> 
     own = {"EXTERNAL": "TRUE", "transient_lastDdlTime": "1", "numFiles": "2", "totalSize": "3", "numRows": "4"}
     server.add_table("lake", "d", "t", parameters={**own, "table_type": "Lance", "k": "v"})
     async with connected(server, **{"storage.region": "us-west-2"}) as ns:
-        found = await ns.describe_table(describe("lake", "d", "t"))
-    assert found.properties == {"table_type": "Lance", "k": "v"}
-    assert found.storage_options == {"region": "us-west-2"}
+        result = await ns.describe_table(describe("lake", "d", "t"))
+    assert result.properties == {"table_type": "Lance", "k": "v"}
+    assert result.storage_options == {"region": "us-west-2"}
 
 
 async def test_a_table_that_others_made_managed_is_read_and_its_data_left(server: FakeHive) -> None:
     server.add_table("lake", "d", "t", parameters={"table_type": "lance"}, table_type="MANAGED_TABLE")
     async with connected(server) as ns:
-        found = await ns.describe_table(describe("lake", "d", "t"))
-        data = written(found.location)
+        result = await ns.describe_table(describe("lake", "d", "t"))
+        data = written(result.location)
         assert await tables(ns, "lake", "d") == ["t"]
         with pytest.raises(UnsupportedOperationError, match=r"^Not supported: rename_table .* would move its data"):
             await ns.rename_table(rename("lake", "d", "t", to="u"))
@@ -166,9 +166,9 @@ async def test_a_table_that_others_made_managed_is_read_and_its_data_left(server
 async def test_what_is_declared_is_external_and_walks_no_directory(server: FakeHive) -> None:
     async with connected(server) as ns:
         declared = await ns.declare_table(declare("Lake", "D", "T", k="v"))
-        found = await ns.describe_table(describe("lake", "d", "t"))
-        assert declared.location == found.location
-        assert declared.properties == found.properties == {"k": "v", "table_type": "lance", "managed_by": "storage"}
+        result = await ns.describe_table(describe("lake", "d", "t"))
+        assert declared.location == result.location
+        assert declared.properties == result.properties == {"k": "v", "table_type": "lance", "managed_by": "storage"}
     sent = server.requests[0].arguments[1]
     assert server.requests[0].method == "create_table"
     assert (sent[1], sent[2], sent[17], sent[12]) == ("t", "d", "lake", "EXTERNAL_TABLE")
@@ -272,8 +272,8 @@ async def test_long_values_and_any_text_are_kept(server: FakeHive) -> None:
     properties = {"k" * 256: "v" * 40_000, "é": "日本", "empty": ""}
     async with connected(server) as ns:
         await ns.declare_table(declare("lake", "d", "t", **properties))
-        found = await ns.describe_table(describe("lake", "d", "t"))
-    assert found.properties is not None and properties.items() <= found.properties.items()
+        result = await ns.describe_table(describe("lake", "d", "t"))
+    assert result.properties is not None and properties.items() <= result.properties.items()
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "é", "a-b", "a.b", "x" * 257])
@@ -315,8 +315,8 @@ async def test_renaming_keeps_all_else_of_the_table(server: FakeHive) -> None:
     async with connected(server) as ns:
         await ns.rename_table(rename("lake", "d", "t", to="U"))
         await ns.rename_table(rename("LAKE", "d", "u", to="w", below=("lake", "E")))
-        found = await ns.describe_table(describe("lake", "e", "w"))
-        assert found.location == "file:///x" and found.properties == {"table_type": "lance", "k": "v"}
+        result = await ns.describe_table(describe("lake", "e", "w"))
+        assert result.location == "file:///x" and result.properties == {"table_type": "lance", "k": "v"}
         assert await tables(ns, "lake", "d") == []
     [before, after] = [
         next(r for r in server.requests if r.method == "alter_table" and r.arguments[3][1] == name).arguments[3]

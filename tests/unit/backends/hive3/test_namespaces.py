@@ -156,9 +156,9 @@ async def test_a_database_lies_where_its_creation_said(server: FakeHive, lost: b
             if lost:
                 server.cut("^create_database", when="after")
             made = await ns.create_namespace(create("hive", name, **{"database.location-uri": given}))
-            found = await kept(ns, "hive", name)
-            assert made.properties is not None and made.properties.items() <= found.items()
-            assert found["database.location-uri"] == f"file://{base}/x"
+            result = await kept(ns, "hive", name)
+            assert made.properties is not None and made.properties.items() <= result.items()
+            assert result["database.location-uri"] == f"file://{base}/x"
     assert server.calls.count("create_database") == 3
 
 

@@ -82,8 +82,8 @@ async def test_names_are_encoded_once() -> None:
         async with connected(server) as ns:
             for name in names:
                 server.add_table((name, "in.side"), name)
-                found = await ns.describe_table(describe(name, "in.side", name))
-                assert found.location is not None
+                result = await ns.describe_table(describe(name, "in.side", name))
+                assert result.location is not None
         assert "GET /v1/namespaces/a%252Fb%1Fin.side/tables/a%252Fb?snapshots=refs" in paths(server)
 
 
@@ -556,5 +556,5 @@ async def test_misspelled_fields_are_errors_except_from_rust() -> None:
         async with connected(server) as ns:
             with pytest.raises(InvalidInputError, match="ListTablesRequest: limt: unknown, did you mean limit"):
                 await ns.list_tables({"id": ["a"], "limt": 5})
-            found = await ns.list_tables(FromRust(id=["a"], newer=5))
-            assert found.tables == ["t"]
+            result = await ns.list_tables(FromRust(id=["a"], newer=5))
+            assert result.tables == ["t"]

@@ -89,9 +89,9 @@ class Site:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        found = self.server.metadata(("a",), "t")
-        assert found is not None
-        return found
+        result = self.server.metadata(("a",), "t")
+        assert result is not None
+        return result
 
 
 @asynccontextmanager
@@ -139,10 +139,10 @@ async def test_a_declaration_sets_who_commits_versions(
         properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), **connection}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
             declared = await ns.declare_table(DeclareTableRequest(id=["a", "t"], properties=given))
-            found = await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
-    assert declared.managed_versioning is managed and found.managed_versioning is managed
-    assert found.version is None and found.properties is not None
-    assert found.properties["managed_by"] == ("impl" if managed else "storage")
+            result = await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+    assert declared.managed_versioning is managed and result.managed_versioning is managed
+    assert result.version is None and result.properties is not None
+    assert result.properties["managed_by"] == ("impl" if managed else "storage")
 
 
 async def test_other_catalogs_do_not_commit_versions(here: Site) -> None:
@@ -166,8 +166,8 @@ async def test_the_current_snapshot_counts_where_the_catalog_commits(
     here: Site, properties: dict[str, str], snapshots: int, format: int, version: int | None
 ) -> None:
     here.server.add_table(("a",), "t", properties=properties, snapshots=snapshots, format_version=format)
-    found = await here.ns.describe_table(DescribeTableRequest(id=["a", "t"]))
-    assert (found.version, found.managed_versioning) == (version, properties == MANAGED)
+    result = await here.ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+    assert (result.version, result.managed_versioning) == (version, properties == MANAGED)
 
 
 async def test_the_first_version_brings_the_schema_that_guards_it(here: Site) -> None:
@@ -367,8 +367,8 @@ async def test_where_looking_fails_the_outcome_is_unknown(here: Site) -> None:
             hold.release()
     here.server.heal()
     # A later client finds it, and completes it.
-    found = await here.ns.describe_table_version(DescribeTableVersionRequest(id=["a", "t"]))
-    assert found.version.version == 1 and await anyio.Path("/", found.version.manifest_path).exists()
+    result = await here.ns.describe_table_version(DescribeTableVersionRequest(id=["a", "t"]))
+    assert result.version.version == 1 and await anyio.Path("/", result.version.manifest_path).exists()
 
 
 @pytest.mark.parametrize(("quirks", "told"), [(Quirks(), None), (NESSIE, "lists only its latest version 2")])

@@ -58,8 +58,8 @@ async def test_every_operation_has_its_path() -> None:
         server.add_namespace(("a b", "c"))
         async with connect(server) as ns:
             await ns.create_namespace(CreateNamespaceRequest(id=["a b", "d"], properties={"k": "v"}))
-            found = await ns.describe_namespace(DescribeNamespaceRequest(id=["a b", "d"]))
-            assert found.properties == {"k": "v", "location": "s3://bucket/lake/"}
+            result = await ns.describe_namespace(DescribeNamespaceRequest(id=["a b", "d"]))
+            assert result.properties == {"k": "v", "location": "s3://bucket/lake/"}
             assert (await ns.list_namespaces(ListNamespacesRequest(id=["a b"]))).namespaces == ["c", "d"]
             await ns.drop_namespace(DropNamespaceRequest(id=["a b", "d"]))
             await ns.declare_table(DeclareTableRequest(id=["a b", "c", "t/1"]))

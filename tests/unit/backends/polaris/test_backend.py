@@ -44,8 +44,8 @@ async def test_every_operation_reaches_every_depth(levels: tuple[str, ...]) -> N
             await ns.create_namespace(CreateNamespaceRequest(id=namespace, properties={"k": "v"}))
             listed = await ns.list_namespaces(ListNamespacesRequest(id=["cat", *levels]))
             assert listed.namespaces == [".".join(namespace)]
-            found = await ns.describe_namespace(DescribeNamespaceRequest(id=namespace))
-            assert found.properties is not None and found.properties["k"] == "v"
+            result = await ns.describe_namespace(DescribeNamespaceRequest(id=namespace))
+            assert result.properties is not None and result.properties["k"] == "v"
             await ns.drop_namespace(DropNamespaceRequest(id=namespace))
             declared = await ns.declare_table(DeclareTableRequest(id=table))
             assert (await ns.list_tables(ListTablesRequest(id=["cat", *levels]))).tables == ["t"]
@@ -84,8 +84,8 @@ async def test_a_catalog_is_there_when_it_can_be_listed() -> None:
         server.add_namespace("cat", ("a",), {"k": "v"})
         async with connected(server) as ns:
             assert await ns.exists(NamespaceId(["cat"])) and not await ns.exists(NamespaceId(["none"]))
-            found = await ns.describe_namespace(DescribeNamespaceRequest(id=["cat"]))
-            assert found.properties == {}
+            result = await ns.describe_namespace(DescribeNamespaceRequest(id=["cat"]))
+            assert result.properties == {}
             with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none"):
                 await ns.list_tables(ListTablesRequest(id=["none"]))
             assert (await ns.list_tables(ListTablesRequest(id=["cat"]))).tables == []
@@ -181,11 +181,11 @@ async def test_a_description_fills_both_maps() -> None:
         location = server.add_table("cat", ("a",), "t", properties=properties, doc="not in the properties")
         options = {"storage.aws_region": "of-the-settings", "storage.timeout": "60s"}
         async with connected(server, **options) as ns:
-            found = await described(ns, "cat", "a", "t")
-        assert found.location == location and found.managed_versioning is False
-        assert found.properties == {"k": "v", "aws_region": "of-the-table", "table_type": "lance"}
-        assert found.storage_options == {"k": "v", "aws_region": "of-the-table", "timeout": "60s"}
-        unsaid = (found.version, found.table_uri, found.var_schema, found.stats, found.is_only_declared)
+            result = await described(ns, "cat", "a", "t")
+        assert result.location == location and result.managed_versioning is False
+        assert result.properties == {"k": "v", "aws_region": "of-the-table", "table_type": "lance"}
+        assert result.storage_options == {"k": "v", "aws_region": "of-the-table", "timeout": "60s"}
+        unsaid = (result.version, result.table_uri, result.var_schema, result.stats, result.is_only_declared)
         assert unsaid == (None,) * 5
 
 
@@ -245,8 +245,8 @@ async def test_data_is_written_and_read_at_the_place_the_catalog_gives(tmp_path:
             declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"]))
             assert declared.location is not None
             lance.write_dataset(pa.table({"id": [1, 2]}), declared.location)
-            found = await ns.describe_tables([["cat", "a", "t"]])
-            assert [lance.dataset(table.location).count_rows() for table in found.tables.values()] == [2]
+            result = await ns.describe_tables([["cat", "a", "t"]])
+            assert [lance.dataset(table.location).count_rows() for table in result.tables.values()] == [2]
 
 
 async def test_nothing_is_sent_before_the_first_call() -> None:

@@ -321,12 +321,12 @@ async def test_one_bad_table_spoils_no_other() -> None:
         server.fail(403, match="t0007", body=b"")
         server.fail(503, times=8, match="t001")
         async with connected(server) as ns:
-            found = await ns.describe_tables([["cat", "a", name] for name in [*names, "delta", "none"]])
-        assert len(found.tables) == 49
-        errors = {id.name: type(error) for id, error in found.errors.items()}
+            result = await ns.describe_tables([["cat", "a", name] for name in [*names, "delta", "none"]])
+        assert len(result.tables) == 49
+        errors = {id.name: type(error) for id, error in result.errors.items()}
         assert errors.pop("t0007") is PermissionDeniedError and errors.pop("none") is TableNotFoundError
         assert list(errors) == ["delta"] and issubclass(errors["delta"], InvalidInputError)
-        for error in found.errors.values():
+        for error in result.errors.values():
             again = pickle.loads(pickle.dumps(error))
             assert (type(again), again.code, str(again)) == (type(error), error.code, str(error))
 

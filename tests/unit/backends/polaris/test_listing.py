@@ -44,13 +44,13 @@ async def test_names_that_read_alike_stay_two() -> None:
         server.add_namespace("cat", ("a", "b.c"))
         server.add_namespace("cat", ("a", "b", "c"))
         async with connected(server) as ns:
-            found = [id async for id in ns.iter_namespaces(["cat"], recursive=True)]
-            assert sorted(id for id in found if ".".join(id) == "cat.a.b.c") == [
+            result = [id async for id in ns.iter_namespaces(["cat"], recursive=True)]
+            assert sorted(id for id in result if ".".join(id) == "cat.a.b.c") == [
                 ("cat", "a", "b", "c"),
                 ("cat", "a", "b.c"),
                 ("cat", "a.b", "c"),
             ]
-            assert len(found) == len(set(found)) == 6
+            assert len(result) == len(set(result)) == 6
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
@@ -60,14 +60,14 @@ async def test_pages_of_ours_join_to_the_whole(limit: int) -> None:
             server.add_namespace("cat", (level,))
             server.add_table("cat", ("all",), level)
         async with connected(server) as ns:
-            found: list[str] = []
+            result: list[str] = []
             token = None
             while True:
                 page = await ns.list_namespaces(ListNamespacesRequest(id=["cat"], limit=limit, page_token=token))
-                found += page.namespaces
+                result += page.namespaces
                 if not (token := page.page_token):
                     break
-            assert found == ["cat.all", *(f"cat.{level}" for level in LEVELS)]
+            assert result == ["cat.all", *(f"cat.{level}" for level in LEVELS)]
             names: list[str] = []
             while True:
                 listed = await ns.list_tables(ListTablesRequest(id=["cat", "all"], limit=limit, page_token=token))
@@ -209,9 +209,9 @@ async def test_each_table_is_loaded_once_over_few_connections() -> None:
         missing = [f"none{i}" for i in range(20)]
         async with connected(server) as ns:
             ids = [["cat", "a", name] for name in [*names, *missing, *names]]
-            found = await ns.describe_tables(ids)
-        assert len(found.tables) == 2000 and len(found.errors) == 20
-        assert all(isinstance(error, TableNotFoundError) for error in found.errors.values())
+            result = await ns.describe_tables(ids)
+        assert len(result.tables) == 2000 and len(result.errors) == 20
+        assert all(isinstance(error, TableNotFoundError) for error in result.errors.values())
         assert len(asked(server)) == 2021 and server.token_requests == 1
         assert server.connections <= 33 and server.most_in_flight <= 32
         assert all(request.headers["Accept-Encoding"] == "identity" for request in server.requests[1:])

@@ -51,8 +51,8 @@ async def test_tables_that_look_alike_are_distinguished() -> None:
         for name in alike:
             server.add_table("cat", ("n",), name, base_location=f"s3://b/{name}")
         async with connected(server) as ns:
-            found = await ns.describe_tables([["cat", "n", name] for name in alike])
-        assert {id.name: table.location for id, table in found.tables.items()} == {n: f"s3://b/{n}" for n in alike}
+            result = await ns.describe_tables([["cat", "n", name] for name in alike])
+        assert {id.name: table.location for id, table in result.tables.items()} == {n: f"s3://b/{n}" for n in alike}
         assert len(asked(server)) == len(alike)
 
 
@@ -64,8 +64,8 @@ async def test_a_level_of_an_odd_name_is_held_as_it_is(level: str) -> None:
             for id in (["cat", level], ["cat", level, level]):
                 await ns.create_namespace(CreateNamespaceRequest(id=id, properties={"k": "v"}))
                 assert (await ns.list_namespaces(ListNamespacesRequest(id=id[:-1]))).namespaces == [level]
-                found = await ns.describe_namespace(DescribeNamespaceRequest(id=id))
-                assert found.properties is not None and found.properties["k"] == "v"
+                result = await ns.describe_namespace(DescribeNamespaceRequest(id=id))
+                assert result.properties is not None and result.properties["k"] == "v"
             await ns.declare_table(DeclareTableRequest(id=["cat", level, level, "t"], location="s3://b/t"))
             assert (await described(ns, "cat", level, level, "t")).location == "s3://b/t"
             await ns.deregister_table(DeregisterTableRequest(id=["cat", level, level, "t"]))
@@ -80,8 +80,8 @@ async def test_namespaces_that_look_alike_are_distinguished() -> None:
         for levels in alike:
             server.add_table("cat", levels, "t", base_location="s3://b/" + "|".join(levels))
         async with connected(server) as ns:
-            found = await ns.describe_tables([["cat", *levels, "t"] for levels in alike])
-        assert {id[1:-1]: table.location for id, table in found.tables.items()} == {
+            result = await ns.describe_tables([["cat", *levels, "t"] for levels in alike])
+        assert {id[1:-1]: table.location for id, table in result.tables.items()} == {
             levels: "s3://b/" + "|".join(levels) for levels in alike
         }
 

@@ -84,8 +84,8 @@ async def test_expired_tokens_are_renewed_once_for_2000_describes() -> None:
 
         async with connected(server) as ns:
             ids = [["cat", "a", name] for name in names]
-            found = await ns.describe_tables(ids, progress=expire_half_way)
-        assert len(found.tables) == 2000 and not found.errors
+            result = await ns.describe_tables(ids, progress=expire_half_way)
+        assert len(result.tables) == 2000 and not result.errors
         assert server.token_requests == 2
         assert len(asked(server)) <= 2000 + 2 + 32
 

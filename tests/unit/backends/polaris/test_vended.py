@@ -40,9 +40,9 @@ async def test_credentials_come_last_in_the_names_of_lance() -> None:
         )
         options = {"storage.access_key_id": "configured", "storage.timeout": "60s"}
         async with connected(server, **options) as ns:
-            found = await described(ns, "cat", "a", "t", vend=True)
-        assert found.storage_options == {"timeout": "60s", "k": "v", **OPTIONS}
-        assert found.properties == {"aws_region": "old", "k": "v"}
+            result = await described(ns, "cat", "a", "t", vend=True)
+        assert result.storage_options == {"timeout": "60s", "k": "v", **OPTIONS}
+        assert result.properties == {"aws_region": "old", "k": "v"}
         assert server.requests[-1].headers[HEADER] == "vended-credentials"
 
 
@@ -72,8 +72,8 @@ async def test_a_server_that_gives_none_changes_nothing(configs: str) -> None:
         table = '{"name": "t", "format": "lance", "base-location": "s3://b/t", "properties": {"k": "v"}}'
         server.reply(f'{{"table": {table}{configs}}}')
         async with connected(server, **{"storage.timeout": "60s"}) as ns:
-            found = await described(ns, "cat", "a", "t", vend=True)
-        assert found.storage_options == {"timeout": "60s", "k": "v"}
+            result = await described(ns, "cat", "a", "t", vend=True)
+        assert result.storage_options == {"timeout": "60s", "k": "v"}
 
 
 async def test_credentials_for_another_place_are_not_taken() -> None:

@@ -68,8 +68,8 @@ async def test_a_schema_that_was_declared_is_described(dialect: Dialect) -> None
         id = TableId(["main", "a", "t"])
         async with opened(server) as backend:
             made = await backend.declare_table(id, "s3://b/t", {}, EMBEDDINGS)
-            found = await backend.describe_table(id)
-            assert made.schema == found.schema == EMBEDDINGS
+            result = await backend.describe_table(id)
+            assert made.schema == result.schema == EMBEDDINGS
         async with connected(server) as ns:
             response = await described(ns, *id)
             assert response.var_schema is not None
@@ -117,8 +117,8 @@ async def test_unknown_columns_and_fields_spoil_no_describe() -> None:
         server.add_table("main", "a", "peer", columns=[{"name": "__placeholder_id", "type_json": '{"type":"long"}'}])
         async with connected(server) as ns:
             for name in ("strange", "bare", "peer"):
-                found = await described(ns, "main", "a", name)
-                assert found.location and found.var_schema is None
+                result = await described(ns, "main", "a", name)
+                assert result.location and result.var_schema is None
         async with opened(server) as backend:
             id = TableId(["main", "a", "masked"])
             await backend.declare_table(id, "s3://b/t", {}, EMBEDDINGS)
@@ -291,8 +291,8 @@ async def test_a_schema_made_twice_is_listed_once_and_dropped_twice() -> None:
         async with connected(server) as ns:
             for properties in ({"k": "first"}, {}):
                 assert (await ns.list_namespaces(ListNamespacesRequest(id=["main"]))).namespaces == ["a"]
-                found = await ns.describe_namespace(DescribeNamespaceRequest(id=["main", "a"]))
-                assert found.properties == properties
+                result = await ns.describe_namespace(DescribeNamespaceRequest(id=["main", "a"]))
+                assert result.properties == properties
                 await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"]))
             assert not await ns.exists(NamespaceId(["main", "a"]))
 

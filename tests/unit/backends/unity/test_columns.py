@@ -150,13 +150,13 @@ def test_a_decimal_has_its_digits_in_separate_fields(type: pa.DataType) -> None:
 
 def test_columns_are_numbered_and_tell_what_is_nullable() -> None:
     wanted = of(pa.field("id", pa.int64(), nullable=False), pa.field("id", pa.string()), pa.field("", pa.null()))
-    found = columns(ID, wanted)
-    assert [(c["position"], c["name"], c["nullable"]) for c in found] == [
+    result = columns(ID, wanted)
+    assert [(c["position"], c["name"], c["nullable"]) for c in result] == [
         (0, "id", False),
         (1, "id", True),
         (2, "", True),
     ]
-    assert same(schema(list(reversed(found))), wanted)
+    assert same(schema(list(reversed(result))), wanted)
 
 
 def test_metadata_of_fields_and_of_the_schema_are_kept() -> None:
@@ -335,15 +335,15 @@ SCHEMAS = st.builds(
 
 @given(SCHEMAS)
 def test_any_schema_comes_back_as_it_was(wanted: pa.Schema) -> None:
-    found = columns(ID, wanted)
-    assert same(schema(found), wanted)
-    check_types(found)
-    check_storable(found)
+    result = columns(ID, wanted)
+    assert same(schema(result), wanted)
+    check_types(result)
+    check_storable(result)
 
 
 @given(SCHEMAS, st.text(max_size=20))
 def test_what_the_server_writes_anew_is_read_all_the_same(wanted: pa.Schema, comment: str) -> None:
-    found = [
+    result = [
         {
             **column,
             "type_text": column["type_text"].lower(),
@@ -353,4 +353,4 @@ def test_what_the_server_writes_anew_is_read_all_the_same(wanted: pa.Schema, com
         }
         for column in columns(ID, wanted)
     ]
-    assert same(schema(found), wanted)
+    assert same(schema(result), wanted)

@@ -41,8 +41,8 @@ async def test_credentials_are_requested_to_write_and_get_lances_names(
     with FakeUnity(credentials={**given, "expiration_time": UNTIL}) as server:
         server.add_table(*TABLE)
         async with connected(server, **{"storage.region": "us-west-2"}) as ns:
-            found = await described(ns, *TABLE, vend=True)
-            assert found.storage_options == {"region": "us-west-2", **options, "expires_at_millis": str(UNTIL)}
+            result = await described(ns, *TABLE, vend=True)
+            assert result.storage_options == {"region": "us-west-2", **options, "expires_at_millis": str(UNTIL)}
             plain = await described(ns, *TABLE)
             assert plain.storage_options == {"region": "us-west-2"}
         assert asked(server) == ["GET tables/main.a.t", "POST temporary-table-credentials", "GET tables/main.a.t"]
@@ -118,8 +118,8 @@ async def test_configured_keys_give_way_to_those_given_out() -> None:
         async with connected(
             server, **{"storage.access_key_id": "mine", "storage.aws_secret_access_key": "mine"}
         ) as ns:
-            found = await described(ns, *TABLE, vend=True)
-        assert found.storage_options == {
+            result = await described(ns, *TABLE, vend=True)
+        assert result.storage_options == {
             "aws_access_key_id": "key",
             "aws_secret_access_key": "s3cret",
             "aws_session_token": "t0ken",
@@ -167,8 +167,8 @@ async def test_a_table_that_was_replaced_meanwhile_is_requested_again() -> None:
             match="GET",
         )
         async with connected(server) as ns:
-            found = await described(ns, *TABLE, vend=True)
-        assert found.location != "s3://b/t" and found.storage_options
+            result = await described(ns, *TABLE, vend=True)
+        assert result.location != "s3://b/t" and result.storage_options
 
 
 async def test_asking_is_no_change_and_so_is_done_again() -> None:

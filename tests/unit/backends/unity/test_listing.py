@@ -27,15 +27,15 @@ def pages_asked(server: FakeUnity) -> list[str]:
 
 async def names(ns: AsyncNamespace, limit: int | None = None) -> list[str]:
     """Returns the tables of the schema, page by page."""
-    found: list[str] = []
+    result: list[str] = []
     token = None
     while True:
         page = await ns.list_tables(ListTablesRequest(id=SCHEMA, limit=limit, page_token=token))
         assert limit is None or len(page.tables) <= limit
         assert page.tables == sorted(page.tables)
-        found += page.tables
+        result += page.tables
         if not (token := page.page_token):
-            return found
+            return result
 
 
 def plant_others(server: FakeUnity, count: int, stem: str) -> None:
@@ -101,14 +101,14 @@ async def test_the_order_of_names_between_pages_does_not_matter(limit: int | Non
     with FakeUnity(unsorted=True) as server:
         planted = server.add_lance_tables("main", "a", 250)
         async with connected(server) as ns:
-            found: list[str] = []
+            result: list[str] = []
             token = None
             while True:
                 page = await ns.list_tables(ListTablesRequest(id=SCHEMA, limit=limit, page_token=token))
-                found += page.tables
+                result += page.tables
                 if not (token := page.page_token):
                     break
-            assert sorted(found) == planted and len(found) == 250
+            assert sorted(result) == planted and len(result) == 250
 
 
 async def test_a_table_that_is_gone_between_two_pages_loses_no_other() -> None:

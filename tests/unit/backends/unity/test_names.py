@@ -47,13 +47,13 @@ def operations(ns: AsyncNamespace, catalog: str, schema: str, name: str) -> dict
 
 
 async def outcomes(ns: AsyncNamespace, *id: str) -> dict[str, type[LanceNamespaceError]]:
-    found: dict[str, type[LanceNamespaceError]] = {}
+    result: dict[str, type[LanceNamespaceError]] = {}
     for operation, work in operations(ns, *id).items():
         with pytest.raises(LanceNamespaceError) as caught:
             await work
         assert str(caught.value).isprintable() or "\\" in str(caught.value)
-        found[operation] = type(caught.value)
-    return found
+        result[operation] = type(caught.value)
+    return result
 
 
 async def test_another_catalog_is_not_served() -> None:
@@ -85,9 +85,9 @@ async def test_another_catalog_is_not_served() -> None:
 async def test_a_schema_that_cannot_be_is_missing_and_cannot_be_made(schema: str) -> None:
     with FakeUnity() as server:
         async with connected(server) as ns:
-            found = await outcomes(ns, "main", schema, "t")
-        assert found.pop("create_namespace") is InvalidInputError
-        assert set(found.values()) == {NamespaceNotFoundError}
+            result = await outcomes(ns, "main", schema, "t")
+        assert result.pop("create_namespace") is InvalidInputError
+        assert set(result.values()) == {NamespaceNotFoundError}
         assert asked(server) == []
 
 

@@ -66,8 +66,8 @@ async def test_a_role_is_assumed_as_the_properties_say(server: FakeGlue) -> None
     async with connected(server, **role) as ns:
         await described(ns, "db", "t")
     sts, glue = server.requests
-    asked = {"RoleArn": ARN, "RoleSessionName": "me@work", "ExternalId": "external-1", "DurationSeconds": "900"}
-    assert asked.items() <= sts.parameters.items()
+    client = {"RoleArn": ARN, "RoleSessionName": "me@work", "ExternalId": "external-1", "DurationSeconds": "900"}
+    assert client.items() <= sts.parameters.items()
     assert (sts.access_key_id, sts.region) == (server.properties["access_key_id"], "eu-west-1")
     assert (glue.access_key_id, glue.region) == (server.issued[0], server.region)
     assert "x-amz-security-token" in glue.headers
@@ -76,9 +76,9 @@ async def test_a_role_is_assumed_as_the_properties_say(server: FakeGlue) -> None
 async def test_a_role_needs_no_more_than_its_name(server: FakeGlue) -> None:
     async with connected(server, assume_role_arn=ARN) as ns:
         await described(ns, "db", "t")
-    asked = server.requests[0].parameters
-    assert (asked["RoleSessionName"], asked["DurationSeconds"]) == ("lance-ns-async", "3600")
-    assert "ExternalId" not in asked and server.requests[0].region == server.region
+    client = server.requests[0].parameters
+    assert (client["RoleSessionName"], client["DurationSeconds"]) == ("lance-ns-async", "3600")
+    assert "ExternalId" not in client and server.requests[0].region == server.region
 
 
 async def test_many_first_callers_assume_a_role_once(server: FakeGlue) -> None:

@@ -220,8 +220,8 @@ def test_what_is_found_out_before_sending_becomes_an_error(
     name: str, expected: tuple[type[LanceNamespaceError], BotoCoreError]
 ) -> None:
     error, raised = expected
-    found = failure(raised)
-    assert name in found.codes and found.delivered is False
+    result = failure(raised)
+    assert name in result.codes and result.delivered is False
     assert meaning(raised) is error
 
 
@@ -283,8 +283,8 @@ def test_a_server_says_how_long_to_wait(headers: Mapping[str, str], seconds: flo
 
 def test_a_message_has_one_line() -> None:
     text = "The signature does not match.\n\nThe Canonical String was\n'x-amz-security-token:SECRET"
-    found = failure(said("SignatureDoesNotMatch", 403, text))
-    assert found.message == "SignatureDoesNotMatch: The signature does not match.; request r-1"
+    result = failure(said("SignatureDoesNotMatch", 403, text))
+    assert result.message == "SignatureDoesNotMatch: The signature does not match.; request r-1"
     assert failure(said("", 500, "")).message == ": no message; request r-1"
 
 
@@ -300,8 +300,8 @@ def test_a_message_has_one_line() -> None:
 def test_a_broken_connection_leaves_it_open_whether_anything_was_done(
     raised: Exception, code: str, delivered: bool | None
 ) -> None:
-    found = failure(raised)
-    assert (found.codes[0], found.delivered) == (code, delivered)
+    result = failure(raised)
+    assert (result.codes[0], result.delivered) == (code, delivered)
 
 
 async def test_a_write_that_was_refused_for_load_is_sent_again(server: FakeGlue) -> None:

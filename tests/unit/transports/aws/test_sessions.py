@@ -53,11 +53,11 @@ async def _key(credentials: AssumedCredentials) -> str:
 
 async def test_keys_are_renewed_before_they_end(clock: Clock) -> None:
     credentials = AssumedCredentials(clock.fetch)
-    found = []
+    result = []
     for after in (0, 74, 1, 74, 1):
         clock.now += after
-        found.append(await _key(credentials))
-    assert found == ["key-1", "key-1", "key-2", "key-2", "key-3"]
+        result.append(await _key(credentials))
+    assert result == ["key-1", "key-1", "key-2", "key-2", "key-3"]
 
 
 async def test_others_go_on_with_the_old_keys_while_one_renews_them(clock: Clock) -> None:
@@ -105,8 +105,16 @@ async def test_refused_keys_are_replaced_once(clock: Clock) -> None:
 
 def test_a_session_lifetime_follows_the_server_clock() -> None:
     server = datetime(2031, 1, 1, 12, tzinfo=UTC)
-    found = {"AccessKeyId": "a", "SecretAccessKey": "s", "SessionToken": "t", "Expiration": server + timedelta(hours=1)}
-    answer = {"Credentials": found, "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(server, usegmt=True)}}}
+    keys = {
+        "AccessKeyId": "a",
+        "SecretAccessKey": "s",
+        "SessionToken": "t",
+        "Expiration": server + timedelta(hours=1),
+    }
+    answer = {
+        "Credentials": result,
+        "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(server, usegmt=True)}},
+    }
     session = assumed_session(answer)
     assert session.lifetime == 3600.0 and session.keys == Keys("a", "s", "t")
     assert "'s'" not in repr(session) and "'t'" not in repr(session)

@@ -41,9 +41,9 @@ LOST: Mapping[str, Said] = {
 
 @pytest.mark.parametrize("how", LOST)
 async def test_a_read_whose_answer_is_lost_is_sent_again(how: str) -> None:
-    async with Script(LOST[how], LOST[how]) as server, plain(server.url) as asked:
-        assert await asked.ask() == {}
-    assert asked.outcomes == ["disconnected", "disconnected", "ok"] and len(server.requests) == 3
+    async with Script(LOST[how], LOST[how]) as server, plain(server.url) as client:
+        assert await client.ask() == {}
+    assert client.outcomes == ["disconnected", "disconnected", "ok"] and len(server.requests) == 3
 
 
 @pytest.mark.parametrize("how", LOST)
@@ -51,13 +51,13 @@ async def test_a_read_whose_answer_is_lost_is_sent_again(how: str) -> None:
 @pytest.mark.parametrize("is_kept", [True, False])
 async def test_a_write_whose_answer_is_lost_is_sent_once(how: str, method: str, is_kept: bool) -> None:
     before = [http()] if is_kept else []
-    async with Script(*before, LOST[how]) as server, plain(server.url) as asked:
+    async with Script(*before, LOST[how]) as server, plain(server.url) as client:
         for _ in before:
-            await asked.ask()
+            await client.ask()
         with pytest.raises(
             ServiceUnavailableError, match=r"the connection was lost: .*whether it took effect is unknown"
         ):
-            await asked.ask(method, "/t")
+            await client.ask(method, "/t")
     assert server.lines[len(before) :] == [f"{method} /t HTTP/1.1"]
     assert server.connections == 1
 
@@ -72,37 +72,37 @@ def nobody() -> Iterator[str]:
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_a_refused_connection_names_the_server_and_is_tried_again(nobody: str, method: str) -> None:
-    async with plain(nobody) as asked:
+    async with plain(nobody) as client:
         with pytest.raises(ServiceUnavailableError) as raised:
-            await asked.ask(method)
+            await client.ask(method)
     text = str(raised.value)
     assert "cannot connect: " in text and f"({nobody}); is the endpoint right and the server up?; 4 attempts" in text
-    assert asked.outcomes == ["refused"] * 4
+    assert client.outcomes == ["refused"] * 4
 
 
 async def test_a_host_that_is_unknown_is_named() -> None:
-    async with plain("http://catalog.invalid:8181", policy=Policy(max_retries=0)) as asked:
+    async with plain("http://catalog.invalid:8181", policy=Policy(max_retries=0)) as client:
         with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*\(http://catalog.invalid:8181\); is the"):
-            await asked.ask()
+            await client.ask()
 
 
 async def test_a_cancelled_request_closes_its_connection() -> None:
-    async with Script(Said(then="hang")) as server, plain(server.url) as asked:
-        task = asyncio.create_task(asked.ask())
+    async with Script(Said(then="hang")) as server, plain(server.url) as client:
+        task = asyncio.create_task(client.ask())
         await asyncio.wait_for(server.asked.wait(), 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.wait_for(server.ended.wait(), 10)
-        assert await asked.ask() == {}
+        assert await client.ask() == {}
     assert server.connections == 2
 
 
 async def test_a_slow_answer_is_given_up_and_its_connection_with_it() -> None:
     policy = Policy(max_retries=1, attempt_timeout=0.05, backoff_initial=0.0)
-    async with Script(Said(then="hang")) as server, plain(server.url, policy=policy) as asked:
-        assert await asked.ask() == {}
-    assert asked.outcomes == ["timeout", "ok"] and server.connections == 2
+    async with Script(Said(then="hang")) as server, plain(server.url, policy=policy) as client:
+        assert await client.ask() == {}
+    assert client.outcomes == ["timeout", "ok"] and server.connections == 2
 
 
 def bearing(*values: str, lifetime: float = 3600) -> tuple[RenewedTokens, list[str]]:
@@ -119,9 +119,9 @@ def bearing(*values: str, lifetime: float = 3600) -> tuple[RenewedTokens, list[s
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 async def test_a_refused_token_is_renewed_once_and_the_request_sent_again(method: str) -> None:
     tokens, fetched = bearing("old", "new")
-    async with Script(http(401)) as server, plain(server.url, tokens=tokens) as asked:
-        assert await asked.ask(method) == {}
-        assert await asked.ask(method) == {}
+    async with Script(http(401)) as server, plain(server.url, tokens=tokens) as client:
+        assert await client.ask(method) == {}
+        assert await client.ask(method) == {}
     assert [server.header("authorization", i) for i in range(3)] == [["Bearer old"], ["Bearer new"], ["Bearer new"]]
     assert fetched == ["old", "new"]
 
@@ -129,17 +129,17 @@ async def test_a_refused_token_is_renewed_once_and_the_request_sent_again(method
 async def test_a_token_that_is_refused_anew_is_an_error() -> None:
     tokens, fetched = bearing("old", "new")
     async with Script(http(401), http(401, '{"type": "t", "message": "no"}')) as server:
-        async with plain(server.url, tokens=tokens) as asked:
+        async with plain(server.url, tokens=tokens) as client:
             with pytest.raises(UnauthenticatedError, match="no"):
-                await asked.ask()
+                await client.ask()
     assert len(server.requests) == 2 and fetched == ["old", "new"]
 
 
 async def test_a_token_is_not_renewed_for_what_is_forbidden() -> None:
     tokens, fetched = bearing("old")
-    async with Script(http(403)) as server, plain(server.url, tokens=tokens) as asked:
+    async with Script(http(403)) as server, plain(server.url, tokens=tokens) as client:
         with pytest.raises(PermissionDeniedError):
-            await asked.ask()
+            await client.ask()
     assert len(server.requests) == 1 and fetched == ["old"]
 
 
@@ -148,44 +148,44 @@ async def test_renewal_is_second_attempt_of_one_call(status: int) -> None:
     """The renewal does not count as a retry, so it also happens without retries, and observers see both attempts."""
     tokens, _ = bearing("old", "new")
     policy = Policy(max_retries=0)
-    async with Script(http(status)) as server, plain(server.url, tokens=tokens, policy=policy) as asked:
-        assert await asked.ask("POST") == {}
-    assert [(call.attempt, call.outcome) for call in asked.calls] == [(1, str(status)), (2, "ok")]
+    async with Script(http(status)) as server, plain(server.url, tokens=tokens, policy=policy) as client:
+        assert await client.ask("POST") == {}
+    assert [(call.attempt, call.outcome) for call in client.calls] == [(1, str(status)), (2, "ok")]
 
 
 async def test_attempts_after_renewal_continue_those_before() -> None:
     tokens, fetched = bearing("old", "new")
     policy = Policy(max_retries=2, backoff_initial=0.0)
     answers = [http(503), http(401), http(503), http(503), http(503)]
-    async with Script(*answers) as server, plain(server.url, tokens=tokens, policy=policy) as asked:
+    async with Script(*answers) as server, plain(server.url, tokens=tokens, policy=policy) as client:
         with pytest.raises(ServiceUnavailableError, match="4 attempts"):
-            await asked.ask()
-    assert asked.outcomes == ["503", "401", "503", "503"] and fetched == ["old", "new"]
+            await client.ask()
+    assert client.outcomes == ["503", "401", "503", "503"] and fetched == ["old", "new"]
 
 
 @pytest.mark.parametrize("body", ["", '{"type": "NotAuthorized", "message": "who?"}'])
 async def test_token_is_not_renewed_for_407_of_proxy(body: str) -> None:
     tokens, fetched = bearing("old", "new")
-    async with Script(http(407, body)) as server, plain(server.url, tokens=tokens) as asked:
+    async with Script(http(407, body)) as server, plain(server.url, tokens=tokens) as client:
         with pytest.raises(UnauthenticatedError):
-            await asked.ask()
+            await client.ask()
     assert len(server.requests) == 1 and fetched == ["old"]
 
 
 async def test_respx_can_stand_in_for_the_wire() -> None:
     router = respx.Router(assert_all_called=True)
-    found = router.get("http://catalog.example.com/api/t", params={"a": "1"}).respond(json={"found": True})
+    result = router.get("http://catalog.example.com/api/t", params={"a": "1"}).respond(json={"found": True})
     router.delete(path="/api/t").respond(404, json={"type": "NoSuch", "message": "gone"})
     busy = router.post(path="/api/t")
     busy.side_effect = [httpx.ConnectError("no"), httpx.ConnectTimeout("slow"), httpx.Response(200, json=[1])]
-    asked = over(httpx.MockTransport(router.async_handler))
-    assert await asked.ask("GET", "/t", query="a=1") == {"found": True}
+    client = over(httpx.MockTransport(router.async_handler))
+    assert await client.ask("GET", "/t", query="a=1") == {"found": True}
     with pytest.raises(TableNotFoundError, match=r"Table not found: db\$t \(op: HTTP 404: gone\)"):
-        await asked.ask("DELETE", "/t")
-    assert await asked.ask("POST", "/t", body={"x": 1}) == [1]
-    assert found.call_count == 1 and busy.call_count == 3
+        await client.ask("DELETE", "/t")
+    assert await client.ask("POST", "/t", body={"x": 1}) == [1]
+    assert result.call_count == 1 and busy.call_count == 3
     assert json.loads(busy.calls.last.request.content) == {"x": 1}
-    await asked.http.aclose()
+    await client.http.aclose()
 
 
 @pytest.mark.parametrize("error", [httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError, httpx.ReadTimeout])

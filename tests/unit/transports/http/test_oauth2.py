@@ -138,8 +138,8 @@ async def test_an_endpoint_that_is_down_is_unavailable() -> None:
     [({}, LIFETIME), ({"expires_in": None}, LIFETIME), ({"expires_in": 60}, 60.0), ({"expires_in": "60"}, 60.0)],
 )
 def test_a_token_lives_as_long_as_the_endpoint_says(body: dict[str, Any], lifetime: float) -> None:
-    found = token({"access_token": TOKEN, **body})
-    assert (found.value, found.lifetime) == (TOKEN, lifetime) and TOKEN not in repr(found)
+    result = token({"access_token": TOKEN, **body})
+    assert (result.value, result.lifetime) == (TOKEN, lifetime) and TOKEN not in repr(result)
 
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"

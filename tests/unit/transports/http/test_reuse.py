@@ -73,11 +73,11 @@ class Late(Script):
 
 
 async def test_a_change_is_not_answered_by_an_unasked_answer() -> None:
-    async with Late(http(), http(403)) as server, plain(server.url) as asked:
-        await asked.ask()
+    async with Late(http(), http(403)) as server, plain(server.url) as client:
+        await client.ask()
         server.writer.write(EMPTY)
         with pytest.raises(PermissionDeniedError):
-            await asked.ask("DELETE")
+            await client.ask("DELETE")
 
 
 @pytest.mark.parametrize("whole", [WHOLE, CHUNKED, EMPTY], ids=["length", "chunked", "204"])
@@ -86,31 +86,31 @@ async def test_a_change_is_not_answered_by_an_unasked_answer() -> None:
     [b"H", b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2", STALE, STALE[:-1], b"\0"],
 )
 async def test_what_follows_an_answer_meets_no_other_request(whole: bytes, more: bytes) -> None:
-    async with Script(Said(whole + more), *[http(200, b'{"a":2}')] * 2) as server, plain(server.url) as asked:
-        assert await asked.ask() in ({"a": 1}, {"a": 2}, None)
-        assert await asked.ask() == {"a": 2}
+    async with Script(Said(whole + more), *[http(200, b'{"a":2}')] * 2) as server, plain(server.url) as client:
+        assert await client.ask() in ({"a": 1}, {"a": 2}, None)
+        assert await client.ask() == {"a": 2}
         assert server.connections == 2
 
 
 @pytest.mark.parametrize("first", [b"\r\n", b"\r\n\r\n"])
 async def test_an_empty_line_after_an_answer_keeps_the_connection(first: bytes) -> None:
-    async with Script(Said(WHOLE + first), http(200, b'{"a":2}')) as server, plain(server.url) as asked:
-        assert [await asked.ask(), await asked.ask()] == [{"a": 1}, {"a": 2}]
+    async with Script(Said(WHOLE + first), http(200, b'{"a":2}')) as server, plain(server.url) as client:
+        assert [await client.ask(), await client.ask()] == [{"a": 1}, {"a": 2}]
 
 
 async def test_two_answers_at_once_are_both_refused() -> None:
-    async with Script(Said(STALE + WHOLE)) as server, plain(server.url, policy=ONCE) as asked:
+    async with Script(Said(STALE + WHOLE)) as server, plain(server.url, policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match="two answers to one request"):
-            await asked.ask()
+            await client.ask()
 
 
 async def test_interim_answers_are_counted() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
     async with Script(Said(16 * early + WHOLE), Said(17 * early + WHOLE)) as server:
-        async with plain(server.url, policy=ONCE) as asked:
-            assert await asked.ask() == {"a": 1}
+        async with plain(server.url, policy=ONCE) as client:
+            assert await client.ask() == {"a": 1}
             with pytest.raises(ServiceUnavailableError, match="more than 16 interim answers"):
-                await asked.ask()
+                await client.ask()
 
 
 class Greeting(Script):
@@ -122,16 +122,16 @@ class Greeting(Script):
 
 
 async def test_what_is_said_before_the_first_request_is_no_answer() -> None:
-    async with Greeting() as server, plain(server.url, policy=ONCE) as asked:
+    async with Greeting() as server, plain(server.url, policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match="connection was lost"):
-            await asked.ask()
+            await client.ask()
 
 
 async def test_a_connection_that_ended_unnoticed_carries_no_change() -> None:
     """The end of the connection is still in the kernel; the outcome of a change there would be in doubt."""
-    async with Script(http(200, b'{"a":1}', then="close")) as server, plain(server.url, policy=ONCE) as asked:
-        await asked.ask()
-        assert await asked.ask("POST", body={}) == {}
+    async with Script(http(200, b'{"a":1}', then="close")) as server, plain(server.url, policy=ONCE) as client:
+        await client.ask()
+        assert await client.ask("POST", body={}) == {}
         assert server.connections == 2
 
 
@@ -143,10 +143,10 @@ async def test_an_answer_about_something_else_is_requested_on_a_new_connection()
             raise AnotherAnswerError("an answer about the table 'other'")
         return answer
 
-    async with Script() as server, plain(server.url) as asked:
-        await asked.ask()
-        assert await asked.ask(decode=decode) == "mine"
-        assert asked.outcomes == ["ok", "mismatch", "ok"] and server.connections == 2
+    async with Script() as server, plain(server.url) as client:
+        await client.ask()
+        assert await client.ask(decode=decode) == "mine"
+        assert client.outcomes == ["ok", "mismatch", "ok"] and server.connections == 2
 
 
 @pytest.mark.parametrize("impl", sorted({"polaris", "unity", "glue", "hive3"}))
@@ -164,8 +164,8 @@ async def test_an_answer_about_another_table_is_never_believed(impl: str) -> Non
                 writer.write(catalog.answer(other(request)))
 
     async with Swapping(catalog) as server, connect(catalog, server.url, repeats=2) as ns:
-        found = await describe(ns, catalog.id("t1"))
-        assert isinstance(found, ServiceUnavailableError) and "an answer about the table 't0'" in str(found)
+        result = await describe(ns, catalog.id("t1"))
+        assert isinstance(result, ServiceUnavailableError) and "an answer about the table 't0'" in str(result)
         assert len(server.table_requests) == 3 and server.connections == (1 if impl == "hive3" else 3)
         assert await describe(ns, catalog.id("t0")) == location(FINE, "t0")
 

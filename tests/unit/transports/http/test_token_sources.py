@@ -88,8 +88,8 @@ def in_an_hour(**change: Any) -> str:
 def test_tokens_that_commands_print(make_output: Callable[[], str | dict[str, Any]], lifetime: float) -> None:
     # Created here and not at collection; otherwise the times would be past when the test runs.
     output = make_output()
-    found = parse_output(output.encode() if isinstance(output, str) else orjson.dumps(output))
-    assert found.value == TOKEN and found.lifetime == pytest.approx(lifetime, abs=60)
+    result = parse_output(output.encode() if isinstance(output, str) else orjson.dumps(output))
+    assert result.value == TOKEN and result.lifetime == pytest.approx(lifetime, abs=60)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_output_that_is_no_token(output: bytes, message: str) -> None:
     ],
 )
 def test_results_of_callables(make_result: Callable[[], object], lifetime: float) -> None:
-    found = parse_result(make_result())
-    assert found.value == TOKEN and found.lifetime == pytest.approx(lifetime, abs=60)
+    result = parse_result(make_result())
+    assert result.value == TOKEN and result.lifetime == pytest.approx(lifetime, abs=60)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ async def failure_of(asked: Plain, *args: Any, **kwargs: Any) -> Failure:
 
 
 async def test_a_request_says_what_it_should_and_no_more() -> None:
-    async with Script() as server, plain(server.url, {"auth_token": "tok", "header.X-Tenant": "a"}) as asked:
-        await asked.ask()
+    async with Script() as server, plain(server.url, {"auth_token": "tok", "header.X-Tenant": "a"}) as client:
+        await client.ask()
     head = {
         name: server.header(name)
         for name in ("host", "accept", "accept-encoding", "user-agent", "authorization", "x-tenant", "cookie")
@@ -55,8 +55,8 @@ async def test_a_request_says_what_it_should_and_no_more() -> None:
 
 async def test_a_header_of_the_users_takes_the_place_of_ours() -> None:
     told = {"header.User-Agent": "mine", "header.Accept": "*/*", "header.AUTHORIZATION": "Basic eA=="}
-    async with Script() as server, plain(server.url, told) as asked:
-        await asked.ask()
+    async with Script() as server, plain(server.url, told) as client:
+        await client.ask()
     assert (server.header("user-agent"), server.header("accept")) == (["mine"], ["*/*"])
     assert server.header("authorization") == ["Basic eA=="]
 
@@ -64,9 +64,9 @@ async def test_a_header_of_the_users_takes_the_place_of_ours() -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_a_body_is_json(method: str) -> None:
     body = {"a": [1, None, "é\u2028"], "b": {"c": True}}
-    async with Script() as server, plain(server.url) as asked:
-        await asked.ask(method, "/x", body=body)
-        await asked.ask(method, "/y")
+    async with Script() as server, plain(server.url) as client:
+        await client.ask(method, "/x", body=body)
+        await client.ask(method, "/y")
     assert json.loads(server.body(0)) == body
     assert server.header("content-type", 0) == ["application/json"]
     assert server.header("content-length", 0) == [str(len(server.body(0)))]
@@ -74,16 +74,16 @@ async def test_a_body_is_json(method: str) -> None:
 
 
 async def test_a_form_is_encoded() -> None:
-    async with Script() as server, plain(server.url) as asked:
-        await asked.ask("POST", "/token", content=encode_form({"client_id": "a&b", "scope": "x y", "é": "="}))
+    async with Script() as server, plain(server.url) as client:
+        await client.ask("POST", "/token", content=encode_form({"client_id": "a&b", "scope": "x y", "é": "="}))
     assert server.body() == b"client_id=a%26b&scope=x+y&%C3%A9=%3D"
     assert server.header("content-type") == ["application/x-www-form-urlencoded"]
 
 
 async def test_a_query_is_sent_as_it_is() -> None:
-    async with Script() as server, plain(f"{server.url}/base/") as asked:
-        await asked.ask("GET", "/x", query="pageToken=&parent=a%1Fb&q=a+b%2B%26")
-        await asked.ask("GET", "/x", query="")
+    async with Script() as server, plain(f"{server.url}/base/") as client:
+        await client.ask("GET", "/x", query="pageToken=&parent=a%1Fb&q=a+b%2B%26")
+        await client.ask("GET", "/x", query="")
     assert server.lines == [
         "GET /base/x?pageToken=&parent=a%1Fb&q=a+b%2B%26 HTTP/1.1",
         "GET /base/x HTTP/1.1",
@@ -92,16 +92,16 @@ async def test_a_query_is_sent_as_it_is() -> None:
 
 @pytest.mark.parametrize("value", [{}, [], 0, False, None, "x", {"é": [1.5, "\u0000"]}])
 async def test_the_answer_is_decoded(value: object) -> None:
-    async with Script(http(body=json.dumps(value))) as server, plain(server.url) as asked:
-        assert await asked.ask() == value
+    async with Script(http(body=json.dumps(value))) as server, plain(server.url) as client:
+        assert await client.ask() == value
 
 
 @pytest.mark.parametrize(
     "answer", [http(body=b""), http(204, b"", {"Content-Length": "0"}), http(body=b"", then="close")]
 )
 async def test_an_empty_answer_is_none(answer: Said) -> None:
-    async with Script(answer) as server, plain(server.url) as asked:
-        assert await asked.ask("DELETE") is None
+    async with Script(answer) as server, plain(server.url) as client:
+        assert await client.ask("DELETE") is None
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ async def test_an_empty_answer_is_none(answer: Said) -> None:
     ],
 )
 async def test_an_answer_that_is_no_json_is_reported_and_not_requested_again(body: bytes) -> None:
-    async with Script(http(body=body)) as server, plain(server.url) as asked:
+    async with Script(http(body=body)) as server, plain(server.url) as client:
         with pytest.raises(InternalError, match="an answer that is no JSON, so is the endpoint right") as raised:
-            await asked.ask()
+            await client.ask()
     assert len(server.requests) == 1 and len(str(raised.value)) < 400 and "\n" not in str(raised.value)
 
 
@@ -138,19 +138,19 @@ async def test_an_answer_of_another_form_is_reported(body: str, text: str) -> No
     def decode(body: Any) -> int:
         return int(body["found"])
 
-    async with Script(http(body=body)) as server, plain(server.url) as asked:
+    async with Script(http(body=body)) as server, plain(server.url) as client:
         with pytest.raises(InternalError, match=text):
-            await asked.ask(decode=decode)
+            await client.ask(decode=decode)
     assert len(server.requests) == 1
 
 
 async def test_an_answer_of_another_form_is_reported_by_its_names_alone() -> None:
     body = {"config": {"s3.secret-access-key": "hush"}, "hidden": "hush", "x" * 500: "hush"}
-    async with Script(http(body=json.dumps(body))) as server, plain(server.url) as asked:
+    async with Script(http(body=json.dumps(body))) as server, plain(server.url) as client:
         with pytest.raises(
             InternalError, match=r"unknown form \(KeyError: 'found'\): it holds config, hidden, x"
         ) as raised:
-            await asked.ask(decode=lambda body: body["found"])
+            await client.ask(decode=lambda body: body["found"])
     assert "hush" not in str(raised.value) and len(str(raised.value)) < 400
 
 
@@ -160,9 +160,9 @@ async def test_what_a_decoder_refuses_is_raised_as_it_is() -> None:
     def decode(body: Any) -> None:
         raise error
 
-    async with Script() as server, plain(server.url) as asked:
+    async with Script() as server, plain(server.url) as client:
         with pytest.raises(NotALanceTableError) as raised:
-            await asked.ask(decode=decode)
+            await client.ask(decode=decode)
     assert raised.value is error and len(server.requests) == 1
 
 
@@ -176,15 +176,15 @@ async def test_what_a_decoder_refuses_is_raised_as_it_is() -> None:
     ],
 )
 async def test_a_compressed_answer_is_decoded_although_nobody_requested_it(encoding: str, body: bytes) -> None:
-    async with Script(http(body=body, headers={"Content-Encoding": encoding})) as server, plain(server.url) as asked:
-        assert await asked.ask() == {"a": 1}
+    async with Script(http(body=body, headers={"Content-Encoding": encoding})) as server, plain(server.url) as client:
+        assert await client.ask() == {"a": 1}
 
 
 async def test_an_answer_that_cannot_be_decompressed_is_reported() -> None:
     answer = http(body=b"not gzip", headers={"Content-Encoding": "gzip"})
-    async with Script(answer) as server, plain(server.url) as asked:
+    async with Script(answer) as server, plain(server.url) as client:
         with pytest.raises(InternalError, match="the answer cannot be decompressed"):
-            await asked.ask()
+            await client.ask()
     assert len(server.requests) == 1
 
 
@@ -193,9 +193,9 @@ async def test_an_answer_that_cannot_be_decompressed_is_reported() -> None:
 async def test_redirects_are_not_followed(status: int, method: str) -> None:
     async with Script() as other:
         answer = http(status, b"", {"Location": f"{other.url}/elsewhere"})
-        async with Script(answer) as server, plain(server.url, {"auth_token": "tok"}) as asked:
+        async with Script(answer) as server, plain(server.url, {"auth_token": "tok"}) as client:
             with pytest.raises(InternalError) as raised:
-                await asked.ask(method)
+                await client.ask(method)
     message = f"HTTP {status}: redirects are not followed; it points to {other.url}/elsewhere"
     assert message in str(raised.value)
     assert len(server.requests) == 1 and not other.requests
@@ -203,9 +203,9 @@ async def test_redirects_are_not_followed(status: int, method: str) -> None:
 
 async def test_cookies_are_not_kept() -> None:
     answer = http(headers={"Set-Cookie": "session=1; Path=/"})
-    async with Script(answer, answer) as server, plain(server.url) as asked:
-        await asked.ask()
-        await asked.ask()
+    async with Script(answer, answer) as server, plain(server.url) as client:
+        await client.ask()
+        await client.ask()
     assert server.header("cookie") == [] and server.connections == 1
 
 
@@ -225,15 +225,15 @@ async def test_cookies_are_not_kept() -> None:
     ],
 )
 async def test_an_error_names_what_the_server_said(status: int, body: bytes | str, text: str) -> None:
-    async with Script(*[http(status, body)] * 4) as server, plain(server.url) as asked:
+    async with Script(*[http(status, body)] * 4) as server, plain(server.url) as client:
         with pytest.raises(HTTP_ERRORS.get(status, LanceNamespaceError)) as raised:
-            await asked.ask()
+            await client.ask()
     assert f"(op: {text}" in str(raised.value) and "\n" not in str(raised.value)
 
 
 async def test_a_more_precise_code_comes_before_the_status() -> None:
-    async with Script(http(404, '{"type": "NoSuch", "message": "m"}')) as server, plain(server.url) as asked:
-        failure = await failure_of(asked)
+    async with Script(http(404, '{"type": "NoSuch", "message": "m"}')) as server, plain(server.url) as client:
+        failure = await failure_of(client)
     assert failure.codes == ("NoSuch", 404)
 
 
@@ -242,8 +242,8 @@ async def test_a_more_precise_code_comes_before_the_status() -> None:
     [(400, False), (401, False), (404, False), (408, None), (409, False), (429, False), (500, None), (503, None)],
 )
 async def test_only_a_request_that_was_turned_away_did_certainly_nothing(status: int, delivered: bool | None) -> None:
-    async with Script(http(status)) as server, plain(server.url, policy=Policy(max_retries=0)) as asked:
-        assert (await failure_of(asked)).delivered is delivered
+    async with Script(http(status)) as server, plain(server.url, policy=Policy(max_retries=0)) as client:
+        assert (await failure_of(client)).delivered is delivered
 
 
 async def test_reads_are_repeated_and_writes_only_if_nothing_was_done() -> None:
@@ -254,12 +254,12 @@ async def test_reads_are_repeated_and_writes_only_if_nothing_was_done() -> None:
         ("DELETE", 504, 1),
         ("POST", 429, 4),
     ):
-        async with Script(*[http(status)] * 4) as server, plain(server.url) as asked:
+        async with Script(*[http(status)] * 4) as server, plain(server.url) as client:
             with pytest.raises(LanceNamespaceError):
-                await asked.ask(method)
+                await client.ask(method)
         assert (method, status, len(server.requests)) == (method, status, sent)
-    async with Script(http(503), http(503)) as server, plain(server.url) as asked:
-        assert await asked.ask("POST", safe=True) == {}
+    async with Script(http(503), http(503)) as server, plain(server.url) as client:
+        assert await client.ask("POST", safe=True) == {}
 
 
 @pytest.mark.parametrize(
@@ -276,16 +276,16 @@ async def test_reads_are_repeated_and_writes_only_if_nothing_was_done() -> None:
 )
 async def test_retry_after_is_seconds_or_a_date(value: str, least: float, most: float) -> None:
     policy = Policy(max_retries=0)
-    async with Script(http(429, headers={"Retry-After": value})) as server, plain(server.url, policy=policy) as asked:
-        failure = await failure_of(asked)
+    async with Script(http(429, headers={"Retry-After": value})) as server, plain(server.url, policy=policy) as client:
+        failure = await failure_of(client)
     assert failure.retry_after is not None and least <= failure.retry_after <= most
 
 
 async def test_a_server_that_says_now_is_asked_now() -> None:
     busy = http(429, headers={"Retry-After": "0"})
-    async with Script(busy, busy) as server, plain(server.url) as asked:
-        assert await asked.ask("DELETE") == {}
-    assert asked.outcomes == ["429", "429", "ok"]
+    async with Script(busy, busy) as server, plain(server.url) as client:
+        assert await client.ask("DELETE") == {}
+    assert client.outcomes == ["429", "429", "ok"]
 
 
 @given(

@@ -65,8 +65,8 @@ def _now(packed: bytes) -> bytes:
     try:
         work.send(None)
     except StopIteration as done:
-        found: bytes = done.value
-        return found
+        result: bytes = done.value
+        return result
     raise AssertionError("a small body was waited for")
 
 
@@ -84,11 +84,11 @@ async def test_a_bomb_takes_no_more_than_the_limit(layers: int) -> None:
         packed = gzip.compress(packed)
     said = http(200, packed, {"Content-Encoding": ", ".join(["gzip"] * layers)})
     async with Script(said) as server:
-        async with plain(server.url, {"max_response_bytes": str(MB)}, policy=Policy(max_retries=0)) as asked:
+        async with plain(server.url, {"max_response_bytes": str(MB)}, policy=Policy(max_retries=0)) as client:
             tracemalloc.start()
             try:
                 with pytest.raises(InternalError):
-                    await asked.ask()
+                    await client.ask()
                 assert tracemalloc.get_traced_memory()[1] < 8 * MB
             finally:
                 tracemalloc.stop()
@@ -98,6 +98,6 @@ async def test_layers_in_several_headers_count_together() -> None:
     packed = gzip.compress(gzip.compress(b"{}"))
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
     async with Script(Said(head % len(packed) + packed)) as server:
-        async with plain(server.url, policy=Policy(max_retries=0)) as asked:
+        async with plain(server.url, policy=Policy(max_retries=0)) as client:
             with pytest.raises(InternalError, match="cannot be decompressed: its Content-Encoding is 'gzip, gzip'"):
-                await asked.ask()
+                await client.ask()

@@ -61,9 +61,9 @@ PATHS = [
 
 
 async def test_a_url_is_sent_as_it_is_written() -> None:
-    async with Script() as server, plain(server.url) as asked:
+    async with Script() as server, plain(server.url) as client:
         for path in PATHS:
-            await asked.ask("GET", path)
+            await client.ask("GET", path)
         assert server.lines == [f"GET {path} HTTP/1.1" for path in PATHS]
         assert server.connections == 1
 
@@ -85,32 +85,32 @@ async def test_a_request_of_httpx_is_sent_too() -> None:
 
 
 async def test_closed_twice_is_closed_for_good() -> None:
-    async with Script() as server, plain(server.url) as asked:
-        await asked.ask()
-        await asked.http.aclose()
-        await asked.http.aclose()
+    async with Script() as server, plain(server.url) as client:
+        await client.ask()
+        await client.http.aclose()
+        await client.http.aclose()
         with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
-            await asked.ask()
+            await client.ask()
         assert server.connections == 1
 
 
 async def test_what_is_under_way_when_it_is_closed_opens_no_new_connection() -> None:
-    async with Script(Said(then="hang")) as server, plain(server.url) as asked:
-        task = asyncio.create_task(asked.ask())
+    async with Script(Said(then="hang")) as server, plain(server.url) as client:
+        task = asyncio.create_task(client.ask())
         await asyncio.wait_for(server.asked.wait(), 10)
-        await asked.http.aclose()
+        await client.http.aclose()
         with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
             await task
         assert server.connections == 1
 
 
 async def test_a_host_is_an_address_or_has_a_name() -> None:
-    async with plain("http://[::1]:1", policy=ONCE) as asked:
+    async with plain("http://[::1]:1", policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match=r"\(http://\[::1\]:1\)"):
-            await asked.ask()
-    async with plain("http://..", policy=ONCE) as asked:
+            await client.ask()
+    async with plain("http://..", policy=ONCE) as client:
         with pytest.raises(InvalidInputError, match="endpoint: not a URL"):
-            await asked.ask()
+            await client.ask()
 
 
 class Greeter(Server):
@@ -141,25 +141,25 @@ def chunked(body: str) -> Said:
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: Said, method: str) -> None:
-    async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2049"}) as asked:
+    async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2049"}) as client:
         with pytest.raises(InternalError, match=r"the answer is longer than 2049 bytes \(max_response_bytes\)"):
-            await asked.ask(method)
-        assert await asked.ask() == {}
+            await client.ask(method)
+        assert await client.ask() == {}
     assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("answer", [http(body=BIG), chunked(BIG), http(body=BIG, then="close")])
 async def test_an_answer_of_the_limit_is_read(answer: Said) -> None:
-    async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2050"}) as asked:
-        assert len(await asked.ask()) == 2048
+    async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2050"}) as client:
+        assert len(await client.ask()) == 2048
 
 
 async def test_an_answer_without_its_body_has_no_length() -> None:
     head = http(body=b"", headers={"Content-Length": "99999999"})
     async with Script(head, head) as server:
-        async with plain(server.url, {"max_response_bytes": "1024"}) as asked:
-            assert await asked.ask("HEAD") is None
-            assert await asked.ask("HEAD") is None
+        async with plain(server.url, {"max_response_bytes": "1024"}) as client:
+            assert await client.ask("HEAD") is None
+            assert await client.ask("HEAD") is None
         assert server.connections == 1
 
 
@@ -168,34 +168,34 @@ async def test_the_limit_is_that_of_what_a_compressed_answer_becomes(size: int) 
     body = gzip.compress(b'"' + b"x" * size + b'"')
     answers = [http(body=body, headers={"Content-Encoding": "gzip"})] * 2
     async with Script(*answers) as server:
-        async with plain(server.url, {"max_response_bytes": "2047"}) as asked:
+        async with plain(server.url, {"max_response_bytes": "2047"}) as client:
             with pytest.raises(InternalError, match="longer than 2047 bytes"):
-                await asked.ask()
+                await client.ask()
         if size == 2048:
-            async with plain(server.url, {"max_response_bytes": "2050"}) as asked:
-                assert await asked.ask() == "x" * 2048
+            async with plain(server.url, {"max_response_bytes": "2050"}) as client:
+                assert await client.ask() == "x" * 2048
 
 
 async def test_a_certificate_nobody_vouches_for_is_refused(certificates: Certificates) -> None:
-    async with Script(tls=certificates.server) as server, plain(server.url, policy=ONCE) as asked:
+    async with Script(tls=certificates.server) as server, plain(server.url, policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*certificate verify failed"):
-            await asked.ask("DELETE")
+            await client.ask("DELETE")
     assert not server.requests
 
 
 async def test_an_authority_of_ones_own_is_trusted(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server:
-        async with plain(server.url, {"ca_bundle": certificates.ca_bundle}) as asked:
-            assert await asked.ask() == {} and await asked.ask() == {}
+        async with plain(server.url, {"ca_bundle": certificates.ca_bundle}) as client:
+            assert await client.ask() == {} and await client.ask() == {}
         assert server.connections == 1
 
 
 async def test_a_certificate_is_for_its_host_alone(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server:
         elsewhere = server.url.replace("127.0.0.1", "localhost")
-        async with plain(elsewhere, {"ca_bundle": certificates.ca_bundle}, policy=ONCE) as asked:
+        async with plain(elsewhere, {"ca_bundle": certificates.ca_bundle}, policy=ONCE) as client:
             with pytest.raises(ServiceUnavailableError, match=r"Hostname mismatch|certificate is not valid for"):
-                await asked.ask()
+                await client.ask()
 
 
 async def test_a_server_may_want_a_certificate_of_the_client(certificates: Certificates) -> None:
@@ -203,13 +203,13 @@ async def test_a_server_may_want_a_certificate_of_the_client(certificates: Certi
     both = {"client_cert": certificates.client_cert, "client_key": certificates.client_key}
     async with Script(tls=certificates.strict_server) as server:
         for shown in ({"client_cert": certificates.client}, both):
-            async with plain(server.url, {**trusting, **shown}) as asked:
-                assert await asked.ask() == {}
-        async with plain(server.url, trusting, policy=ONCE) as asked:
+            async with plain(server.url, {**trusting, **shown}) as client:
+                assert await client.ask() == {}
+        async with plain(server.url, trusting, policy=ONCE) as client:
             with pytest.raises(
                 ServiceUnavailableError, match=r"(?i)certificate.required|cannot connect|connection was lost"
             ):
-                await asked.ask()
+                await client.ask()
         assert len(server.requests) == 2
 
 
@@ -225,14 +225,14 @@ async def test_a_file_that_is_missing_or_no_certificate_is_named_at_once(name: s
 
 
 async def test_tls_spoken_to_a_server_that_has_none_is_no_connection() -> None:
-    async with Greeter() as server, plain(server.url.replace("http:", "https:"), policy=ONCE) as asked:
+    async with Greeter() as server, plain(server.url.replace("http:", "https:"), policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*SSL"):
-            await asked.ask()
+            await client.ask()
 
 
 async def test_a_proxy_receives_the_whole_url() -> None:
-    async with Script() as server, Forwarder() as proxy, plain(server.url, {"proxy": proxy.url}) as asked:
-        assert await asked.ask("GET", "/a%2Fb%2E?x=%1F") == {}
+    async with Script() as server, Forwarder() as proxy, plain(server.url, {"proxy": proxy.url}) as client:
+        assert await client.ask("GET", "/a%2Fb%2E?x=%1F") == {}
         assert proxy.requests[0].startswith(f"GET {server.url}/a%2Fb%2E?x=%1F HTTP/1.1\r\n".encode())
         assert len(server.requests) == 1
 
@@ -240,8 +240,8 @@ async def test_a_proxy_receives_the_whole_url() -> None:
 async def test_a_proxy_tunnels_what_is_encrypted(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server, Forwarder() as proxy:
         told = {"proxy": proxy.url, "ca_bundle": certificates.ca_bundle, "auth_token": "tok"}
-        async with plain(server.url, told) as asked:
-            assert await asked.ask("GET", "/a%2Fb") == {}
+        async with plain(server.url, told) as client:
+            assert await client.ask("GET", "/a%2Fb") == {}
         assert proxy.requests[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n".encode())
         assert b"tok" not in proxy.requests[0] and server.lines == ["GET /a%2Fb HTTP/1.1"]
 
@@ -249,30 +249,30 @@ async def test_a_proxy_tunnels_what_is_encrypted(certificates: Certificates) -> 
 async def test_a_proxy_may_want_a_password() -> None:
     async with Script() as server, Forwarder() as proxy:
         url = proxy.url.replace("//", "//user:hush@")
-        async with plain(server.url, {"proxy": url}) as asked:
-            assert await asked.ask() == {}
+        async with plain(server.url, {"proxy": url}) as client:
+            assert await client.ask() == {}
         assert b"\r\nProxy-Authorization: Basic dXNlcjpodXNo\r\n" in proxy.requests[0]
-    async with plain("http://127.0.0.1:1", {"proxy": url}, policy=ONCE) as asked:
+    async with plain("http://127.0.0.1:1", {"proxy": url}, policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match="cannot connect to the proxy: ") as raised:
-            await asked.ask()
+            await client.ask()
     assert "hush" not in str(raised.value)
 
 
 async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent(certificates: Certificates) -> None:
     async with Script(http(502, b""), http(403, b"")) as proxy, Script(tls=certificates.server) as server:
         once_more = Policy(max_retries=1, backoff_initial=0.0)
-        async with plain(server.url, {"proxy": proxy.url}, policy=once_more) as asked:
+        async with plain(server.url, {"proxy": proxy.url}, policy=once_more) as client:
             with pytest.raises(ServiceUnavailableError, match="the proxy opens no tunnel: HTTP 403 Reason 403"):
-                await asked.ask("DELETE")
-        assert asked.outcomes == ["refused", "refused"] and not server.requests
+                await client.ask("DELETE")
+        assert client.outcomes == ["refused", "refused"] and not server.requests
 
 
 async def test_a_proxy_that_wants_credentials_is_called_once(certificates: Certificates) -> None:
     async with Script(http(407, b"")) as proxy, Script(tls=certificates.server) as server:
-        async with plain(server.url, {"proxy": proxy.url}) as asked:
+        async with plain(server.url, {"proxy": proxy.url}) as client:
             with pytest.raises(UnauthenticatedError, match=r"HTTP 407 .*; give the proxy's credentials in"):
-                await asked.ask()
-        assert asked.outcomes == ["407"] and not server.requests
+                await client.ask()
+        assert client.outcomes == ["407"] and not server.requests
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "ALL_PROXY"])
@@ -280,14 +280,14 @@ async def test_a_proxy_that_wants_credentials_is_called_once(certificates: Certi
 async def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch, name: str, scheme: str) -> None:
     async with Script() as server, Forwarder() as proxy:
         monkeypatch.setenv(name, f"{scheme}127.0.0.1:{proxy.port}")
-        async with plain(server.url, by_environment=True) as asked:
-            assert await asked.ask() == {}
+        async with plain(server.url, by_environment=True) as client:
+            assert await client.ask() == {}
         assert len(proxy.requests) == 1
-        async with plain(server.url, {"proxy": "none"}) as asked:
-            assert await asked.ask() == {}
+        async with plain(server.url, {"proxy": "none"}) as client:
+            assert await client.ask() == {}
         monkeypatch.setenv("NO_PROXY", f"example.com,127.0.0.1:{server.port}")
-        async with plain(server.url, by_environment=True) as asked:
-            assert await asked.ask() == {}
+        async with plain(server.url, by_environment=True) as client:
+            assert await client.ask() == {}
         assert len(proxy.requests) == 1 and len(server.requests) == 3
 
 
