@@ -238,9 +238,7 @@ class Operations(RuleBasedStateMachine):
             self.expect(result, NamespaceNotFoundError)
         elif self.model.key(target) == self.model.key(id):
             # A rename to its own name is refused by some catalogs, and has no effect in others.
-            assert not isinstance(result, LanceNamespaceError) or isinstance(result, TableAlreadyExistsError), repr(
-                result
-            )
+            assert isinstance(result, TableAlreadyExistsError) or not isinstance(result, LanceNamespaceError), result
         elif target in self.model:
             self.expect(result, TableAlreadyExistsError)
         else:

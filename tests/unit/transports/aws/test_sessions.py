@@ -112,7 +112,7 @@ def test_a_session_lifetime_follows_the_server_clock() -> None:
         "Expiration": server + timedelta(hours=1),
     }
     answer = {
-        "Credentials": result,
+        "Credentials": keys,
         "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(server, usegmt=True)}},
     }
     session = assumed_session(answer)
