@@ -1,49 +1,28 @@
-"""Base of the fake HTTP catalogs: a server in a separate thread, with recorded requests and faults on demand."""
+"""Base of the fake HTTP catalogs: recorded requests and faults on demand."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 
-from .faults import Answer, Delay, Fault, Hold, RateLimit, Received, When
+from .faults import Answer, Fault, RateLimit, Received, When
+from .server import ThreadedServer
 
 
-class FakeServer(ABC):
-    """An HTTP server on 127.0.0.1 and a free port, in a separate thread and event loop.
-
-    Requests are performed one at a time, so one of two concurrent writes wins. A request first waits (`hold`,
-    `delay`), then gets the oldest matching fault.
-    """
+class FakeServer(ThreadedServer[Fault]):
+    """An HTTP server with recorded requests."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.requests: list[Received] = []
-        self.connections = 0
-        """The number of connections that were opened."""
-        self.most_in_flight = 0
-        """Maximum number of concurrent requests.
-
-        Responses are fast, so use `hold` or `delay` to make requests concurrent.
-        """
-        self._in_flight = 0
         self._carried_out = 0
-        self._lock = threading.RLock()
-        self._faults: list[Fault] = []
-        self._delays: list[Delay] = []
-        self._holds: list[Hold] = []
-        self._port = 0
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop
-        self._stopping: asyncio.Event
 
     @abstractmethod
     def handle(self, request: Received) -> Answer:
@@ -57,30 +36,6 @@ class FakeServer(ABC):
     def url(self) -> str:
         """Scheme, host and port; they stay the same after a restart."""
         return f"http://127.0.0.1:{self._port}"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Starts to listen; after a stop, on the same port and with the same content."""
-        started: Future[int] = Future()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._serve(started),), daemon=True)
-        self._thread.start()
-        self._port = started.result()
-
-    def stop(self) -> None:
-        """Stops like a killed process: refuses connections, resets open ones, drops requests in progress.
-
-        May be called twice.
-        """
-        if self._thread is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join()
-            self._thread = None
 
     def clear(self) -> None:
         """Clears the recorded requests and all counts."""
@@ -131,60 +86,25 @@ class FakeServer(ABC):
         answer = Answer(status, raw, {"Content-Type": content_type}, missing)
         self._add(Fault(match, times, when, answer))
 
-    def delay(self, seconds: float, *, times: int | None = None, match: str = "") -> None:
-        """Delays requests before they are performed, like a slow server or network."""
-        with self._lock:
-            self._delays.append(Delay(match, times, seconds))
-
-    @contextmanager
-    def hold(self, match: str = "") -> Iterator[Hold]:
-        """Makes requests wait until the hold is released, or its context ends."""
-        hold = Hold(match)
-        with self._lock:
-            self._holds.append(hold)
-        try:
-            yield hold
-        finally:
-            with self._lock:
-                self._holds.remove(hold)
-            hold.release()
-
-    def heal(self) -> None:
-        """Removes pending faults and delays."""
-        with self._lock:
-            self._faults.clear()
-            self._delays.clear()
-
     def _add(self, fault: Fault) -> None:
         with self._lock:
             self._faults.append(fault)
 
-    async def _serve(self, started: Future[int]) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+    async def _listen(self) -> asyncio.Server:
         # The low-level server is used because a router would decode `%2F` and `%2E` in paths.
-        server = web.Server(self._respond, access_log=None)
+        self._web = web.Server(self._respond, access_log=None)
 
         def connection() -> asyncio.Protocol:
             self.connections += 1
-            return server()
+            return self._web()
 
-        try:
-            listener = await self._loop.create_server(connection, "127.0.0.1", self._port)
-        except OSError as e:
-            started.set_exception(e)
-            return
-        started.set_result(listener.sockets[0].getsockname()[1])
-        await self._stopping.wait()
-        for listening in listener.sockets:
-            self._loop.remove_reader(listening.fileno())
-        # Python 3.11 loses a connection that is being accepted when its listener closes.
-        await _turns()
-        listener.close()
-        for open_connection in server.connections:
-            _reset(open_connection.transport)
+        return await self._loop.create_server(connection, "127.0.0.1", self._port)
+
+    async def _end_connections(self) -> None:
         # aiohttp's handlers suppress the cancellation that ends the loop, unless they know that their connection is
         # lost.
-        await _turns()
+        for open_connection in self._web.connections:
+            _reset(open_connection.transport)
 
     async def _respond(self, wire: web.BaseRequest) -> web.StreamResponse:
         self._in_flight += 1
@@ -203,15 +123,6 @@ class FakeServer(ABC):
         finally:
             self._in_flight -= 1
 
-    async def _wait(self, request: Received) -> None:
-        with self._lock:
-            holds = list(self._holds)
-            seconds = sum(delay.seconds for delay in self._delays if delay.takes(request))
-        for hold in holds:
-            await hold.pass_by(request)
-        if seconds:
-            await asyncio.sleep(seconds)
-
     def _answer(self, request: Received) -> Answer | None:
         with self._lock:
             fault = next((fault for fault in self._faults if fault.takes(request)), None)
@@ -226,12 +137,6 @@ class FakeServer(ABC):
             return self.handle(request)
         finally:
             self._carried_out += 1
-
-
-async def _turns() -> None:
-    """Lets the loop continue its work; it takes several turns to accept a connection."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def _broken_off(wire: web.BaseRequest, answer: Answer) -> web.StreamResponse:

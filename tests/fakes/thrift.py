@@ -1,56 +1,40 @@
-"""Base of the fake Thrift servers: sockets in a separate thread, recorded calls, faults on demand."""
+"""Base of the fake Thrift servers: recorded calls and faults on demand."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from .faults import Delay, Hold
+from .server import ThreadedServer
 from .sockets import reset
 from .thrift_calls import Call, Ending, HangUp, Rewrite, When, WireFault
 from .thrift_sasl import log_in
 from .thrift_wire import EXCEPTION, REPLY, Message, NotThriftError, Struct, frame, read_message
 
 
-class ThriftServer(ABC):
-    """A Thrift server on 127.0.0.1 and a free port, in a separate thread and event loop.
+class ThriftServer(ThreadedServer[WireFault]):
+    """A Thrift server with recorded calls. The calls of one connection are performed in their order.
 
-    Calls are performed one at a time, those of one connection in their order. A call first waits (`hold`, `delay`),
-    then gets the oldest matching fault. `match` is a regular expression for the method's name, a blank, and the
-    arguments by number: `"^get_table_req .*'t1'"`.
+    `match` is a regular expression for the method's name, a blank, and the arguments by number:
+    `"^get_table_req .*'t1'"`.
     """
 
     def __init__(
         self, *, framed: bool = False, plain_sasl: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
+        super().__init__()
         self.requests: list[Call] = []
-        self.connections = 0
-        """The number of connections that were opened."""
-        self.most_in_flight = 0
-        """Maximum number of concurrent calls. Replies are fast, so use `hold` or `delay` to make calls concurrent."""
-        self._in_flight = 0
         self._opened = 0
         self._framed = framed
         self._plain_sasl = plain_sasl
         self._tls = tls
-        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._faults: list[WireFault] = []
-        self._delays: list[Delay] = []
-        self._holds: list[Hold] = []
         self._open: dict[asyncio.Task[None], StreamWriter] = {}
-        self._port = 0
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop
-        self._stopping: asyncio.Event
 
     @abstractmethod
     def handle(self, call: Call) -> Message:
@@ -84,30 +68,6 @@ class ThriftServer(ABC):
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._open) == count, within):
                 raise TimeoutError(f"{len(self._open)} connections are open, not {count}")
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Starts to listen; after a stop, on the same port and with the same content."""
-        started: Future[int] = Future()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._serve(started),), daemon=True)
-        self._thread.start()
-        self._port = started.result()
-
-    def stop(self) -> None:
-        """Stops like a killed process: refuses connections, resets open ones, drops calls in progress.
-
-        May be called twice.
-        """
-        if self._thread is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join()
-            self._thread = None
 
     def clear(self) -> None:
         """Clears the recorded calls and all counts; open connections stay open."""
@@ -151,30 +111,6 @@ class ThriftServer(ABC):
         """Sends these bytes instead of a reply, and keeps the connection open."""
         self._add(match, times, "before", lambda reply: data)
 
-    def delay(self, seconds: float, match: str = "", *, times: int | None = None) -> None:
-        """Delays calls before they are performed, like a slow server or network."""
-        with self._lock:
-            self._delays.append(Delay(match, times, seconds))
-
-    @contextmanager
-    def hold(self, match: str = "") -> Iterator[Hold]:
-        """Makes calls wait until the hold is released, or its context ends."""
-        hold = Hold(match)
-        with self._lock:
-            self._holds.append(hold)
-        try:
-            yield hold
-        finally:
-            with self._lock:
-                self._holds.remove(hold)
-            hold.release()
-
-    def heal(self) -> None:
-        """Removes pending faults and delays."""
-        with self._lock:
-            self._faults.clear()
-            self._delays.clear()
-
     def _add(
         self,
         match: str,
@@ -186,20 +122,10 @@ class ThriftServer(ABC):
         with self._lock:
             self._faults.append(WireFault(match, times, when, rewrite, ending))
 
-    async def _serve(self, started: Future[int]) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            listener = await asyncio.start_server(self._met, "127.0.0.1", self._port, ssl=self._tls)
-        except OSError as e:
-            started.set_exception(e)
-            return
-        started.set_result(listener.sockets[0].getsockname()[1])
-        await self._stopping.wait()
-        for listening in listener.sockets:
-            self._loop.remove_reader(listening.fileno())
-        # Python 3.11 loses a connection that is being accepted when its listener closes.
-        await _turns()
-        listener.close()
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._met, "127.0.0.1", self._port, ssl=self._tls)
+
+    async def _end_connections(self) -> None:
         for writer in self._open.values():
             reset(writer)
         while self._open:
@@ -207,7 +133,6 @@ class ThriftServer(ABC):
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        await _turns()
 
     async def _met(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
@@ -257,16 +182,6 @@ class ThriftServer(ABC):
                     reset(writer)
                     raise HangUp
 
-    # The rules were written for HTTP requests, but only use the text.
-    async def _wait(self, call: Any) -> None:
-        with self._lock:
-            holds = list(self._holds)
-            seconds = sum(delay.seconds for delay in self._delays if delay.takes(call))
-        for hold in holds:
-            await hold.pass_by(call)
-        if seconds:
-            await asyncio.sleep(seconds)
-
     def _reply(self, call: Any) -> tuple[WireFault | None, Message | bytes | None]:
         with self._lock:
             fault = next((fault for fault in self._faults if fault.takes(call)), None)
@@ -292,9 +207,3 @@ def _encoded(reply: Message | bytes | None, *, framed: bool) -> bytes | None:
     if not isinstance(reply, Message):
         return reply
     return frame(reply.encoded()) if framed else reply.encoded()
-
-
-async def _turns() -> None:
-    """Lets the loop continue its work; it takes several turns to accept a connection."""
-    for _ in range(10):
-        await asyncio.sleep(0)
