@@ -18,7 +18,7 @@ from lance_ns_async.errors import shortened
 
 P = ParamSpec("P")
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _LONGEST_NOTE = 400
 

@@ -52,7 +52,7 @@ class Work(NativeWork):
 
     def __init__(self, subject: str, *, stoppable: bool = False) -> None:
         super().__init__(subject, stoppable=stoppable)
-        self.has_begun = False
+        self.has_begun: bool = False
         self.clock: Callable[[bool], None] | None = None
         """Stops the clock of the time-out for False, and starts it again for True."""
         self.unread: BaseException | None = None

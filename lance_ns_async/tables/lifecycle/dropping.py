@@ -37,7 +37,7 @@ from lance_ns_async.storage.threads import in_thread, under_way
 from lance_ns_async.tables.lifecycle.claims import Claims
 from lance_ns_async.tables.lifecycle.manifests import number_of
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _AT_ONCE = 16
 """Maximum number of files that are deleted or read concurrently."""
