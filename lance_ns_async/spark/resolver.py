@@ -299,9 +299,9 @@ class LocationResolver:
         )
         table = table_id(id)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
-        writing = Writing(table, requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
+        writing = Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
         try:
-            return write(namespace, df, writing)
+            return write(namespace, df, table, writing)
         finally:
             self._cache.forget(Selection((table,), ()))
 
@@ -363,21 +363,24 @@ class LocationResolver:
             Two Spark jobs. For each existing table, a describe before and one after the second job; for each new table,
             four describes and a declaration. The directory catalog declares 500 tables in one commit.
         """
-        from lance_ns_async.spark.write.many import MODES, Division, write_many
+        from lance_ns_async.spark.write.many import MODES, write_many
         from lance_ns_async.spark.write.write import Writing
 
         namespace = self._blocking(
             "write_many", "a Spark job would block that loop, so create the resolver with a Namespace"
         )
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
-        word = requests.word(mode, "mode", MODES)
-
-        def writing(id: TableId) -> Writing:
-            return Writing(id, word, schema, data_storage_version, limits)
-
-        ids = None if only is None else {table_id(id) for id in only}
-        division = Division(by, into, writing, max_tables, ids, max_in_flight, progress)
-        report = write_many(namespace, df, division)
+        report = write_many(
+            namespace,
+            df,
+            Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits),
+            by=by,
+            into=into,
+            max_tables=max_tables,
+            only=None if only is None else {table_id(id) for id in only},
+            max_in_flight=max_in_flight,
+            progress=progress,
+        )
         self._cache.forget(Selection(tuple(row.id for row in report.rows if isinstance(row.id, TableId)), ()))
         return report
 

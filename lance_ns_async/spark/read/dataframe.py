@@ -15,7 +15,7 @@ from lance_ns_async.spark.read.reading import plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import one_error
-from lance_ns_async.spark.session import context_of, default_tasks
+from lance_ns_async.spark.session import context_of, default_tasks, one_task_each
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _check_server(spark: SparkSession) -> None:
     """Makes a Spark Connect server start its Python, which otherwise fails in the first query."""
     from pyspark.errors import PySparkException
 
-    from lance_ns_async.spark.environment import environment_error
+    from lance_ns_async.spark.job_errors import environment_error
     from lance_ns_async.spark.read.source import NAME
 
     try:
@@ -113,9 +113,7 @@ def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType, name: s
     """
     from lance_ns_async.spark.types import arrow_schema
 
-    plans = [(n, part.encode()) for n, part in enumerate(plan.split())]
-    # Other kinds of partitioning would put two plans into one task and none into another.
-    tasks = spark.createDataFrame(plans, "n int, plan string").repartitionByRange(len(plans), "n").select("plan")
+    tasks = one_task_each(spark, [part.encode() for part in plan.split()])
     return tasks.mapInArrow(plans_reader(arrow_schema(schema), name), schema)
 
 
