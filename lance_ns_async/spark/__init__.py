@@ -6,22 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lance_ns_async.spark.locations import Locations
     from lance_ns_async.spark.maintain.engine import SparkEngine
     from lance_ns_async.spark.read.difference import Difference
     from lance_ns_async.spark.read.sql import Views, views
     from lance_ns_async.spark.read.unions import union
     from lance_ns_async.spark.resolve.location import Location
-    from lance_ns_async.spark.resolve.locations import Locations
-    from lance_ns_async.spark.resolve.report import Problem, Report, WriteReport
-    from lance_ns_async.spark.resolve.resolver import LocationResolver
+    from lance_ns_async.spark.resolve.report import PrefetchReport, Problem, WriteReport
+    from lance_ns_async.spark.resolver import LocationResolver
 
 __all__ = [
     "Difference",
     "Location",
     "LocationResolver",
     "Locations",
+    "PrefetchReport",
     "Problem",
-    "Report",
     "SparkEngine",
     "Views",
     "WriteReport",
@@ -33,10 +33,10 @@ __all__ = [
 _HOMES = {
     "Difference": "read.difference",
     "Location": "resolve.location",
-    "LocationResolver": "resolve.resolver",
-    "Locations": "resolve.locations",
+    "LocationResolver": "resolver",
+    "Locations": "locations",
+    "PrefetchReport": "resolve.report",
     "Problem": "resolve.report",
-    "Report": "resolve.report",
     "SparkEngine": "maintain.engine",
     "Views": "read.sql",
     "WriteReport": "resolve.report",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from lance_ns_async.model import TableId
+from lance_ns_async.spark.session import local_properties
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _LONGEST = 100
-_DESCRIPTION = "spark.job.description"
-_GROUP = "spark.jobGroup.id"
+DESCRIPTION = "spark.job.description"
+GROUP = "spark.jobGroup.id"
 
 
 def label(verb: str, tables: Collection[TableId]) -> str:
@@ -41,22 +42,12 @@ def _pattern(tables: Collection[TableId]) -> str:
     return ".".join((*common, "*" if parents == {common} else "**"))
 
 
-@contextmanager
-def describe_jobs(context: SparkContext | None, text: str) -> Iterator[None]:
+def describe_jobs(context: SparkContext | None, text: str) -> AbstractContextManager[None]:
     """Describes the jobs of the block, unless the user has described them or set a group; then restores both.
 
     Args:
-        context: The context of the jobs; None with Spark Connect, which does not allow it.
+        context: The context of the jobs; None with Spark Connect.
         text: The description, which is also the name of the group.
     """
-    if context is None:
-        yield
-        return
-    missing = [name for name in (_DESCRIPTION, _GROUP) if not context.getLocalProperty(name)]
-    for name in missing:
-        context.setLocalProperty(name, text)
-    try:
-        yield
-    finally:
-        for name in missing:
-            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
+    names = [] if context is None else [name for name in (DESCRIPTION, GROUP) if not context.getLocalProperty(name)]
+    return local_properties(context, dict.fromkeys(names, text))

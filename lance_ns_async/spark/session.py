@@ -1,15 +1,20 @@
-"""The context and the number of cores of a Spark session, with and without Spark Connect."""
+"""The context, the number of tasks and the local properties of a Spark session, with and without Spark Connect."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TASKS_A_CORE = 4
 """Default number of tasks per core. A task costs tens of milliseconds, so more tasks than a few per core are slower."""
+
+INTERRUPT = "spark.job.interruptOnCancel"
+"""The local property that makes the tasks of a cancelled or failed job end at once."""
 
 USUAL_CORES = 8
 """The assumed number of cores if it is unknown, as in a Spark Connect client."""
@@ -27,3 +32,31 @@ def default_tasks(spark: SparkSession) -> int:
     """Returns the default number of tasks of a job, so that all cores are busy until its end."""
     context = context_of(spark)
     return TASKS_A_CORE * (USUAL_CORES if context is None else context.defaultParallelism)
+
+
+def one_task_each(spark: SparkSession, texts: Sequence[str]) -> DataFrame:
+    """Returns a DataFrame with one column, whose partitions have one of the texts each."""
+    frame = spark.createDataFrame([(n, text) for n, text in enumerate(texts)], "n int, text string")
+    # Other kinds of partitioning would put two texts into one task and none into another.
+    return frame.repartitionByRange(len(texts), "n").select("text")
+
+
+@contextmanager
+def local_properties(context: SparkContext | None, properties: Mapping[str, str | None]) -> Iterator[None]:
+    """Sets properties of the jobs that this thread starts in the block, and then restores them.
+
+    Args:
+        context: The context of the jobs; None with Spark Connect, which does not allow it.
+        properties: The values by name; None removes a property.
+    """
+    if context is None:
+        yield
+        return
+    before = {name: context.getLocalProperty(name) for name in properties}
+    try:
+        for name, value in properties.items():
+            context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
+        yield
+    finally:
+        for name, value in before.items():
+            context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it

@@ -17,7 +17,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from lance_ns_async.spark import Locations, Report
+from lance_ns_async.spark import Locations, PrefetchReport
 from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Entry, Plan
@@ -176,7 +176,7 @@ def test_an_empty_table_gives_no_row(spark: SparkSession, lake: Lake) -> None:
 
 def test_no_table_at_all_is_an_error_that_says_why(spark: SparkSession) -> None:
     with pytest.raises(InvalidInputError, match="no tables, and therefore no columns; resolved 0/0"):
-        Locations([], Report(0)).dataframe(spark)
+        Locations([], PrefetchReport(0)).dataframe(spark)
 
 
 def test_at_least_one_task_must_read(spark: SparkSession, many: Locations) -> None:

@@ -17,8 +17,8 @@ from lance_ns_async.fleet import CleanupOptions, sync
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark import LocationResolver, SparkEngine
+from lance_ns_async.spark.delivery import Delivery
 from lance_ns_async.spark.local import local_spark
-from lance_ns_async.spark.maintain.delivery import Delivery
 from lance_ns_async.tables import maintaining
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_lake import Lake

@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError
 from pyspark.sql.types import StructType
 
 from lance_ns_async.model import TableId
-from lance_ns_async.spark import Location, Locations, Report
+from lance_ns_async.spark import Location, Locations, PrefetchReport
 from lance_ns_async.spark.read.reading import decode_schema
 from lance_ns_async.spark.read.schemas import Common, Unify, common
 
@@ -23,7 +23,7 @@ def locate(**schemas: dict[str, pa.DataType]) -> Locations:
         Location(TableId(["db", name]), f"/{name}", 1, 1, 1, schema=pa.schema(list(columns.items())))
         for name, columns in schemas.items()
     ]
-    return Locations(at, Report(len(at)))
+    return Locations(at, PrefetchReport(len(at)))
 
 
 def read(locations: Locations, columns: list[str] | None = None, **how: Any) -> Common:
@@ -202,4 +202,4 @@ def test_differences_are_those_from_most_tables() -> None:
     }
     assert found[TableId(["db", "other"])].types == {"id": (I32, I64)}
     assert list(tables.differences(["s"])) == [TableId(["db", "less"])]
-    assert tables.select("db.?").differences() == Locations([], Report(0)).differences() == {}
+    assert tables.select("db.?").differences() == Locations([], PrefetchReport(0)).differences() == {}

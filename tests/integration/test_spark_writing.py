@@ -19,8 +19,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver
+from lance_ns_async.spark.job_errors import task_error
 from lance_ns_async.spark.write import fitting
-from lance_ns_async.spark.write.write import _task_error
 from tests.support.lake import ID, Lake, lake
 from tests.support.spark_jobs import NONE, ROWS, SCHEMA, Job, files, notes, writing
 
@@ -35,7 +35,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Lake]:
 
 
 async def test_what_tasks_wrote_is_committed_at_once(there: Lake) -> None:
-    job = await Job.begun(there.ns)
+    job = await Job.begin(there.ns)
     tasks = [job.task(NONE, ROWS, ROWS), job.task(), job.task(NONE), job.task(ROWS)]
     assert [len(fragments) for fragments in tasks] == [1, 0, 0, 1]
     assert (await job.commit(*tasks)).version == 1
@@ -43,22 +43,22 @@ async def test_what_tasks_wrote_is_committed_at_once(there: Lake) -> None:
 
 
 async def test_a_file_holds_no_more_rows_than_it_may(there: Lake) -> None:
-    job = await Job.begun(there.ns, limits={"max_rows_per_file": 2, "max_bytes_per_file": None})
+    job = await Job.begin(there.ns, limits={"max_rows_per_file": 2, "max_bytes_per_file": None})
     assert [fragment.physical_rows for fragment in job.task(ROWS, ROWS)] == [2, 2, 2]
 
 
 async def test_a_table_that_is_there_is_not_declared(there: Lake) -> None:
     await there.create()
     with pytest.raises(TableAlreadyExistsError):
-        await Job.begun(there.ns)
+        await Job.begin(there.ns)
     with pytest.raises(TableNotFoundError):
-        await Job.begun(there.ns, "append", id=["n", "other"])
+        await Job.begin(there.ns, "append", id=["n", "other"])
 
 
 async def test_a_table_that_others_wrote_meanwhile_is_theirs(there: Lake, tmp_path: Path) -> None:
-    lost, failed = await Job.begun(there.ns), None
-    other = await Job.begun(there.ns, "append")
-    late = await Job.begun(there.ns, "append")
+    lost, failed = await Job.begin(there.ns), None
+    other = await Job.begin(there.ns, "append")
+    late = await Job.begin(there.ns, "append")
     written = [job.task(ROWS) for job in (lost, other, late)]
     await other.commit(written[1])
     with pytest.raises(TableAlreadyExistsError, match="another client wrote its first version"):
@@ -72,15 +72,15 @@ async def test_a_table_that_others_wrote_meanwhile_is_theirs(there: Lake, tmp_pa
 
 
 async def test_appends_at_once_are_all_kept(there: Lake) -> None:
-    await (await Job.begun(there.ns)).commit()
-    jobs = [await Job.begun(there.ns, "append") for _ in range(3)]
+    await (await Job.begin(there.ns)).commit()
+    jobs = [await Job.begin(there.ns, "append") for _ in range(3)]
     assert [(await job.commit(job.task(ROWS))).version for job in jobs] == [2, 3, 4]
     assert await there.values("id") == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
 async def test_of_overwrites_at_once_one_wins(there: Lake, tmp_path: Path) -> None:
-    await (await Job.begun(there.ns)).commit()
-    first, second = [await Job.begun(there.ns, "overwrite") for _ in range(2)]
+    await (await Job.begin(there.ns)).commit()
+    first, second = [await Job.begin(there.ns, "overwrite") for _ in range(2)]
     written = first.task(ROWS), second.task(ROWS)
     await second.commit(written[1])
     with pytest.raises(ConcurrentModificationError):
@@ -89,14 +89,14 @@ async def test_of_overwrites_at_once_one_wins(there: Lake, tmp_path: Path) -> No
 
 
 async def test_nothing_appended_is_no_version(there: Lake) -> None:
-    await (await Job.begun(there.ns)).commit()
-    assert (await (await Job.begun(there.ns, "append")).commit()).version == 1
-    assert (await (await Job.begun(there.ns, "overwrite")).commit()).version == 2
+    await (await Job.begin(there.ns)).commit()
+    assert (await (await Job.begin(there.ns, "append")).commit()).version == 1
+    assert (await (await Job.begin(there.ns, "overwrite")).commit()).version == 2
 
 
 async def test_a_declared_table_gets_its_first_version_even_if_it_is_empty(there: Lake) -> None:
     await there.ns.declare_table(DeclareTableRequest(id=ID))
-    job = await Job.begun(there.ns, "append")
+    job = await Job.begin(there.ns, "append")
     assert (await job.commit(job.task(NONE))).schema == SCHEMA
 
 
@@ -131,7 +131,7 @@ def test_errors_of_tasks_are_raised_unchanged() -> None:
     )
     error = KeyError(told)
     error.add_note("and this is left")
-    ours = _task_error(RuntimeError(told))
+    ours = task_error(RuntimeError(told))
     assert isinstance(ours, PermissionDeniedError) and str(ours) == "Permission denied: t (at s3://b/t: no)"
-    assert _task_error(RuntimeError("ZeroDivisionError: division by zero")) is None
-    assert _task_error(RuntimeError("lance_namespace.errors.json: no class of errors")) is None
+    assert task_error(RuntimeError("ZeroDivisionError: division by zero")) is None
+    assert task_error(RuntimeError("lance_namespace.errors.json: no class of errors")) is None

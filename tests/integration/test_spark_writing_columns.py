@@ -14,8 +14,9 @@ from lance_namespace.errors import TableSchemaValidationError
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from lance_ns_async import TableId
+from lance_ns_async.spark.delivery import Delivery
 from lance_ns_async.spark.write import fitting
-from lance_ns_async.spark.write.task_writer import Names, Sink, conform, fragments_writer
+from lance_ns_async.spark.write.task_writer import Sink, conform, fragments_writer
 
 # It needs pyspark, but no JVM.
 pytestmark = pytest.mark.integration
@@ -25,7 +26,7 @@ ROWS = pa.record_batch([[1, 2, 3], ["a", "b", None]], schema=SCHEMA)
 
 
 def test_what_finished_tasks_wrote_is_gathered() -> None:
-    names = Names()
+    names = Delivery()
     assert names.addInPlace(names.addInPlace(names.zero([]), ["a"]), ["b", "c"]) == ["a", "b", "c"]
 
 

@@ -36,7 +36,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Lake]:
 
 
 async def test_a_job_that_failed_leaves_no_table(there: Lake, tmp_path: Path) -> None:
-    job = await Job.begun(there.ns)
+    job = await Job.begin(there.ns)
     job.task(ROWS)
     assert notes(await job.abandon()) == ""
     assert files(tmp_path) == [] and there.left() == []
@@ -46,8 +46,8 @@ async def test_a_job_that_failed_leaves_no_table(there: Lake, tmp_path: Path) ->
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 async def test_a_job_that_failed_leaves_the_table_as_it_was(there: Lake, tmp_path: Path, mode: str) -> None:
-    await (await Job.begun(there.ns)).commit()
-    job = await Job.begun(there.ns, mode)
+    await (await Job.begin(there.ns)).commit()
+    job = await Job.begin(there.ns, mode)
     assert notes(await job.abandon(job.task(ROWS), job.task(ROWS))) == ""
     assert files(tmp_path) == []
     assert (await there.dataset()).version == 1
@@ -56,8 +56,8 @@ async def test_a_job_that_failed_leaves_the_table_as_it_was(there: Lake, tmp_pat
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
 async def test_a_table_that_is_gone_is_not_committed(there: Lake, tmp_path: Path, mode: str) -> None:
     if mode != "create":
-        await (await Job.begun(there.ns)).commit()
-    job = await Job.begun(there.ns, mode)
+        await (await Job.begin(there.ns)).commit()
+    job = await Job.begin(there.ns, mode)
     written = job.task(ROWS)
     await there.ns.deregister_table(DeregisterTableRequest(id=ID))
     with pytest.raises(TableNotFoundError) as raised:
@@ -86,8 +86,8 @@ class Commits:
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
 async def test_a_commit_whose_answer_was_lost_is_found(there: Lake, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     if mode != "create":
-        await (await Job.begun(there.ns)).commit()
-    job = await Job.begun(there.ns, mode)
+        await (await Job.begin(there.ns)).commit()
+    job = await Job.begin(there.ns, mode)
     Commits(monkeypatch, done=True)
     assert (await job.commit(job.task(ROWS))).version == (1 if mode == "create" else 2)
     assert await there.values("id") == [1, 2, 3]
@@ -98,8 +98,8 @@ async def test_a_commit_that_did_nothing_leaves_no_files(
     there: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     if mode != "create":
-        await (await Job.begun(there.ns)).commit()
-    job = await Job.begun(there.ns, mode)
+        await (await Job.begin(there.ns)).commit()
+    job = await Job.begin(there.ns, mode)
     Commits(monkeypatch, done=False)
     with pytest.raises(InternalError, match="the answer was lost") as raised:
         await job.commit(job.task(ROWS))
@@ -110,7 +110,7 @@ async def test_a_commit_that_did_nothing_leaves_no_files(
 async def test_nothing_is_removed_after_an_unknown_commit(
     there: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = await Job.begun(there.ns)
+    job = await Job.begin(there.ns)
     written = job.task(ROWS)
     Commits(monkeypatch, done=True)
 
@@ -140,7 +140,7 @@ class Catalog:
 
     async def begun(self, mode: str) -> Job:
         self.backend.tables[self.id] = Table(self.id, self.location)
-        return await Job.begun(self.ns, mode, id=self.id)
+        return await Job.begin(self.ns, mode, id=self.id)
 
 
 async def test_what_cannot_be_removed_is_reported(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_a_declaration_that_cannot_be_described_stays_and_is_reported(tmp_
     catalog = Catalog(tmp_path)
     catalog.fail("describe_table", ServiceUnavailableError("Service unavailable: t"))
     with pytest.raises(ServiceUnavailableError) as raised:
-        await Job.begun(catalog.ns, id=catalog.id)
+        await Job.begin(catalog.ns, id=catalog.id)
     assert "table t stays registered at mem://t" in notes(raised.value)
     assert list(catalog.backend.tables) == [catalog.id]
 
@@ -192,7 +192,7 @@ class Keeping(MemoryBackend):
 
 async def test_a_table_declared_for_a_job_that_failed_is_gone_with_its_files(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, Keeping(tmp_path))
-    job = await Job.begun(catalog.ns, id=catalog.id)
+    job = await Job.begin(catalog.ns, id=catalog.id)
     assert catalog.backend.tables[catalog.id].schema == SCHEMA
     written = job.task(ROWS)
     assert files(tmp_path) == [written[0].files[0].path]
@@ -209,7 +209,7 @@ async def test_a_catalog_that_keeps_columns_has_those_of_the_latest_version(
     before = Table(catalog.id, catalog.location, {"owner": "me"}, schema=columns)
     lance.write_dataset(columns.empty_table(), catalog.location)
     catalog.backend.tables[catalog.id] = before
-    job = await Job.begun(catalog.ns, "overwrite", id=catalog.id)
+    job = await Job.begin(catalog.ns, "overwrite", id=catalog.id)
     assert catalog.backend.tables[catalog.id] == before
     if done:
         await job.commit(job.task(ROWS))

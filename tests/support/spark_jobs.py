@@ -27,27 +27,28 @@ ROWS = pa.record_batch([[1, 2, 3], ["a", "b", None]], schema=SCHEMA)
 NONE = ROWS.slice(0, 0)
 
 
-def writing(mode: str = "create", id: Sequence[str] = ID, **how: Any) -> Writing:
-    given: dict[str, Any] = {"schema": None, "data_storage_version": None, "limits": {}}
-    return Writing(TableId(id), mode, **{**given, **how})
+def writing(mode: str = "create", **options: Any) -> Writing:
+    defaults: dict[str, Any] = {"schema": None, "data_storage_version": None, "limits": {}}
+    return Writing(mode, **{**defaults, **options})
 
 
 class Job:
     """A write whose tasks run in this process, one after the other."""
 
-    def __init__(self, ns: AsyncNamespace, wanted: Writing, staged: StagedWrite) -> None:
+    def __init__(self, ns: AsyncNamespace, arguments: Writing, staged: StagedWrite) -> None:
         self.ns = ns
         self.staged = staged
-        self._sink = wanted.sink(staged)
+        self._sink = arguments.sink(staged)
 
     @classmethod
-    async def begun(cls, ns: AsyncNamespace, mode: str = "create", **how: Any) -> Job:
-        wanted = writing(mode, **how)
-        return cls(ns, wanted, await ns.session.staging().begin(wanted.id, mode, partial(wanted.fit, FRAME)))
+    async def begin(cls, ns: AsyncNamespace, mode: str = "create", *, id: Sequence[str] = ID, **options: Any) -> Job:
+        arguments = writing(mode, **options)
+        fit = partial(arguments.fit, TableId(id), FRAME)
+        return cls(ns, arguments, await ns.session.staging().begin(TableId(id), mode, fit))
 
     def task(self, *batches: pa.RecordBatch) -> list[FragmentMetadata]:
-        given = fragments_writer(self._sink, None)(batches)
-        return [FragmentMetadata.from_json(text) for batch in given for text in batch.column(0).to_pylist()]
+        results = fragments_writer(self._sink, None)(batches)
+        return [FragmentMetadata.from_json(text) for batch in results for text in batch.column(0).to_pylist()]
 
     async def commit(self, *tasks: list[FragmentMetadata]) -> Any:
         return await self.ns.session.staging().commit(self.staged, [*chain(*tasks)])

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from heapq import heapify, heapreplace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import ceil
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
 import anyio.to_thread
-from lance_namespace import errors
-from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import InternalError, InvalidInputError
 
 from lance_ns_async.errors import one_line, shortened
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
 from lance_ns_async.model import TableId
+from lance_ns_async.spark.distribution import distribute
+from lance_ns_async.spark.job_errors import rebuild
+from lance_ns_async.spark.labels import DESCRIPTION, GROUP
 from lance_ns_async.spark.maintain import tasks
-from lance_ns_async.spark.session import context_of, default_tasks
+from lance_ns_async.spark.session import INTERRUPT, context_of, default_tasks, local_properties, one_task_each
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 JOBS_A_TASK = 50
@@ -40,7 +40,6 @@ TRIES = 3
 
 _LONGEST = 400
 _POOL = "spark.scheduler.pool"
-_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
 class SparkEngine:
@@ -71,7 +70,7 @@ class SparkEngine:
             id, number, content, error, seconds = tasks.decode(text)
             # A Spark task may be executed more than once; the files of the second time are unused.
             if (job := waiting.pop((id, number), None)) is not None:
-                settle(JobResult(job.table.id, number, content, None if error is None else _rebuild(error), seconds))
+                settle(JobResult(job.table.id, number, content, None if error is None else rebuild(*error), seconds))
 
         def deliver(text: str) -> None:
             loop.call_soon_threadsafe(receive, text)
@@ -111,9 +110,7 @@ class SparkEngine:
     def _work(self, groups: Sequence[str], deliver: Callable[[str], None], name: str) -> None:
         description = f"lance-ns: compact tables in {len(groups)} tasks"
         if self._context is None:
-            frame = self._spark.createDataFrame([(n, text) for n, text in enumerate(groups)], "n int, jobs string")
-            # Other kinds of partitioning would put two groups into one task and none into another.
-            frame = frame.repartitionByRange(len(groups), "n").select("jobs")
+            frame = one_task_each(self._spark, groups)
             self._spark.addTag(name)
             try:
                 for row in frame.mapInArrow(tasks.batch_executor(), f"{tasks.COLUMN} string").toLocalIterator():
@@ -122,12 +119,14 @@ class SparkEngine:
                 self._spark.removeTag(name)
             return
         # Accumulators need PySpark with a JVM; Spark Connect has none.
-        from lance_ns_async.spark.maintain.delivery import Delivery
+        from lance_ns_async.spark.delivery import Delivery
 
         delivery = Delivery(deliver)
         results = self._context.accumulator([], delivery)
         try:
-            with _label_jobs(self._context, name, description, self._pool):
+            # Jobs can be cancelled by their group.
+            properties = {GROUP: name, DESCRIPTION: description, INTERRUPT: "true", _POOL: self._pool}
+            with local_properties(self._context, properties):
                 self._context.parallelize(groups, len(groups)).foreach(tasks.executor(results))
         finally:
             # Spark keeps the accumulator for the lifetime of the process.
@@ -149,48 +148,13 @@ class SparkEngine:
         if attempt == 1:
             size = sum(job.task.size for job in jobs)
             number = max(default_tasks(self._spark), ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
-            return [tasks.encode(group) for group in balance(jobs, self._partitions or number)]
+            groups = distribute(jobs, lambda job: job.task.size + OPENING, self._partitions or number)
+            return [tasks.encode(group) for group in groups]
         by_table: dict[TableId, list[Job]] = {}
         for job in jobs:
             by_table.setdefault(job.table.id, []).append(job)
-        groups = [tasks.encode(group) for group in by_table.values()]
-        return groups[::-1] if attempt == TRIES else groups
-
-
-def balance(jobs: Sequence[Job], groups: int) -> list[list[Job]]:
-    """Distributes jobs among at most `groups` groups of about equal cost, each in the order of the jobs."""
-    loads = [(0, n) for n in range(max(1, min(groups, len(jobs))))]
-    heapify(loads)
-    result: list[list[int]] = [[] for _ in loads]
-    # Each job goes to the lightest group, heaviest jobs first, so groups differ by at most one job.
-    for i in sorted(range(len(jobs)), key=lambda i: -jobs[i].task.size):
-        load, lightest = loads[0]
-        result[lightest].append(i)
-        heapreplace(loads, (load + jobs[i].task.size + OPENING, lightest))
-    return [[jobs[i] for i in sorted(group)] for group in result]
-
-
-@contextmanager
-def _label_jobs(context: SparkContext, name: str, description: str, pool: str | None) -> Iterator[None]:
-    """Gives the Spark jobs of this thread a group, by which they can be cancelled, and a description."""
-    names = (*_PROPERTIES, _POOL)
-    before = {key: context.getLocalProperty(key) for key in names}
-    context.setJobGroup(name, description, interruptOnCancel=True)
-    context.setLocalProperty(_POOL, pool)  # type: ignore[arg-type]  # None removes it
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
-
-
-def _rebuild(error: Sequence[Any]) -> LanceNamespaceError:
-    name, message = error
-    classes: Mapping[str, Any] = vars(errors)
-    cls = classes.get(name)
-    if isinstance(cls, type) and issubclass(cls, LanceNamespaceError):
-        return cls(message)
-    return InternalError(message)
+        texts = [tasks.encode(group) for group in by_table.values()]
+        return texts[::-1] if attempt == TRIES else texts
 
 
 def _message(error: Exception) -> str:

@@ -13,10 +13,9 @@ from lance_ns_async.spark.labels import label
 from lance_ns_async.spark.read.plan import Entry, Plan
 from lance_ns_async.spark.read.reading import plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
-from lance_ns_async.spark.resolve.location_map import LocationMap
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import one_error
-from lance_ns_async.spark.session import context_of, default_tasks
+from lance_ns_async.spark.session import context_of, default_tasks, one_task_each
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _names_by_session: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary
 
 
 def build_dataframe(
-    locations: LocationMap,
+    locations: Collection[Location],
     spark: SparkSession,
     columns: Collection[str] | None = None,
     partitions: int | None = None,
@@ -42,11 +41,9 @@ def build_dataframe(
     filter: str | None = None,
     unify: Unify = "strict",
 ) -> DataFrame:
-    """Builds a DataFrame of many tables; see `Locations.dataframe`."""
+    """Builds a DataFrame of one or more tables; see `Locations.dataframe`."""
     from lance_ns_async.spark.read.schemas import common
 
-    if not locations:
-        raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {locations.report.line()}")
     if partitions is not None and partitions < 1:
         raise InvalidInputError(f"partitions {partitions}: must be at least 1")
     tables = pin(locations)
@@ -59,7 +56,7 @@ def build_dataframe(
         table_column or None,
         shared_columns.condition,
     )
-    name = label("read", locations)
+    name = label("read", [location.id for location in locations])
     if int(spark.version.partition(".")[0]) < 4:
         return by_map_in_arrow(spark, plan, schema, name)
     return by_data_source(spark, plan, schema, name)
@@ -98,7 +95,7 @@ def _check_server(spark: SparkSession) -> None:
     """Makes a Spark Connect server start its Python, which otherwise fails in the first query."""
     from pyspark.errors import PySparkException
 
-    from lance_ns_async.spark.environment import environment_error
+    from lance_ns_async.spark.job_errors import environment_error
     from lance_ns_async.spark.read.source import NAME
 
     try:
@@ -116,17 +113,15 @@ def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType, name: s
     """
     from lance_ns_async.spark.types import arrow_schema
 
-    plans = [(n, part.encode()) for n, part in enumerate(plan.split())]
-    # Other kinds of partitioning would put two plans into one task and none into another.
-    tasks = spark.createDataFrame(plans, "n int, plan string").repartitionByRange(len(plans), "n").select("plan")
+    tasks = one_task_each(spark, [part.encode() for part in plan.split()])
     return tasks.mapInArrow(plans_reader(arrow_schema(schema), name), schema)
 
 
-def pin(locations: LocationMap) -> Sequence[Location]:
+def pin(locations: Collection[Location]) -> Sequence[Location]:
     """Returns the locations with their versions; opens the datasets of those that are not pinned yet."""
-    tables = [location.table() for location in locations.values() if location.schema is None]
+    tables = [location.table() for location in locations if location.schema is None]
     if not tables:
-        return list(locations.values())
+        return list(locations)
     loop, opener = BackgroundLoop.lease(), Opener()
     try:
         result = loop.run(open_tables(opener, tables))
@@ -136,7 +131,7 @@ def pin(locations: LocationMap) -> Sequence[Location]:
     if result.errors:
         raise one_error(list(result.errors.values()), of=len(locations))
     now = {table.id: Location.of(table, result.tables[table.id]) for table in tables}
-    return [now.get(id, location) for id, location in locations.items()]
+    return [now.get(location.id, location) for location in locations]
 
 
 def _with_table_column(schema: StructType, table_column: str | None) -> StructType:

@@ -10,8 +10,9 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heapreplace
 from math import ceil
+
+from lance_ns_async.spark.distribution import distribute
 
 OPENING = 10_000
 """Cost of opening one table, as the number of rows that take about the same time to read."""
@@ -89,16 +90,7 @@ def group_entries(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
     Returns:
         The groups; at least one, which is empty if there are no entries.
     """
-    shares = _split(list(entries), groups)
-    loads = [(0, n) for n in range(max(1, min(groups, len(shares))))]
-    heapify(loads)
-    result: list[list[int]] = [[] for _ in loads]
-    # Each entry goes to the lightest group, heaviest entries first, so groups differ by at most one entry's weight.
-    for i in sorted(range(len(shares)), key=lambda i: -shares[i].weight):
-        load, lightest = loads[0]
-        result[lightest].append(i)
-        heapreplace(loads, (load + shares[i].weight, lightest))
-    return [[shares[i] for i in sorted(group)] for group in result]
+    return distribute(_split(list(entries), groups), lambda entry: entry.weight, groups)
 
 
 def _split(entries: Sequence[Entry], groups: int) -> list[Entry]:

@@ -13,7 +13,6 @@ from lance_ns_async.namespace.patterns import table_id
 from lance_ns_async.spark.read.dataframe import build_dataframe
 from lance_ns_async.spark.read.unions import union, warn_of_chains
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
-from lance_ns_async.spark.resolve.location_map import LocationMap
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +23,7 @@ CONNECTOR = "lance"
 
 def views(
     spark: SparkSession,
-    locations: LocationMap,
+    locations: Mapping[TableId, Location],
     *,
     name: Callable[[TableId], str] = "_".join,
     connector: bool | None = None,
@@ -58,7 +57,11 @@ class Views(Mapping[TableId, str]):
     """Mapping from table ids to the names of temporary views, quoted for SQL. Closing it drops the views."""
 
     def __init__(
-        self, spark: SparkSession, locations: LocationMap, named: Mapping[TableId, str], connector: bool | None
+        self,
+        spark: SparkSession,
+        locations: Mapping[TableId, Location],
+        named: Mapping[TableId, str],
+        connector: bool | None,
     ) -> None:
         self.connector: bool = False
         """Whether the JVM connector reads the views."""
@@ -99,8 +102,8 @@ class Views(Mapping[TableId, str]):
         Raises:
             InvalidInputError: There is no table, or without the connector the tables cannot be read together.
         """
-        if not self.connector:
-            return build_dataframe(self._locations, self._spark, table_column=table_column)
+        if self._frames and not self.connector:
+            return build_dataframe(self._locations.values(), self._spark, table_column=table_column)
         if not table_column:
             return union(self._frames.values())
         from pyspark.sql.functions import lit
@@ -168,7 +171,7 @@ class Views(Mapping[TableId, str]):
 
     def _frame(self, at: Location) -> DataFrame:
         if not self.connector:
-            return build_dataframe(LocationMap([at], self._locations.report), self._spark, table_column=None)
+            return build_dataframe([at], self._spark, table_column=None)
         # The connector accepts the option `versionAsOf`, but ignores it.
         reader = self._spark.read.format(CONNECTOR).option("version", str(at.version))
         return reader.options(**(at.storage_options or {})).load(at.location)
@@ -179,7 +182,7 @@ def quote(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _named(locations: LocationMap, name: Callable[[TableId], str]) -> Mapping[TableId, str]:
+def _named(locations: Mapping[TableId, Location], name: Callable[[TableId], str]) -> Mapping[TableId, str]:
     named = {id: name(id) for id in locations}
     ids_by_name: dict[str, TableId] = {}
     for id, view_name in named.items():

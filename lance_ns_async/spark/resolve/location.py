@@ -53,17 +53,11 @@ class Location:
             details: The details of its dataset; None if it was not opened.
         """
         options = table.storage_options
+        it = cls(table.id, table.location, table.version, storage_options=options, expires_at=expiry(options))
         if details is None:
-            return cls(table.id, table.location, table.version, storage_options=options, expires_at=expiry(options))
-        return cls(
-            table.id,
-            table.location,
-            details.version,
-            details.rows,
-            details.fragments,
-            options,
-            expiry(options),
-            details.schema,
+            return it
+        return replace(
+            it, version=details.version, rows=details.rows, fragments=details.fragments, schema=details.schema
         )
 
     def renewed(self, table: Table) -> Location:

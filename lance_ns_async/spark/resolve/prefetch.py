@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -18,6 +18,7 @@ from lance_namespace.errors import (
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import deadline
 from lance_ns_async.errors import NotALanceTableError
+from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection
@@ -25,24 +26,23 @@ from lance_ns_async.namespace.search import SearchResult, search
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.spark.resolve.cache import LEAD, CacheEntry, LocationCache
 from lance_ns_async.spark.resolve.location import Location
-from lance_ns_async.spark.resolve.locations import Locations
 from lance_ns_async.spark.resolve.opening import open_tables
-from lance_ns_async.spark.resolve.report import Subject, one_error, report
+from lance_ns_async.spark.resolve.report import PrefetchReport, one_error, report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PrefetchRequest:
     """The arguments of one run; see `LocationResolver.prefetch` and `LocationResolver.refresh`."""
 
     selection: Selection
-    pin_versions: bool
     on_error: str
     max_in_flight: int
     timeout: float | None
-    progress: bool | ProgressCallback
-    vends: bool = False
+    vends: bool
     """Whether to request credentials from the catalog."""
-    previous: Locations | None = None
+    pin_versions: bool = False
+    progress: bool | ProgressCallback = False
+    previous: Mapping[TableId, Location] | None = None
     """The locations of a refresh, whose versions are kept and storage options renewed; None for a prefetch."""
     lasting: float = LEAD
     """Minimum remaining seconds of cached storage options; those that expire sooner are requested again."""
@@ -60,7 +60,9 @@ class PrefetchRequest:
             raise InvalidInputError(f"lasting {self.lasting}: must be a number of seconds, at least 0")
 
 
-async def prefetch(namespace: AsyncNamespace, *, cache: LocationCache, request: PrefetchRequest) -> Locations:
+async def prefetch(
+    namespace: AsyncNamespace, *, cache: LocationCache, request: PrefetchRequest
+) -> tuple[Sequence[Location], PrefetchReport]:
     """Runs one prefetch or refresh and updates the cache; see `LocationResolver.prefetch`."""
     start = monotonic()
     seconds: list[float] = []
@@ -85,7 +87,7 @@ async def prefetch(namespace: AsyncNamespace, *, cache: LocationCache, request: 
         raise error
     from_cache = sum(location.id in run.from_cache for location in locations)
     took = monotonic() - start
-    return Locations(locations, report(len(locations), errors, seconds=took, calls=seconds, from_cache=from_cache))
+    return locations, report(len(locations), errors, seconds=took, calls=seconds, from_cache=from_cache)
 
 
 class _Run:

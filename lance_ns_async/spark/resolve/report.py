@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.fleet.report import Subject
+from lance_ns_async.model import TableId
 from lance_ns_async.rendering import (
     DENIED,
     FAILED,
@@ -21,9 +21,6 @@ from lance_ns_async.rendering import (
     error_kind,
     quantile,
 )
-
-Subject: TypeAlias = TableId | NamespaceId | str
-"""The subject of a problem: a table, a namespace to search, or a pattern without a match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report:
+class PrefetchReport:
     """The results and the cost of a prefetch. Its representation is a short table."""
 
     found: int
@@ -115,7 +112,7 @@ def report(
     seconds: float,
     calls: Sequence[float],
     from_cache: int = 0,
-) -> Report:
+) -> PrefetchReport:
     """Returns the report of a run.
 
     Args:
@@ -130,7 +127,7 @@ def report(
     for subject, error in errors:
         problems[error_kind(error)].append(Problem(subject, str(error), attempts_of(error)))
     durations = sorted(calls)
-    return Report(
+    return PrefetchReport(
         count,
         tuple(problems[MISSING]),
         tuple(problems[DENIED]),

@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.model import TableId
 from lance_ns_async.namespace.background_loop import BackgroundLoop
-from lance_ns_async.namespace.sync import Namespace
-from lance_ns_async.spark.resolve.location import warn_of_expiry
-from lance_ns_async.spark.resolve.location_map import LocationMap
+from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
+from lance_ns_async.spark.resolve.report import PrefetchReport
+from lance_ns_async.spark.serve.catalog import CatalogNamespace, Resolver
 from lance_ns_async.spark.serve.namespace import PrefetchNamespace
-from lance_ns_async.spark.serve.upstream import CatalogUpstream, PrefetchOnly, Resolver, Upstream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,11 +51,10 @@ _addresses: WeakKeyDictionary[SparkSession, dict[str, _Address]] = WeakKeyDictio
 class CatalogService:
     """A catalog that is served to Spark, with its request counts. Its representation is one line."""
 
-    def __init__(self, catalog: str, namespace: PrefetchNamespace, upstream: Upstream) -> None:
+    def __init__(self, catalog: str, namespace: PrefetchNamespace) -> None:
         self.catalog = catalog
         """The name of the catalog in SQL."""
         self._namespace = namespace
-        self._upstream = upstream
 
     @property
     def answered(self) -> int:
@@ -65,12 +64,12 @@ class CatalogService:
     @property
     def misses(self) -> int:
         """Number of requests for a table to the real catalog."""
-        return self._upstream.table_requests
+        return self._namespace.misses
 
     @property
     def passed(self) -> int:
         """Number of other requests that the real catalog handled: listings and changes."""
-        return self._upstream.other_requests
+        return self._namespace.passed
 
     def __repr__(self) -> str:
         counts = f"{self.answered:,} requests answered from the prefetch, {self.misses:,} by the catalog"
@@ -80,15 +79,21 @@ class CatalogService:
 
 @contextmanager
 def serve(
-    locations: LocationMap, spark: SparkSession, catalog: str, resolver: Resolver | None
+    locations: Mapping[TableId, Location],
+    report: PrefetchReport,
+    spark: SparkSession,
+    catalog: str,
+    resolver: Resolver | None,
 ) -> Iterator[CatalogService]:
     """Serves a catalog to Spark; see `Locations.serve`."""
-    upstream = PrefetchOnly(locations) if resolver is None else CatalogUpstream(resolver, _namespace(resolver))
-    namespace = PrefetchNamespace(locations, upstream)
+    if resolver is None:
+        namespace = PrefetchNamespace(locations, {problem.subject: problem.reason for problem in report.missing})
+    else:
+        namespace = CatalogNamespace(locations, resolver)
     _check_session(spark, catalog)
     address = _choose_address(spark, catalog)
     warn_of_expiry(locations.values(), stacklevel=3)
-    service = CatalogService(catalog, namespace, upstream)
+    service = CatalogService(catalog, namespace)
     with ExitStack() as stack:
         # All leases in a process share one loop, so this is also the loop of the namespace.
         loop = BackgroundLoop.lease()
@@ -123,16 +128,6 @@ def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:
         f"{prefix}.executor_credential_refresh": "false",
         prefix: CONNECTOR,
     }
-
-
-def _namespace(resolver: Resolver) -> Namespace:
-    namespace = resolver.namespace
-    if not isinstance(namespace, Namespace):
-        raise InvalidInputError(
-            "serve: this resolver has an AsyncNamespace, whose event loop is blocked while Spark plans; "
-            "create the resolver with a Namespace"
-        )
-    return namespace
 
 
 def _check_session(spark: SparkSession, catalog: str) -> None:

@@ -2,76 +2,59 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from time import time
-from typing import Any
+from typing import Any, NoReturn
 
 from lance_namespace import (
     DescribeTableRequest,
     DescribeTableResponse,
-    RenameTableRequest,
+    ListNamespacesResponse,
+    ListTablesResponse,
+    NamespaceExistsResponse,
     TableExistsRequest,
     TableExistsResponse,
 )
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.calls.observers import Observer
-from lance_ns_async.calls.tasks import SingleFlights
+from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.traffic import CallLoad
-from lance_ns_async.model import TableId
+from lance_ns_async.model import Id, NamespaceId, Page, TableId
 from lance_ns_async.namespace import requests
-from lance_ns_async.spark.resolve.cache import LEAD
 from lance_ns_async.spark.resolve.location import Location
-from lance_ns_async.spark.resolve.location_map import LocationMap
-from lance_ns_async.spark.serve.upstream import Upstream
 from lance_ns_async.spec.routes import ROUTES
-
-log: logging.Logger = logging.getLogger(__name__)
 
 OPERATIONS = frozenset(route.operation for route in ROUTES)
 
-MOVING = frozenset(
-    {
-        "create_empty_table",
-        "create_table",
-        "declare_table",
-        "deregister_table",
-        "drop_table",
-        "register_table",
-        "rename_table",
-    }
-)
-"""Operations that may change or remove the location of a table."""
-
-SILENT = frozenset({"deregister_table", "drop_table"})
-"""Operations whose errors the connector hides, so that Spark reports a drop that has failed as done."""
-
 
 class PrefetchNamespace:
-    """The operations of an AsyncNamespace, with many tables in memory.
+    """The operations of an AsyncNamespace on prefetched tables, without a catalog.
 
-    Tables in memory are described without a call, and so are other tables after their first request to the upstream.
-    The upstream handles all other operations. An operation that may change a table's location removes the table from
-    memory.
+    It describes and lists these tables, and refuses everything else.
+
+    Args:
+        locations: The prefetched tables.
+        missing: The messages of the TableNotFoundError of other tables, by id.
     """
 
-    def __init__(self, locations: LocationMap, upstream: Upstream) -> None:
-        self._locations: dict[TableId, Location] = dict(locations)
-        self._upstream = upstream
-        self._evictions = 0
-        self._flights = SingleFlights(self._learn)
+    def __init__(self, locations: Mapping[TableId, Location], missing: Mapping[Any, str]) -> None:
+        self._locations = dict(locations)
+        self._missing = missing
         self.hits: int = 0
-        """Number of requests about a table that needed no upstream."""
+        """Number of requests about a table that needed no catalog."""
+        self.misses: int = 0
+        """Number of requests for a table to the catalog."""
+        self.passed: int = 0
+        """Number of other requests to the catalog."""
 
     async def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
         """Describes a table. The requested version is not checked, because the reader opens it or fails."""
         if request.load_detailed_metadata or request.check_declared or request.tag or request.branch:
-            answer: DescribeTableResponse = await self._upstream.do("describe_table", request)
-            return answer
+            response: DescribeTableResponse = await self._pass_on("describe_table", request)
+            return response
         at = await self._locate(TableId(request.id or ()))
         # The pinned version is omitted, because a reader without a version reads the latest one.
         table = replace(at.table(), version=None)
@@ -80,66 +63,71 @@ class PrefetchNamespace:
     async def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
         """Returns an empty response if the table exists; raises TableNotFoundError if not."""
         if request.version is not None:
-            answer: TableExistsResponse = await self._upstream.do("table_exists", request)
-            return answer
+            response: TableExistsResponse = await self._pass_on("table_exists", request)
+            return response
         await self._locate(TableId(request.id or ()))
         return TableExistsResponse()
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
-        """Returns any other operation that the upstream supports."""
-        if operation not in OPERATIONS or not self._upstream.has(operation):
+        """Returns any other operation; one that is refused raises an error with the reason."""
+        if operation not in OPERATIONS or not self._has(operation):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {operation!r}")
         return partial(self._pass_on, operation)
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
-        """Registers an observer of the remote calls of the upstream while the context is open."""
-        return self._upstream.observe(observer)
+        """Returns an empty context, because there are no remote calls."""
+        return nullcontext()
 
     def snapshot(self) -> CallLoad | None:
-        """Returns the load of the upstream's remote calls; None if there are none."""
-        return self._upstream.snapshot()
+        """Returns None, because there are no remote calls."""
+        return None
+
+    def _has(self, operation: str) -> bool:
+        return True
 
     async def _locate(self, id: TableId) -> Location:
-        at = self._locations.get(id)
-        if at is None or (at.expires_at is not None and time() + LEAD > at.expires_at and self._upstream.renews):
-            # A request after an eviction does not share a call that started before the eviction.
-            return await self._flights.outcome((self._evictions, id))
-        self.hits += 1
-        return at
-
-    async def _learn(self, key: tuple[int, TableId]) -> Location:
-        evictions, id = key
-        location = await self._upstream.locate(id)
-        if evictions == self._evictions:
-            self._locations[id] = location
-        return location
+        if (at := self._locations.get(id)) is not None:
+            self.hits += 1
+            return at
+        if (reason := self._missing.get(id)) is not None:
+            raise TableNotFoundError(reason)
+        _refuse(id, "was not prefetched")
 
     async def _pass_on(self, operation: str, request: Any, *others: Any) -> Any:
-        try:
-            return await self._upstream.do(operation, request, *others)
-        except LanceNamespaceError as e:
-            if operation in SILENT:
-                log.warning("table %s was not dropped, but Spark reports no error: %s", TableId(request.id), e)
-            raise
-        finally:
-            # This applies to errors, too, because a failed operation may have changed the table.
-            if operation in MOVING:
-                self._evict(_moved_ids(request))
-            elif operation == "drop_namespace":
-                self._evict([id for id in self._locations if id[: len(request.id)] == tuple(request.id)])
+        names = getattr(request, "id", None) or ()
+        parent = NamespaceId(names)
+        match operation:
+            case "list_tables":
+                tables = [id.name for id in self._below(parent) if len(id) == len(names) + 1]
+                page = await _page(tables, request)
+                return ListTablesResponse(tables=list(page.items), page_token=page.token)
+            case "list_namespaces":
+                children = {id[len(names)] for id in self._below(parent) if len(id) > len(names) + 1}
+                page = await _page(sorted(children), request)
+                return ListNamespacesResponse(namespaces=list(page.items), page_token=page.token)
+            case "namespace_exists":
+                self._below(parent)
+                return NamespaceExistsResponse()
+        subject = TableId(names) if names and "namespace" not in operation else parent
+        _refuse(subject, f"{operation} needs the catalog")
 
-    def _evict(self, ids: Sequence[TableId]) -> None:
-        # Without a catalog nothing was changed, and the tables could not be requested again.
-        if self._upstream.renews:
-            self._evictions += 1
-            for id in ids:
-                self._locations.pop(id, None)
-            self._upstream.forget(ids)
+    def _below(self, parent: NamespaceId) -> Sequence[TableId]:
+        ids = sorted(id for id in self._locations if id.parent[: len(parent)] == parent)
+        if not ids:
+            _refuse(parent, "contains no prefetched table")
+        return ids
 
 
-def _moved_ids(request: Any) -> Sequence[TableId]:
-    """Returns the ids whose location a request changes; a rename changes the old and the new id."""
-    id = TableId(request.id)
-    if not isinstance(request, RenameTableRequest):
-        return [id]
-    return [id, TableId([*(request.new_namespace_id or id.parent), request.new_table_name])]
+def _refuse(subject: Id, why: str) -> NoReturn:
+    """Raises UnsupportedOperationError for a request that needs the catalog; the message contains a remedy."""
+    raise UnsupportedOperationError(
+        f"{subject.kind} {subject}: {why}, and `serve` has no resolver; prefetch the tables that you need, "
+        "or pass resolver=... to `serve`"
+    )
+
+
+async def _page(items: Sequence[str], request: Any) -> Page[str]:
+    async def fetch(token: str | None, size: int | None) -> Page[str]:
+        return Page(items)
+
+    return await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
@@ -13,9 +13,6 @@ from pyspark.sql.types import StructField, StructType
 from lance_ns_async.errors import without_source
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.types import arrow_schema, is_list, spark_type
-
-if TYPE_CHECKING:
-    from lance import LanceDataset
 
 _is = pa.types
 
@@ -92,11 +89,11 @@ def for_new(id: TableId, frame: pa.Schema, target: pa.Schema | None, existing: p
     return pa.schema([_new(field, target, existing) for field in frame])
 
 
-def storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> LanceDataset:
-    """Returns a dataset with these columns in memory.
+def check_storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> None:
+    """Checks that Lance can store and read these columns.
 
     Raises:
-        InvalidInputError: Lance cannot store or read such a dataset.
+        InvalidInputError: It cannot.
     """
     import lance
 
@@ -104,12 +101,10 @@ def storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> Lance
     fields = [field.with_nullable(True) for field in schema]
     row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], schema=pa.schema(fields))
     try:
-        dataset = lance.write_dataset(row, "memory://", data_storage_version=data_storage_version)
-        dataset.to_table()
+        lance.write_dataset(row, "memory://", data_storage_version=data_storage_version).to_table()
     except (OSError, ValueError) as e:
         why = " ".join(without_source(str(e)).split("\n", 1)[0].split())
         raise InvalidInputError(f"table {id}: Lance cannot store these columns ({why})") from e
-    return dataset
 
 
 def fits(source: pa.DataType, target: pa.DataType) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from lance_namespace import errors
 from lance_namespace.errors import (
-    InternalError,
     InvalidInputError,
     LanceNamespaceError,
     TableAlreadyExistsError,
@@ -25,42 +24,24 @@ from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.spark.labels import describe_jobs, label
+from lance_ns_async.spark.delivery import Delivery
+from lance_ns_async.spark.job_errors import cause_of, rebuild
+from lance_ns_async.spark.labels import describe_jobs
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.session import context_of
 from lance_ns_async.spark.write.groups import INDEX, By, Group, Grouping, Into, name_tables, raise_problems
-from lance_ns_async.spark.write.task_writer import COLUMN, Names, tables_writer
-from lance_ns_async.spark.write.write import VERBS, Writing, cause_of, check_pandas, interrupting
+from lance_ns_async.spark.write.task_writer import COLUMN, tables_writer
+from lance_ns_async.spark.write.write import Writing, check_frame, describe_write
 from lance_ns_async.tables.lifecycle.staging import StagedWrite
 
 if TYPE_CHECKING:
     from lance import LanceDataset
     from lance.fragment import FragmentMetadata
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 MODES = ("create", "append", "overwrite")
 
 _EXISTS = "exists"
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """The arguments of a write into many tables; see `LocationResolver.write_many`."""
-
-    by: By
-    into: Into
-    writing: Callable[[TableId], Writing]
-    """Returns the arguments of the write of one table."""
-    max_tables: int
-    only: Collection[TableId] | None
-    max_in_flight: int
-    progress: bool | ProgressCallback
-
-    def __post_init__(self) -> None:
-        for name, limit in (("max_tables", self.max_tables), ("max_in_flight", self.max_in_flight)):
-            if limit < 1:
-                raise InvalidInputError(f"{name} {limit}: must be at least 1")
 
 
 @dataclass(slots=True)
@@ -75,21 +56,31 @@ class _Files:
         return sum(fragment.physical_rows for fragment in self.fragments)
 
 
-def write_many(namespace: Namespace, df: DataFrame, division: Division) -> Report:
+def write_many(
+    namespace: Namespace,
+    df: DataFrame,
+    writing: Writing,
+    *,
+    by: By,
+    into: Into,
+    max_tables: int,
+    only: Collection[TableId] | None,
+    max_in_flight: int,
+    progress: bool | ProgressCallback,
+) -> Report:
     """Writes a DataFrame into many tables; see `LocationResolver.write_many`."""
-    if df.isStreaming:
-        raise InvalidInputError("df: is a stream; write each of its batches with df.writeStream.foreachBatch(...)")
-    check_pandas()
-    grouping = Grouping(df, division.by)
-    context = context_of(df.sparkSession)
-    with start("write_many", namespace, progress=division.progress) as run:
-        with describe_jobs(context, "lance-ns: count the rows of each table to write"):
-            counts = grouping.count(division.max_tables)
-        groups = _select(name_tables(counts, division.into), division.only)
-        if not groups:
-            return run.report()
-        write = _ManyTables(namespace, df.schema, division, {it.id: it for it in groups}, len(counts), run)
-        write.execute(df, grouping)
+    for name, limit in (("max_tables", max_tables), ("max_in_flight", max_in_flight)):
+        if limit < 1:
+            raise InvalidInputError(f"{name} {limit}: must be at least 1")
+    check_frame(df)
+    grouping = Grouping(df, by)
+    with start("write_many", namespace, progress=progress) as run:
+        with describe_jobs(context_of(df.sparkSession), "lance-ns: count the rows of each table to write"):
+            counts = grouping.count(max_tables)
+        groups = {it.id: it for it in _select(name_tables(counts, into), only)}
+        if groups:
+            run.expect(len(groups))
+            _ManyTables(namespace, df, writing, groups, max_in_flight, run).execute(grouping, len(counts))
         return run.report(frozenset({_EXISTS}))
 
 
@@ -99,34 +90,30 @@ class _ManyTables:
     def __init__(
         self,
         namespace: Namespace,
-        frame: StructType,
-        division: Division,
+        df: DataFrame,
+        writing: Writing,
         groups: Mapping[TableId, Group],
-        values: int,
+        max_in_flight: int,
         run: Run,
     ) -> None:
-        self.groups = groups
-        self.staged: dict[TableId, StagedWrite] = {}
         self._namespace = namespace
-        self._frame = frame
-        self._values = values
-        self._division = division
+        self._df = df
+        self._writing = writing
+        self._groups = groups
+        self._max_in_flight = max_in_flight
         self._run = run
-        self._mode = division.writing(next(iter(groups))).mode
-        run.expect(len(groups))
+        self._staged: dict[TableId, StagedWrite] = {}
+        self._files: dict[TableId, _Files] = defaultdict(_Files)
 
-    def execute(self, df: DataFrame, grouping: Grouping) -> None:
-        files: dict[TableId, _Files] = {}
+    def execute(self, grouping: Grouping, values: int) -> None:
         self._namespace.run(self._check)
         try:
             self._namespace.run(self._begin)
-            if self.staged:
-                files = self._write(df, grouping)
-            self._namespace.run(partial(self._commit, files=files))
-        except (
-            BaseException
-        ) as error:  # includes KeyboardInterrupt: what is not committed is useless after any exception
-            self._namespace.run(partial(self._abandon_all, files=files, error=error))
+            if self._staged:
+                self._write(grouping, values)
+            self._namespace.run(self._commit)
+        except BaseException as error:  # includes KeyboardInterrupt: what is not committed is useless
+            self._namespace.run(partial(self._abandon, error=error))
             if (cause := cause_of(error)) is not None:
                 raise cause from error
             raise
@@ -135,7 +122,7 @@ class _ManyTables:
         problems = []
         catalog = namespace.session.staging()
         by_key: dict[tuple[str, ...], TableId] = {}
-        for id in self.groups:
+        for id in self._groups:
             try:
                 catalog.check_new(id)
             except InvalidInputError as e:
@@ -148,96 +135,113 @@ class _ManyTables:
     async def _begin(self, namespace: AsyncNamespace) -> None:
         """Finds the tables, and declares the missing ones."""
         catalog = namespace.session.staging()
-        new = self._division.writing(next(iter(self.groups))).fit(self._frame, None)
+        mode = self._writing.mode
+        schema = self._writing.fit(next(iter(self._groups)), self._df.schema, None)
         missing: list[TableId] = []
 
         async def find(id: TableId) -> None:
             try:
                 fit = partial(self._fit, id)
-                self.staged[id] = await catalog.begin_existing(id, fit, replaces=self._mode == "overwrite")
+                self._staged[id] = await catalog.begin_existing(id, fit, replaces=mode == "overwrite")
             except TableNotFoundError:
                 missing.append(id)
             except TableAlreadyExistsError as e:
                 self._finish(Row(id, _EXISTS, str(e)))
             except LanceNamespaceError as e:
-                self._finish(_failure(id, e))
+                self._fail(id, e)
 
         def record(id: TableId, outcome: StagedWrite | LanceNamespaceError) -> None:
             if isinstance(outcome, StagedWrite):
-                self.staged[id] = outcome
+                self._staged[id] = outcome
                 return
-            self.staged.pop(id, None)
-            exists = isinstance(outcome, TableAlreadyExistsError)
-            self._finish(_failure(id, outcome, outcome_word=_EXISTS if exists and self._mode == "create" else None))
+            self._staged.pop(id, None)
+            exists = isinstance(outcome, TableAlreadyExistsError) and mode == "create"
+            self._fail(id, outcome, outcome_word=_EXISTS if exists else None)
 
-        await each(find, self.groups, max_in_flight=self._division.max_in_flight)
-        await catalog.declare_many(missing, new, record, max_in_flight=self._division.max_in_flight)
+        await each(find, self._groups, max_in_flight=self._max_in_flight)
+        await catalog.declare_many(missing, schema, record, max_in_flight=self._max_in_flight)
 
     def _fit(self, id: TableId, dataset: LanceDataset | None) -> pa.Schema:
-        if dataset is not None and self._mode == "create":
+        if dataset is not None and self._writing.mode == "create":
             raise TableAlreadyExistsError(f"Table already exists: {id} (version {dataset.version}; it is unchanged)")
-        return self._division.writing(id).fit(self._frame, dataset)
+        return self._writing.fit(id, self._df.schema, dataset)
 
-    def _write(self, df: DataFrame, grouping: Grouping) -> dict[TableId, _Files]:
-        """Writes the files of all tables in one Spark job. If the job fails, files of finished tasks are removed."""
-        ids = list(self.staged)
-        warn_of_expiry([Location.of(it.table, None) for it in self.staged.values()], stacklevel=5)
-        context = context_of(df.sparkSession)
-        names = None if context is None else context.accumulator([], Names())
-        sinks = [self._division.writing(id).sink(self.staged[id]) for id in ids]
-        rows = grouping.divide([self.groups[id] for id in ids], partial=len(ids) < self._values)
-        tasks = rows.mapInArrow(tables_writer(sinks, INDEX, names), f"{COLUMN} string")
+    def _write(self, grouping: Grouping, values: int) -> None:
+        """Writes the files of all tables in one Spark job, and records them, also those of a job that fails."""
+        ids, staged = list(self._staged), self._staged.values()
+        warn_of_expiry([Location.of(it.table, None) for it in staged], stacklevel=5)
+        context = context_of(self._df.sparkSession)
+        results = None if context is None else context.accumulator([], Delivery())
+        rows = grouping.divide([self._groups[id] for id in ids], partial=len(ids) < values)
+        writer = tables_writer([self._writing.sink(it) for it in staged], INDEX, results)
+        texts: Sequence[str] = []
         try:
-            with interrupting(context), describe_jobs(context, label(VERBS[self._mode], ids)):
-                return _collect(ids, [row[0] for row in tasks.collect()])
-        except BaseException as error:
-            leftovers = _collect(ids, [] if names is None else names.value)
-            self._namespace.run(partial(self._abandon_all, files=leftovers, error=error))
+            with describe_write(context, self._writing, ids):
+                texts = [row[0] for row in rows.mapInArrow(writer, f"{COLUMN} string").collect()]
+        except BaseException:
+            texts = [] if results is None else results.value
             raise
+        finally:
+            self._record(ids, texts)
 
-    async def _commit(self, namespace: AsyncNamespace, files: Mapping[TableId, _Files]) -> None:
+    def _record(self, ids: Sequence[TableId], texts: Sequence[str]) -> None:
+        from lance.fragment import FragmentMetadata
+
+        for index, metadata, error in map(json.loads, texts):
+            files = self._files[ids[index]]
+            files.fragments += [FragmentMetadata.from_json(it) for it in metadata]
+            if error is not None:
+                files.error = files.error or rebuild(*error)
+
+    async def _commit(self, namespace: AsyncNamespace) -> None:
         catalog = namespace.session.staging()
 
         async def commit(id: TableId) -> None:
-            staged_write, written = self.staged[id], files.get(id, _Files())
-            error = written.error or self._difference(id, written)
+            staged_write, files = self._staged[id], self._files[id]
+            location = staged_write.table.location
+            error = files.error or self._difference(id, files)
             if error is not None:
-                await catalog.abandon(staged_write, written.fragments, error)
-                del self.staged[id]
-                self._finish(_failure(id, error, staged_write))
+                await catalog.abandon(staged_write, files.fragments, error)
+                del self._staged[id]
+                self._fail(id, error, location)
                 return
             # From here on, the commit itself removes what it does not commit.
-            del self.staged[id]
+            del self._staged[id]
             try:
-                dataset = await catalog.commit(staged_write, written.fragments)
+                dataset = await catalog.commit(staged_write, files.fragments)
             except LanceNamespaceError as e:
-                self._finish(_failure(id, e, staged_write))
+                self._fail(id, e, location)
                 return
-            outcome = "created" if staged_write.dataset is None else _OUTCOMES[self._mode]
-            numbers = {"version": dataset.version, "rows": written.rows, "fragments": len(written.fragments)}
-            self._run.counters["rows"] += written.rows
-            self._finish(Row(id, outcome, location=staged_write.table.location, fields=numbers))
+            outcome = "created" if staged_write.dataset is None else _OUTCOMES[self._writing.mode]
+            numbers = {"version": dataset.version, "rows": files.rows, "fragments": len(files.fragments)}
+            self._run.counters["rows"] += files.rows
+            self._finish(Row(id, outcome, location=location, fields=numbers))
 
-        await each(commit, list(self.staged), max_in_flight=self._division.max_in_flight)
+        await each(commit, list(self._staged), max_in_flight=self._max_in_flight)
 
-    def _difference(self, id: TableId, written: _Files) -> LanceNamespaceError | None:
-        row_count = self.groups[id].rows
-        if written.rows == row_count:
+    def _difference(self, id: TableId, files: _Files) -> LanceNamespaceError | None:
+        row_count = self._groups[id].rows
+        if files.rows == row_count:
             return None
         return InvalidInputError(
-            f"table {id}: the DataFrame gave {row_count:,} rows when they were counted, and {written.rows:,} when they "
+            f"table {id}: the DataFrame gave {row_count:,} rows when they were counted, and {files.rows:,} when they "
             "were written; cache it, or make it deterministic"
         )
 
-    async def _abandon_all(
-        self, namespace: AsyncNamespace, files: Mapping[TableId, _Files], error: BaseException
-    ) -> None:
+    async def _abandon(self, namespace: AsyncNamespace, error: BaseException) -> None:
         catalog = namespace.session.staging()
 
         async def abandon(id: TableId) -> None:
-            await catalog.abandon(self.staged.pop(id), files.get(id, _Files()).fragments, error)
+            await catalog.abandon(self._staged.pop(id), self._files[id].fragments, error)
 
-        await each(abandon, list(self.staged), max_in_flight=self._division.max_in_flight)
+        await each(abandon, list(self._staged), max_in_flight=self._max_in_flight)
+
+    def _fail(
+        self, id: TableId, error: LanceNamespaceError, location: str | None = None, *, outcome_word: str | None = None
+    ) -> None:
+        row = failure_row(id, error, location)
+        reason = "; ".join([row.reason, *getattr(error, "__notes__", ())])
+        self._finish(replace(row, reason=reason, outcome=outcome_word or row.outcome))
 
     def _finish(self, row: Row) -> None:
         self._run.add(row)
@@ -255,30 +259,3 @@ def _select(groups: Sequence[Group], only: Collection[TableId] | None) -> Sequen
     if unknown:
         raise InvalidInputError(f"only: no row of the DataFrame belongs to table {unknown[0]}")
     return [group for group in groups if group.id in only]
-
-
-def _collect(ids: Sequence[TableId], texts: Sequence[str]) -> dict[TableId, _Files]:
-    from lance.fragment import FragmentMetadata
-
-    result: dict[TableId, _Files] = {}
-    for text in texts:
-        index, metadata, error = json.loads(text)
-        files = result.setdefault(ids[index], _Files())
-        files.fragments += [FragmentMetadata.from_json(it) for it in metadata]
-        if error is not None:
-            files.error = files.error or _rebuild(*error)
-    return result
-
-
-def _rebuild(name: str, message: str) -> LanceNamespaceError:
-    cls: Any = getattr(errors, name, None)
-    is_known = isinstance(cls, type) and issubclass(cls, LanceNamespaceError)
-    return cls(message) if is_known else InternalError(message)
-
-
-def _failure(
-    id: TableId, error: LanceNamespaceError, staged_write: StagedWrite | None = None, *, outcome_word: str | None = None
-) -> Row:
-    row = failure_row(id, error, None if staged_write is None else staged_write.table.location)
-    reason = "; ".join([row.reason, *getattr(error, "__notes__", ())])
-    return replace(row, reason=reason, outcome=outcome_word or row.outcome)

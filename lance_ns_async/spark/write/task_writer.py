@@ -15,12 +15,11 @@ from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pyspark.accumulators import Accumulator, AccumulatorParam
-
 from lance_ns_async.spark.types import is_list
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
 
 COLUMN = "fragment"
 """The only column of a task's result, which has one row for each file."""
@@ -43,17 +42,6 @@ class Sink:
     """Further arguments of `write_fragments`."""
     options: Mapping[str, str] | None = dataclass_field(default=None, repr=False)
     """The storage options, including secrets."""
-
-
-class Names(AccumulatorParam[list[str]]):
-    """Accumulator of the file metadata of finished tasks, which is also available after a failed job."""
-
-    def zero(self, value: list[str]) -> list[str]:
-        return []
-
-    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:
-        value1.extend(value2)
-        return value1
 
 
 def fragments_writer(

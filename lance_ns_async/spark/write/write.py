@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from lance_namespace import errors
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableAlreadyExistsError, TableNotFoundError
+from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
 
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
-from lance_ns_async.spark.environment import environment_error
+from lance_ns_async.spark.delivery import Delivery
+from lance_ns_async.spark.job_errors import cause_of
 from lance_ns_async.spark.labels import describe_jobs, label
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import WriteReport
-from lance_ns_async.spark.session import context_of
+from lance_ns_async.spark.session import INTERRUPT, context_of, local_properties
 from lance_ns_async.spark.write import fitting
-from lance_ns_async.spark.write.task_writer import COLUMN, Names, Sink, fragments_writer
-from lance_ns_async.tables.lifecycle.staging import StagedWrite
+from lance_ns_async.spark.write.task_writer import COLUMN, Sink, fragments_writer
+from lance_ns_async.tables.lifecycle.staging import StagedWrite, Staging
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -36,15 +35,11 @@ MODES = ("create", "append", "overwrite", "ignore")
 
 VERBS = {"create": "create", "append": "append to", "overwrite": "overwrite", "ignore": "create"}
 
-_INTERRUPT = "spark.job.interruptOnCancel"
-_OURS = re.compile(r"^(?:lance_namespace\.errors\.)(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
-
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The arguments of one write; see `LocationResolver.write`."""
+    """The arguments of a write; see `LocationResolver.write`."""
 
-    id: TableId
     mode: str
     schema: pa.Schema | None
     data_storage_version: str | None
@@ -57,10 +52,11 @@ class Writing:
         if self.schema is not None and self.mode == "append":
             raise InvalidInputError("schema: not allowed with mode 'append', because the table has columns; omit it")
 
-    def fit(self, frame: StructType, dataset: LanceDataset | None) -> pa.Schema:
+    def fit(self, id: TableId, frame: StructType, dataset: LanceDataset | None) -> pa.Schema:
         """Returns the schema of the files.
 
         Args:
+            id: The table.
             frame: The schema of the DataFrame.
             dataset: The dataset of the existing table; None if there is none.
 
@@ -70,13 +66,13 @@ class Writing:
         """
         columns = fitting.columns(frame)
         if dataset is not None and self.mode == "append":
-            self._check_version(dataset.data_storage_version)
-            return fitting.for_append(self.id, columns, dataset.schema)
-        schema = fitting.for_new(self.id, columns, self.schema, None if dataset is None else dataset.schema)
+            self._check_version(id, dataset.data_storage_version)
+            return fitting.for_append(id, columns, dataset.schema)
+        schema = fitting.for_new(id, columns, self.schema, None if dataset is None else dataset.schema)
         version = self.data_storage_version if dataset is None else dataset.data_storage_version
-        fitting.storable(self.id, schema, version)
+        fitting.check_storable(id, schema, version)
         if dataset is not None:
-            self._check_version(version)
+            self._check_version(id, version)
         return schema
 
     def sink(self, staged_write: StagedWrite) -> Sink:
@@ -84,7 +80,7 @@ class Writing:
         limits = {**self.limits, "data_storage_version": self.data_storage_version}
         dataset = staged_write.dataset
         return Sink(
-            str(self.id),
+            str(staged_write.table.id),
             staged_write.table.location,
             staged_write.schema,
             version=None if dataset is None or staged_write.replaces else dataset.version,
@@ -93,52 +89,42 @@ class Writing:
             options=staged_write.table.storage_options,
         )
 
-    def _check_version(self, there: str | None) -> None:
+    def _check_version(self, id: TableId, there: str | None) -> None:
         if self.data_storage_version not in (None, there):
             raise InvalidInputError(
-                f"data_storage_version {self.data_storage_version!r}: table {self.id} has the version {there!r}, which "
+                f"data_storage_version {self.data_storage_version!r}: table {id} has the version {there!r}, which "
                 "cannot change; omit it, or drop the table and create it again"
             )
 
 
-def write(namespace: Namespace, df: DataFrame, writing: Writing) -> WriteReport:
+def write(namespace: Namespace, df: DataFrame, id: TableId, writing: Writing) -> WriteReport:
     """Writes a DataFrame to a table; see `LocationResolver.write`."""
-    if df.isStreaming:
-        raise InvalidInputError("df: is a stream; write each of its batches with df.writeStream.foreachBatch(...)")
-    check_pandas()
+    check_frame(df)
     context = context_of(df.sparkSession)
-    names = None if context is None else context.accumulator([], Names())
+    results = None if context is None else context.accumulator([], Delivery())
+    mode = "create" if writing.mode == "ignore" else writing.mode
+    fit = partial(writing.fit, id, df.schema)
     try:
-        staged_write = namespace.run(partial(_begin, writing=writing, frame=df.schema))
+        staged_write = namespace.run(lambda it: it.session.staging().begin(id, mode, fit))
     except TableAlreadyExistsError as e:
         if writing.mode != "ignore":
             raise
-        return namespace.run(partial(_describe_existing, id=writing.id, error=e))
+        return namespace.run(partial(_describe_existing, id=id, error=e))
     try:
         warn_of_expiry([Location.of(staged_write.table, None)], stacklevel=3)
-        tasks = df.mapInArrow(fragments_writer(writing.sink(staged_write), names), f"{COLUMN} string")
-        with interrupting(context), describe_jobs(context, label(VERBS[writing.mode], [writing.id])):
+        tasks = df.mapInArrow(fragments_writer(writing.sink(staged_write), results), f"{COLUMN} string")
+        with describe_write(context, writing, [id]):
             fragments = _fragments([row[0] for row in tasks.collect()])
     except BaseException as error:  # includes KeyboardInterrupt: the written files are useless after any exception
-        leftovers = _fragments([] if names is None else names.value)
-        namespace.run(partial(_abandon, staged_write=staged_write, fragments=leftovers, error=error))
+        leftovers = _fragments([] if results is None else results.value)
+        abandon = partial(Staging.abandon, staged_write=staged_write, fragments=leftovers, error=error)
+        namespace.run(lambda it: abandon(it.session.staging()))
         if (cause := cause_of(error)) is not None:
             raise cause from error
         raise
     dataset = namespace.run(lambda it: it.session.staging().commit(staged_write, fragments))
     rows = sum(fragment.physical_rows for fragment in fragments)
-    return WriteReport(writing.id, staged_write.table.location, dataset.version, rows, len(fragments))
-
-
-async def _begin(namespace: AsyncNamespace, writing: Writing, frame: StructType) -> StagedWrite:
-    mode = "create" if writing.mode == "ignore" else writing.mode
-    return await namespace.session.staging().begin(writing.id, mode, partial(writing.fit, frame))
-
-
-async def _abandon(
-    namespace: AsyncNamespace, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
-) -> None:
-    await namespace.session.staging().abandon(staged_write, fragments, error)
+    return WriteReport(id, staged_write.table.location, dataset.version, rows, len(fragments))
 
 
 async def _describe_existing(namespace: AsyncNamespace, id: TableId, error: TableAlreadyExistsError) -> WriteReport:
@@ -150,10 +136,17 @@ async def _describe_existing(namespace: AsyncNamespace, id: TableId, error: Tabl
     return WriteReport(id, table.location, None if dataset is None else dataset.version, 0, 0)
 
 
-def check_pandas() -> None:
-    """Raises ImportError if pandas, which Spark needs for writes, is not installed."""
+def check_frame(df: DataFrame) -> None:
+    """Checks that Spark can write a DataFrame.
+
+    Raises:
+        InvalidInputError: It is a stream.
+        ImportError: pandas, which Spark needs for writes, is not installed.
+    """
     from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
+    if df.isStreaming:
+        raise InvalidInputError("df: is a stream; write each of its batches with df.writeStream.foreachBatch(...)")
     try:
         require_minimum_pandas_version()
     except ImportError as e:
@@ -161,37 +154,13 @@ def check_pandas() -> None:
 
 
 @contextmanager
-def interrupting(context: SparkContext | None) -> Iterator[None]:
-    """Makes tasks of a failed job end at once, so that they remove their files before the driver does the cleanup."""
-    if context is None:
+def describe_write(context: SparkContext | None, writing: Writing, ids: Sequence[TableId]) -> Iterator[None]:
+    """Describes the job of a write, whose tasks end at once if it fails: before the driver removes their files."""
+    with local_properties(context, {INTERRUPT: "true"}), describe_jobs(context, label(VERBS[writing.mode], ids)):
         yield
-        return
-    before = context.getLocalProperty(_INTERRUPT)
-    context.setLocalProperty(_INTERRUPT, "true")
-    try:
-        yield
-    finally:
-        context.setLocalProperty(_INTERRUPT, before)  # type: ignore[arg-type]  # None removes it
 
 
 def _fragments(texts: Sequence[str]) -> list[FragmentMetadata]:
     from lance.fragment import FragmentMetadata
 
     return [FragmentMetadata.from_json(text) for text in texts]
-
-
-def cause_of(error: BaseException) -> Exception | None:
-    """Returns the error of a writer task, or of an unsuitable environment, that made a job fail; None for others."""
-    return _task_error(error) or environment_error(error)
-
-
-def _task_error(error: BaseException) -> LanceNamespaceError | None:
-    """Returns the error that a writer task raised; None if the job failed otherwise, as in a function of the user."""
-    match = _OURS.search(str(error))
-    cls: Any = None if match is None else getattr(errors, match["name"], None)
-    if match is None or not (isinstance(cls, type) and issubclass(cls, LanceNamespaceError)):
-        return None
-    original: LanceNamespaceError = cls(match["message"])
-    for note in getattr(error, "__notes__", ()):
-        original.add_note(note)
-    return original

@@ -14,12 +14,12 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import NamespaceId, Table, TableId
-from lance_ns_async.spark import Location, Locations, Problem, Report
+from lance_ns_async.spark import Location, Locations, PrefetchReport, Problem
 from lance_ns_async.storage.datasets import Details
 
 SCHEMA = pa.schema([("id", pa.int64()), pa.field("v", pa.list_(pa.float32(), 4))])
 SECRETS = {"aws_secret_access_key": "hush", "expires_at_millis": "1800000000500"}
-REPORT = Report(
+REPORT = PrefetchReport(
     2,
     missing=(Problem(TableId(["db", "gone"]), "it is gone"), Problem("x.*", "no table matches x.*")),
     denied=(Problem(NamespaceId(["vault"]), "no"),),
@@ -82,7 +82,7 @@ def test_they_are_a_mapping_in_the_order_given(locations: Locations) -> None:
 def test_what_could_not_be_resolved_is_reported_when_it_is_looked_up() -> None:
     denied = Problem(TableId(["db", "b"]), "Permission denied: no")
     searched = Problem(NamespaceId(["db", "c"]), "Namespace not found: db$c")
-    locations = Locations([location("db", "a")], Report(1, missing=(searched,), denied=(denied,)))
+    locations = Locations([location("db", "a")], PrefetchReport(1, missing=(searched,), denied=(denied,)))
     with pytest.raises(KeyError, match=r"db\$b is not among these 1 locations: Permission denied: no"):
         locations["db.b"]
     with pytest.raises(InvalidInputError, match=r"select: .* locations: Permission denied: no"):
@@ -101,7 +101,7 @@ def test_what_can_be_no_id_is_not_among_them(locations: Locations, key: Any) -> 
 
 def test_they_cannot_be_changed(locations: Locations) -> None:
     with pytest.raises(FrozenInstanceError):
-        locations.report = Report(0)  # type: ignore[misc]
+        locations.report = PrefetchReport(0)  # type: ignore[misc]
     with pytest.raises(TypeError):
         locations[TableId(["db", "a"])] = location("db", "a")  # type: ignore[index]
     with pytest.raises(FrozenInstanceError):
@@ -197,7 +197,7 @@ def test_arrow_has_secrets_when_told(locations: Locations) -> None:
 
 
 def test_none_at_all_are_locations_too() -> None:
-    none = Locations([], Report(0))
+    none = Locations([], PrefetchReport(0))
     assert none.to_arrow().num_rows == none.to_arrow(secrets=True).num_rows == 0
-    assert none.to_arrow().schema == Locations([location("t")], Report(1)).to_arrow().schema
+    assert none.to_arrow().schema == Locations([location("t")], PrefetchReport(1)).to_arrow().schema
     assert Locations.from_json(none.to_json()) == pickle.loads(pickle.dumps(none)) == none

@@ -12,8 +12,8 @@ import pytest
 from lance_ns_async import TableId
 from lance_ns_async.fleet.maintenance.engine import Job
 from lance_ns_async.model import EXPIRY, Table
+from lance_ns_async.spark.distribution import distribute
 from lance_ns_async.spark.maintain import tasks
-from lance_ns_async.spark.maintain.engine import balance
 from lance_ns_async.tables import maintaining
 from lance_ns_async.tables.maintaining import RewriteTask
 
@@ -35,10 +35,11 @@ def real(tmp_path: Path) -> Iterator[list[Job]]:
 def test_jobs_are_balanced_by_bytes() -> None:
     mb = 2**20
     jobs = [job(size * mb, n) for n, size in enumerate([100, 1, 1, 1, 50, 48])]
-    groups = balance(jobs, 2)
+    groups = distribute(jobs, lambda it: it.task.size, 2)
     assert sorted(it.number for group in groups for it in group) == [0, 1, 2, 3, 4, 5]
     assert max(sum(it.task.size for it in group) for group in groups) <= 102 * mb
-    assert len(balance(jobs, 100)) == 6 and balance([], 3) == [[]]
+    assert len(distribute(jobs, lambda it: it.task.size, 100)) == 6
+    assert distribute([], lambda it: 1, 3) == [[]]
 
 
 def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:

@@ -16,8 +16,9 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.errors import Failure, with_failure
+from lance_ns_async.fleet.report import Subject
 from lance_ns_async.rendering import printable
-from lance_ns_async.spark.resolve.report import Problem, Report, Subject, one_error, report
+from lance_ns_async.spark.resolve.report import PrefetchReport, Problem, one_error, report
 
 T = TableId(["db", "t"])
 
@@ -58,14 +59,14 @@ def test_times_are_those_of_the_calls() -> None:
 
 def test_one_line_says_it_all() -> None:
     missing = (Problem(T, "gone"), Problem(T, "gone"))
-    told = Report(997, missing, (Problem(T, "no"),), seconds=0.61, calls=9, p50=0.0031, p95=0.12)
+    told = PrefetchReport(997, missing, (Problem(T, "no"),), seconds=0.61, calls=9, p50=0.0031, p95=0.12)
     assert told.line() == "resolved 997/1000 in 0.6 s (p50 3 ms, p95 0.1 s); 2 missing, 1 denied"
-    assert str(Report(3, seconds=0.012)) == "resolved 3/3 in 12 ms"
+    assert str(PrefetchReport(3, seconds=0.012)) == "resolved 3/3 in 12 ms"
 
 
 def test_printed_it_is_a_short_table() -> None:
     missing = tuple(Problem(TableId(["db", f"t{n}"]), f"gone {n}") for n in range(30))
-    lines = str(Report(0, missing, (), (Problem("x.*", "no\x1b[31m\nway"),))).splitlines()
+    lines = str(PrefetchReport(0, missing, (), (Problem("x.*", "no\x1b[31m\nway"),))).splitlines()
     assert lines[0] == "resolved 0/31 in 0 ms; 30 missing, 1 failed"
     assert lines[1] == "  missing  db$t0   gone 0"
     assert lines[20] == "  missing  db$t19  gone 19"
@@ -80,11 +81,11 @@ def test_what_a_terminal_would_obey_is_not_printed() -> None:
 
 def test_a_notebook_gets_html_that_shows_text_as_text() -> None:
     problems = tuple(Problem(TableId([f"<b>{n}"]), "a & b") for n in range(21))
-    html = Report(1, problems)._repr_html_()
+    html = PrefetchReport(1, problems)._repr_html_()
     assert "<td>&lt;b&gt;0</td><td>a &amp; b</td><td>1</td>" in html
     assert html.count("<tr>") == 1 + 20 + 1
     assert "... and 1 more" in html
-    assert "<table>" not in Report(1)._repr_html_()
+    assert "<table>" not in PrefetchReport(1)._repr_html_()
 
 
 def test_one_error_stands_for_all() -> None:

@@ -33,8 +33,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async import IcebergNamespace
 from lance_ns_async.spark import LocationResolver, Locations
+from lance_ns_async.spark.serve.catalog import CatalogNamespace
 from lance_ns_async.spark.serve.namespace import PrefetchNamespace
-from lance_ns_async.spark.serve.upstream import CatalogUpstream, PrefetchOnly
 from tests.connector.lake import Lake
 from tests.fakes.iceberg import FakeIceberg
 
@@ -51,10 +51,15 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 @pytest.fixture
 def over(lake: Lake) -> Make:
     """Provides the namespace in front of the lake's catalog."""
-    return lambda locations: PrefetchNamespace(locations, CatalogUpstream(lake.resolver, lake.namespace))
+    return lambda locations: CatalogNamespace(locations, lake.resolver)
 
 
-def asked(lake: Lake) -> list[str]:
+def alone(locations: Locations) -> PrefetchNamespace:
+    """Returns the namespace without a catalog."""
+    return PrefetchNamespace(locations, {problem.subject: problem.reason for problem in locations.report.missing})
+
+
+def calls(lake: Lake) -> list[str]:
     return [f"{call.operation} {call.subject}" for call in lake.calls]
 
 
@@ -66,7 +71,7 @@ async def test_what_is_known_is_described_as_it_is(tmp_path: Path) -> None:
     lake = Lake(tmp_path, region="eu")
     lake.write("t")
     locations = lake.resolver.prefetch("db.t", pin_versions=True)
-    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
+    namespace = alone(locations)
     found = await describe(namespace, "db", "t")
     assert (found.location, found.storage_options) == (locations["db.t"].location, {"region": "eu"})
     assert (found.version, found.managed_versioning) == (None, False)
@@ -81,7 +86,7 @@ async def test_many_who_miss_the_same_ask_once(lake: Lake, over: Make) -> None:
     async with anyio.create_task_group() as group:
         for _ in range(20):
             group.start_soon(describe, namespace, "db", "t")
-    assert asked(lake) == ["describe_table db$t"]
+    assert calls(lake) == ["describe_table db$t"]
 
 
 async def test_an_absence_is_not_remembered(lake: Lake, over: Make) -> None:
@@ -97,11 +102,11 @@ async def test_what_is_about_to_expire_is_requested_again(tmp_path: Path) -> Non
     lake.write("t")
     locations = lake.prefetch()
     with lake.namespace, lake.namespace.observe(lake.calls.append):
-        namespace = PrefetchNamespace(locations, CatalogUpstream(lake.resolver, lake.namespace))
+        namespace = CatalogNamespace(locations, lake.resolver)
         await describe(namespace, "db", "t")
-        assert asked(lake) == ["describe_table db$t"]
+        assert calls(lake) == ["describe_table db$t"]
         # If the catalog cannot be called, cached values may still be valid.
-        await describe(PrefetchNamespace(locations, PrefetchOnly(locations)), "db", "t")
+        await describe(alone(locations), "db", "t")
     assert len(lake.calls) == 1
 
 
@@ -136,7 +141,7 @@ async def test_a_table_that_is_declared_again_may_be_elsewhere(lake: Lake, over:
     declared = await namespace.create_empty_table(CreateEmptyTableRequest(id=["db", "t"]))
     lake.calls.clear()
     assert (await describe(namespace, "db", "t")).location == declared.location
-    assert asked(lake) == ["describe_table db$t"]
+    assert calls(lake) == ["describe_table db$t"]
 
 
 async def test_a_change_that_failed_may_have_been_done(lake: Lake, over: Make) -> None:
@@ -156,7 +161,7 @@ async def test_all_tables_of_a_dropped_namespace_are_requested_again(lake: Lake,
         await namespace.drop_namespace(DropNamespaceRequest(id=["db"]))
     lake.calls.clear()
     await describe(namespace, "db", "t")
-    assert asked(lake) == ["describe_table db$t"]
+    assert calls(lake) == ["describe_table db$t"]
 
 
 async def test_what_the_prefetch_does_not_know_is_asked_upstream(lake: Lake, over: Make) -> None:
@@ -183,7 +188,7 @@ async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
     for name in "cab":
         lake.write(name)
     locations = lake.prefetch()
-    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
+    namespace = alone(locations)
     first = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2))
     assert first.tables == ["a", "b"]
     rest = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2, page_token=first.page_token))
@@ -197,7 +202,7 @@ async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
 async def test_without_a_catalog_all_else_is_refused(lake: Lake) -> None:
     lake.write("t")
     locations = lake.prefetch("db.t", "db.nope")
-    namespace = PrefetchNamespace(locations, PrefetchOnly(locations))
+    namespace = alone(locations)
     with pytest.raises(TableNotFoundError, match=r"Table not found: db\$nope"):
         await describe(namespace, "db", "nope")
     with pytest.raises(UnsupportedOperationError, match=r"table db\$u: was not prefetched"):
@@ -219,16 +224,16 @@ def test_a_client_that_leaves_ends_the_call_of_a_read() -> None:
         server.add_table(["db"], "t")
         catalog.exists(["db", "t"])
         resolver = LocationResolver(catalog)
-        namespace = PrefetchNamespace(resolver.prefetch([]), CatalogUpstream(resolver, catalog))
+        namespace = CatalogNamespace(resolver.prefetch([]), resolver)
 
         async def leave() -> None:
             # It runs on the loop of the sync namespace, like the endpoint.
             for request in (describe(namespace, "db", "t"), namespace.list_tables(ListTablesRequest(id=["db"]))):
                 with server.hold("tables") as hold:
-                    asked = asyncio.ensure_future(request)
+                    read = asyncio.ensure_future(request)
                     await hold.reached(1)
-                    asked.cancel()
-                    await asyncio.wait([asked])
+                    read.cancel()
+                    await asyncio.wait([read])
 
         with catalog.observe(lambda call: outcomes.append(call.outcome)):
             catalog.run(lambda client: leave())

@@ -8,13 +8,13 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import TableId
-from lance_ns_async.spark import Location, Locations, Report, union, views
+from lance_ns_async.spark import Location, Locations, PrefetchReport, union, views
 from lance_ns_async.spark.read.sql import quote
 from lance_ns_async.spark.read.unions import MANY, branches, warn_of_chains
 
 
 def located(*ids: str, version: int | None = 1) -> Locations:
-    return Locations([Location(TableId.parse(id), f"/{id}", version) for id in ids], Report(len(ids)))
+    return Locations([Location(TableId.parse(id), f"/{id}", version) for id in ids], PrefetchReport(len(ids)))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Accumulator that passes the results of Spark tasks to the driver.
+"""Accumulator that passes the results of Spark tasks to the driver, also those of a job that fails.
 
 Executors import this module when they unpickle the accumulator. It has a module of its own, so that tasks can be
 executed without PySpark.
@@ -12,10 +12,11 @@ from pyspark.accumulators import AccumulatorParam
 
 
 class Delivery(AccumulatorParam[list[str]]):
-    """Accumulator that passes the results of each finished task to a function on the driver, and keeps none there.
+    """Accumulator of the results of finished tasks.
 
     Args:
-        receive: Called in Spark's thread for accumulators; None in executors.
+        receive: Called with each result in Spark's thread for accumulators, which then keeps none; None to keep all of
+            them, as in executors.
     """
 
     def __init__(self, receive: Callable[[str], None] | None = None) -> None:

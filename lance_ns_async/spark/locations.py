@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
-from lance_ns_async.spark.resolve.location_map import LocationMap
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.model import TableId
+from lance_ns_async.namespace.patterns import Selection, What, table_id
+from lance_ns_async.spark.resolve import serialize
+from lance_ns_async.spark.resolve.location import Location
+from lance_ns_async.spark.resolve.report import PrefetchReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lance_ns_async.model import TableId
     from lance_ns_async.spark.read.difference import Difference
     from lance_ns_async.spark.read.schemas import Unify
+    from lance_ns_async.spark.serve.catalog import Resolver
     from lance_ns_async.spark.serve.endpoint import CatalogService
-    from lance_ns_async.spark.serve.upstream import Resolver
 
 
-class Locations(LocationMap):
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class Locations(Mapping[TableId, Location]):
     """Immutable mapping from table ids to locations, in the order of the request.
 
     A key is a TableId, a sequence of names, or a string as in `LocationResolver.prefetch`. The KeyError of a table
@@ -27,7 +34,91 @@ class Locations(LocationMap):
     contain the storage options by default.
     """
 
-    __slots__ = ()
+    report: PrefetchReport
+    """The report of the request, with everything that was not resolved."""
+    _by_id: Mapping[TableId, Location]
+    _reasons: Mapping[TableId, str]
+    """The reasons why requested tables were not resolved."""
+    _carries_secrets: bool
+
+    def __init__(self, locations: Iterable[Location], report: PrefetchReport, *, carries_secrets: bool = False) -> None:
+        # Namespaces are left out, because a namespace and a table with the same names are equal keys.
+        reasons = {problem.subject: problem.reason for problem in report.problems if type(problem.subject) is TableId}
+        object.__setattr__(self, "report", report)
+        object.__setattr__(self, "_by_id", {location.id: location for location in locations})
+        object.__setattr__(self, "_reasons", reasons)
+        object.__setattr__(self, "_carries_secrets", carries_secrets)
+
+    def __getitem__(self, id: str | Iterable[str]) -> Location:
+        try:
+            key = table_id(id)
+        except (InvalidInputError, TypeError) as e:
+            # An invalid id is no key of the mapping, so `in` and `get` must not raise for it.
+            raise KeyError(id) from e
+        if (location := self._by_id.get(key)) is None:
+            raise KeyError(self._describe_absence(key))
+        return location
+
+    def __iter__(self) -> Iterator[TableId]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __repr__(self) -> str:
+        return f"Locations of {len(self)} tables: {self.report!r}"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+    def select(self, what: What) -> Locations:
+        """Returns the locations that `what` selects.
+
+        Args:
+            what: Ids, namespaces and patterns, as in `LocationResolver.prefetch`. A pattern may match no table.
+
+        Returns:
+            A new mapping in the order of this one, with the same report.
+
+        Raises:
+            InvalidInputError: An id in `what` is invalid or is not in this mapping.
+
+        Cost:
+            No remote call.
+        """
+        selection = Selection.read(what)
+        absent = next((id for id in selection.ids if id not in self._by_id), None)
+        if absent is not None:
+            raise InvalidInputError(f"select: {self._describe_absence(absent)}")
+        named = frozenset(selection.ids)
+        return self.where(lambda it: it.id in named or any(pattern.matches(it.id) for pattern in selection.patterns))
+
+    def where(self, predicate: Callable[[Location], bool]) -> Locations:
+        """Returns the locations for which `predicate` is true.
+
+        Args:
+            predicate: A function of a Location, such as `lambda location: location.rows > 0`. The rows, the fragments
+                and the schema are None for tables that are not pinned.
+
+        Returns:
+            A new mapping in the order of this one, with the same report.
+
+        Cost:
+            No remote call.
+        """
+        return Locations(filter(predicate, self.values()), self.report, carries_secrets=self._carries_secrets)
+
+    def with_secrets(self) -> Locations:
+        """Returns a copy whose pickle contains the storage options; store that pickle where secrets are allowed."""
+        return Locations(self.values(), self.report, carries_secrets=True)
+
+    def _describe_absence(self, id: TableId) -> str:
+        reason = self._reasons.get(id)
+        return f"{id} is not among these {len(self)} locations" + (f": {reason}" if reason else "")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {id: at.storage_options for id, at in self.items()} if self._carries_secrets else None
+        return _unpickle, (list(self.values()), self.report, options)
 
     def dataframe(
         self,
@@ -75,7 +166,9 @@ class Locations(LocationMap):
         """
         from lance_ns_async.spark.read.dataframe import build_dataframe
 
-        return build_dataframe(self, spark, columns, partitions, table_column, filter=filter, unify=unify)
+        if not self:
+            raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {self.report.line()}")
+        return build_dataframe(self.values(), spark, columns, partitions, table_column, filter=filter, unify=unify)
 
     def differences(self, columns: Collection[str] | None = None) -> Mapping[TableId, Difference]:
         """Returns the tables whose columns differ from those of most tables, and how.
@@ -99,7 +192,7 @@ class Locations(LocationMap):
         from lance_ns_async.spark.read.dataframe import pin
         from lance_ns_async.spark.read.schemas import differences
 
-        return differences(pin(self), columns)
+        return differences(pin(self.values()), columns)
 
     def serve(
         self, spark: SparkSession, catalog: str = "lance", *, resolver: Resolver | None = None
@@ -130,7 +223,7 @@ class Locations(LocationMap):
         """
         from lance_ns_async.spark.serve import endpoint
 
-        return endpoint.serve(self, spark, catalog, resolver)
+        return endpoint.serve(self, self.report, spark, catalog, resolver)
 
     def to_arrow(self, *, secrets: bool = False) -> pa.Table:
         """Returns an Arrow table with one row for each table.
@@ -142,9 +235,7 @@ class Locations(LocationMap):
             The columns `id`, `names`, `location`, `version`, `rows`, `fragments` and `expires_at`; with `secrets` also
             `storage_options`.
         """
-        from lance_ns_async.spark.resolve import serialize
-
-        return serialize.to_arrow(self, secrets=secrets)
+        return serialize.to_arrow(self.values(), secrets=secrets)
 
     def to_dataframe(self, spark: SparkSession, *, secrets: bool = False) -> DataFrame:
         """Returns a DataFrame with one row for each table; `dataframe` returns the rows of the tables themselves.
@@ -156,9 +247,7 @@ class Locations(LocationMap):
         Returns:
             The same columns as those of `to_arrow`.
         """
-        from lance_ns_async.spark.resolve import serialize
-
-        return serialize.to_dataframe(self, spark, secrets=secrets)
+        return serialize.to_dataframe(self.values(), spark, secrets=secrets)
 
     def to_json(self, *, secrets: bool = False) -> str:
         """Returns the locations and the report as one JSON object.
@@ -169,9 +258,7 @@ class Locations(LocationMap):
         Returns:
             A text for `from_json`.
         """
-        from lance_ns_async.spark.resolve import serialize
-
-        return serialize.to_json(self, secrets=secrets)
+        return serialize.to_json(self.values(), self.report, secrets=secrets)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -183,6 +270,14 @@ class Locations(LocationMap):
         Raises:
             InvalidInputError: The text is not output of `to_json`.
         """
-        from lance_ns_async.spark.resolve import serialize
+        return cls(*serialize.from_json(text))
 
-        return serialize.from_json(text, cls)
+
+def _unpickle(
+    locations: Iterable[Location],
+    report: PrefetchReport,
+    options: Mapping[TableId, Mapping[str, str] | None] | None,
+) -> Locations:
+    if options is not None:
+        locations = (replace(location, storage_options=options[location.id]) for location in locations)
+    return Locations(locations, report, carries_secrets=options is not None)

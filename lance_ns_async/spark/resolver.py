@@ -18,15 +18,15 @@ from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import by_name, conceal, folded
+from lance_ns_async.spark.locations import Locations
 from lance_ns_async.spark.resolve.cache import LocationCache
-from lance_ns_async.spark.resolve.locations import Locations
 from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from lance_ns_async.fleet.report import Report as FleetReport
+    from lance_ns_async.fleet.report import Report
     from lance_ns_async.spark.resolve.report import WriteReport
     from lance_ns_async.spark.write.groups import By, Into
 
@@ -160,8 +160,11 @@ class LocationResolver:
             Tables in the cache are not described or opened again. Otherwise listings of the namespaces that a pattern
             can match in, at most about one describe for each table, and one open for each dataset with `pin_versions`.
         """
-        request = self._prefetch_request(what, pin_versions, on_error, max_in_flight, timeout, progress)
-        return self._run(request, "prefetch")
+        selection = Selection.read(what)
+        request = PrefetchRequest(
+            selection, on_error, max_in_flight, timeout, self._vends, pin_versions=pin_versions, progress=progress
+        )
+        return self._run("prefetch", request)
 
     async def aprefetch(
         self,
@@ -178,7 +181,10 @@ class LocationResolver:
         With a sync Namespace, the work runs in its background loop; a cancellation cancels it without waiting for its
         end. An AsyncNamespace is allowed.
         """
-        request = self._prefetch_request(what, pin_versions, on_error, max_in_flight, timeout, progress)
+        selection = Selection.read(what)
+        request = PrefetchRequest(
+            selection, on_error, max_in_flight, timeout, self._vends, pin_versions=pin_versions, progress=progress
+        )
         return await self._arun(request)
 
     def refresh(
@@ -215,7 +221,11 @@ class LocationResolver:
             At most about one describe for each table that is not cached or whose storage options expire sooner. Nothing
             is opened.
         """
-        return self._run(self._refresh_request(locations, lasting, on_error, max_in_flight, timeout), "refresh")
+        selection = Selection(tuple(locations), ())
+        request = PrefetchRequest(
+            selection, on_error, max_in_flight, timeout, self._vends, previous=locations, lasting=lasting
+        )
+        return self._run("refresh", request)
 
     async def arefresh(
         self,
@@ -230,7 +240,11 @@ class LocationResolver:
 
         `aprefetch` describes in which loop the work runs. An AsyncNamespace is allowed.
         """
-        return await self._arun(self._refresh_request(locations, lasting, on_error, max_in_flight, timeout))
+        selection = Selection(tuple(locations), ())
+        request = PrefetchRequest(
+            selection, on_error, max_in_flight, timeout, self._vends, previous=locations, lasting=lasting
+        )
+        return await self._arun(request)
 
     def write(
         self,
@@ -285,9 +299,9 @@ class LocationResolver:
         )
         table = table_id(id)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
-        writing = Writing(table, requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
+        writing = Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
         try:
-            return write(namespace, df, writing)
+            return write(namespace, df, table, writing)
         finally:
             self._cache.forget(Selection((table,), ()))
 
@@ -306,7 +320,7 @@ class LocationResolver:
         data_storage_version: str | None = None,
         max_in_flight: int = IN_FLIGHT,
         progress: bool | ProgressCallback = True,
-    ) -> FleetReport:
+    ) -> Report:
         """Writes a DataFrame into one table for each value of a column, or of several columns or expressions.
 
         A first Spark job counts the rows of each value. The driver then checks all names, declares missing tables in
@@ -349,21 +363,24 @@ class LocationResolver:
             Two Spark jobs. For each existing table, a describe before and one after the second job; for each new table,
             four describes and a declaration. The directory catalog declares 500 tables in one commit.
         """
-        from lance_ns_async.spark.write.many import MODES, Division, write_many
+        from lance_ns_async.spark.write.many import MODES, write_many
         from lance_ns_async.spark.write.write import Writing
 
         namespace = self._blocking(
             "write_many", "a Spark job would block that loop, so create the resolver with a Namespace"
         )
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
-        word = requests.word(mode, "mode", MODES)
-
-        def writing(id: TableId) -> Writing:
-            return Writing(id, word, schema, data_storage_version, limits)
-
-        ids = None if only is None else {table_id(id) for id in only}
-        division = Division(by, into, writing, max_tables, ids, max_in_flight, progress)
-        report = write_many(namespace, df, division)
+        report = write_many(
+            namespace,
+            df,
+            Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits),
+            by=by,
+            into=into,
+            max_tables=max_tables,
+            only=None if only is None else {table_id(id) for id in only},
+            max_in_flight=max_in_flight,
+            progress=progress,
+        )
         self._cache.forget(Selection(tuple(row.id for row in report.rows if isinstance(row.id, TableId)), ()))
         return report
 
@@ -406,49 +423,16 @@ class LocationResolver:
     def __repr__(self) -> str:
         return f"LocationResolver({self._namespace!r})"
 
-    def _prefetch_request(
-        self,
-        what: What,
-        pin_versions: bool,
-        on_error: str,
-        max_in_flight: int,
-        timeout: float | None,
-        progress: bool | ProgressCallback,
-    ) -> PrefetchRequest:
-        return PrefetchRequest(
-            selection=Selection.read(what),
-            pin_versions=pin_versions,
-            on_error=on_error,
-            max_in_flight=max_in_flight,
-            timeout=timeout,
-            progress=progress,
-            vends=self._vends,
-        )
-
-    def _refresh_request(
-        self, locations: Locations, lasting: float, on_error: str, max_in_flight: int, timeout: float | None
-    ) -> PrefetchRequest:
-        return PrefetchRequest(
-            selection=Selection(tuple(locations), ()),
-            pin_versions=False,
-            on_error=on_error,
-            max_in_flight=max_in_flight,
-            timeout=timeout,
-            progress=False,
-            vends=self._vends,
-            previous=locations,
-            lasting=lasting,
-        )
-
-    def _run(self, request: PrefetchRequest, name: str) -> Locations:
+    def _run(self, name: str, request: PrefetchRequest) -> Locations:
         remedy = f"use `await resolver.a{name}(...)` there, or create the resolver with a Namespace"
-        return self._blocking(name, remedy).run(partial(prefetch, cache=self._cache, request=request))
+        namespace = self._blocking(name, remedy)
+        return Locations(*namespace.run(partial(prefetch, cache=self._cache, request=request)))
 
     async def _arun(self, request: PrefetchRequest) -> Locations:
         work = partial(prefetch, cache=self._cache, request=request)
         if isinstance(self._namespace, AsyncNamespace):
-            return await work(self._namespace)
-        return await self._namespace.arun(work)
+            return Locations(*await work(self._namespace))
+        return Locations(*await self._namespace.arun(work))
 
     def _blocking(self, name: str, remedy: str) -> Namespace:
         """Returns the sync namespace; raises InvalidInputError if the resolver has an AsyncNamespace."""
