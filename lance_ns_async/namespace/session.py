@@ -57,7 +57,7 @@ class Session:
         """
         self.backend = backend
         self.caller = caller
-        self.locator = Locator(backend)
+        self.locator: Locator = Locator(backend)
         self.opener = opener
         self.id = id
         self.root = root
