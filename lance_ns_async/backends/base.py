@@ -75,6 +75,8 @@ class Capabilities:
     """Names of table properties that the catalog itself sets or interprets, as shell patterns."""
     own_namespace_properties: tuple[str, ...] = ()
     """Names of namespace properties that the catalog itself sets or interprets, as shell patterns."""
+    leaves_markers: bool = False
+    """Whether a deregistration leaves a marker at the table's location, by which the catalog hides the table."""
     parent_properties: tuple[tuple[str, str], ...] = ()
     """Properties with which a namespace is created that will contain other namespaces."""
 

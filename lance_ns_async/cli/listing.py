@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lance_ns_async.cli.errors import say
-from lance_ns_async.cli.output import Row
+from lance_ns_async.cli.output import OutputRow
 from lance_ns_async.model import NamespaceId, TableId
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Listing:
         self.columns = ("id", "location") if self._long else ("id",)
         self.failures: int = 0
 
-    def rows(self) -> Generator[Row, None, None]:
+    def rows(self) -> Generator[OutputRow, None, None]:
         """Yields a row for each namespace or table, as soon as it is known."""
         if self._namespaces:
             for namespace in self._namespace.iter_namespaces(self._start, recursive=self._recursive):
@@ -60,7 +60,7 @@ class Listing:
         page = self._namespace.list_namespaces(ListNamespacesRequest(id=list(self._start), limit=1))
         return bool(page.namespaces)
 
-    def _locate(self, tables: Iterable[TableId]) -> Iterator[Row]:
+    def _locate(self, tables: Iterable[TableId]) -> Iterator[OutputRow]:
         waiting = iter(tables)
         while group := list(islice(waiting, _GROUP)):
             result = self._namespace.describe_tables(group)
@@ -72,7 +72,7 @@ class Listing:
             self.failures += len(result.errors)
 
 
-def describe(namespace: Namespace, table: str, *, version: int | None, details: bool, show_secrets: bool) -> Row:
+def describe(namespace: Namespace, table: str, *, version: int | None, details: bool, show_secrets: bool) -> OutputRow:
     """Returns the catalog's description of a table, with `details` also the dataset's; omits unknown fields."""
     from lance_namespace import DescribeTableRequest
 

@@ -20,7 +20,7 @@ from lance_ns_async.cli.errors import Misuse
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Row = Mapping[str, Any]
+OutputRow = Mapping[str, Any]
 
 _UNLIMITED_WIDTH = 100_000
 """Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
@@ -43,7 +43,7 @@ class ObjectFormat(StrEnum):
     JSON = "json"
 
 
-class Page(Console):
+class OutputConsole(Console):
     """A console on standard output or another text stream; if that is not a terminal, its width is unlimited."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
@@ -66,7 +66,7 @@ class Page(Console):
         raise BrokenPipeError
 
 
-def write(rows: Iterable[Row], columns: Sequence[str], format: Format, stream: IO[str]) -> int:
+def write(rows: Iterable[OutputRow], columns: Sequence[str], format: Format, stream: IO[str]) -> int:
     """Writes the rows as they arrive, a table or Parquet after all have arrived; returns their number."""
     match format:
         case Format.PLAIN:
@@ -114,7 +114,7 @@ def open_text(file: Path | None) -> Iterator[IO[str]]:
         raise Misuse(f"{file}: {error.strerror}") from error
 
 
-def write_object(row: Row, format: ObjectFormat) -> None:
+def write_object(row: OutputRow, format: ObjectFormat) -> None:
     """Writes one object to standard output: one line per field, or JSON."""
     if format is ObjectFormat.JSON:
         print(json.dumps(row, indent=2, ensure_ascii=False, default=str))
@@ -124,10 +124,10 @@ def write_object(row: Row, format: ObjectFormat) -> None:
     table.add_column(overflow="fold")
     for key, value in row.items():
         table.add_row(key, Text(_text(value)))
-    Page().lay(table)
+    OutputConsole().lay(table)
 
 
-def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
+def _plain(rows: Iterable[OutputRow], columns: Sequence[str], stream: IO[str]) -> int:
     # Imported here, because `--help` should not wait for it.
     from lance_ns_async.rendering import printable
 
@@ -140,7 +140,7 @@ def _plain(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
     return count
 
 
-def _json(rows: Iterable[Row], stream: IO[str]) -> int:
+def _json(rows: Iterable[OutputRow], stream: IO[str]) -> int:
     count = 0
     for row in rows:
         stream.write((",\n " if count else "[") + json.dumps(row, ensure_ascii=False, default=str))
@@ -149,7 +149,7 @@ def _json(rows: Iterable[Row], stream: IO[str]) -> int:
     return count
 
 
-def _csv(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
+def _csv(rows: Iterable[OutputRow], columns: Sequence[str], stream: IO[str]) -> int:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
     count = 0
@@ -159,7 +159,7 @@ def _csv(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
     return count
 
 
-def _table(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
+def _table(rows: Iterable[OutputRow], columns: Sequence[str], stream: IO[str]) -> int:
     table = Table(box=None, pad_edge=False, header_style="bold")
     entries = list(rows)
     for column in columns:
@@ -168,11 +168,11 @@ def _table(rows: Iterable[Row], columns: Sequence[str], stream: IO[str]) -> int:
     for row in entries:
         table.add_row(*(Text(_text(row.get(column))) for column in columns))
     if entries:
-        Page(stream).lay(table)
+        OutputConsole(stream).lay(table)
     return len(entries)
 
 
-def _is_number(rows: Iterable[Row], column: str) -> bool:
+def _is_number(rows: Iterable[OutputRow], column: str) -> bool:
     values = [row.get(column) for row in rows]
     return all(isinstance(value, int) or value is None for value in values) and any(values)
 

@@ -17,7 +17,7 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FindingKind:
     """A kind of finding."""
 
     severity: Severity
@@ -34,27 +34,31 @@ COLUMNS_DIFFER, UNPROTECTED, NOT_EXTERNAL = "columns-differ", "unprotected", "no
 HIDDEN_MARKER = "hidden-marker"
 NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
 
-KINDS: Mapping[str, Kind] = {
-    LOCATION_MISSING: Kind(
+KINDS: Mapping[str, FindingKind] = {
+    LOCATION_MISSING: FindingKind(
         "error", "nothing is at the location: the data was removed, or was never written", "deregister the table"
     ),
-    PARENT_MISSING: Kind("error", "the folder above the location does not exist either: is the storage mounted?"),
-    DECLARED_ONLY: Kind("info", "the table is declared, and nothing was written", "deregister the table"),
-    MANIFEST_MISSING: Kind("error", "there are files, and no version"),
-    UNREADABLE: Kind("error", "the dataset cannot be opened"),
-    UNSAFE_LOCATION: Kind("warning", "the location is ambiguous, so drop_table rejects it"),
-    SHARED_LOCATION: Kind("error", "another table has the same location"),
-    NESTED_LOCATION: Kind("error", "the location is inside that of another table"),
-    COLUMNS_DIFFER: Kind(
+    PARENT_MISSING: FindingKind(
+        "error", "the folder above the location does not exist either: is the storage mounted?"
+    ),
+    DECLARED_ONLY: FindingKind("info", "the table is declared, and nothing was written", "deregister the table"),
+    MANIFEST_MISSING: FindingKind("error", "there are files, and no version"),
+    UNREADABLE: FindingKind("error", "the dataset cannot be opened"),
+    UNSAFE_LOCATION: FindingKind("warning", "the location is ambiguous, so drop_table rejects it"),
+    SHARED_LOCATION: FindingKind("error", "another table has the same location"),
+    NESTED_LOCATION: FindingKind("error", "the location is inside that of another table"),
+    COLUMNS_DIFFER: FindingKind(
         "warning",
         "the columns in the catalog differ from those of the dataset",
         "register the table again with the dataset's columns; its name is missing in between",
     ),
-    UNPROTECTED: Kind("error", "tools of the catalog may delete the table's files", "set gc.enabled=false"),
-    NOT_EXTERNAL: Kind("error", "the catalog owns the data: Hive deletes it with the table", "set EXTERNAL=TRUE"),
-    HIDDEN_MARKER: Kind("warning", "a directory catalog has deregistered the table"),
-    NAMESPACE_LOCATION: Kind("warning", "the namespace has a location that is not usable"),
-    UNCLAIMED: Kind(
+    UNPROTECTED: FindingKind("error", "tools of the catalog may delete the table's files", "set gc.enabled=false"),
+    NOT_EXTERNAL: FindingKind(
+        "error", "the catalog owns the data: Hive deletes it with the table", "set EXTERNAL=TRUE"
+    ),
+    HIDDEN_MARKER: FindingKind("warning", "a directory catalog has deregistered the table"),
+    NAMESPACE_LOCATION: FindingKind("warning", "the namespace has a location that is not usable"),
+    UNCLAIMED: FindingKind(
         "info", "there is data of a table that the catalog does not have; discover registers complete ones"
     ),
 }

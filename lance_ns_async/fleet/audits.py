@@ -156,7 +156,7 @@ async def examine_table(namespace: AsyncNamespace, table: Table) -> list[Finding
     except LanceNamespaceError as e:
         state = StorageState(error=e)
     needs_protection = backend.needs_protection(table)
-    uses_markers = backend.settings.backend == "dir"
+    uses_markers = backend.capabilities.leaves_markers
     return list(audit_checks.check_table(table, state, needs_protection=needs_protection, uses_markers=uses_markers))
 
 

@@ -19,10 +19,10 @@ from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.declare import Outcome
 from lance_ns_async.fleet import leftovers
 from lance_ns_async.fleet.folder_names import folder_names, original_names
-from lance_ns_async.fleet.journal import Entry, Journal, catalog_of, function_name, open_journal
+from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
+from lance_ns_async.fleet.journal import Journal, JournalEntry, catalog_of, function_name, open_journal
 from lance_ns_async.fleet.report import Report, Row, Subject
 from lance_ns_async.fleet.run import Run, failure_row, start
-from lance_ns_async.fleet.walk import Kind, Sight, Walker, walk
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.operations import bulk
@@ -119,7 +119,7 @@ async def discover(
     with start("discover", namespace, progress=progress) as run:
         async with open_journal(journal, "discover", arguments) as record:
             work = _Discovery(namespace, run, record, folders, target, name, workers)
-            paths = await work.find(Walker(folders, tuple(include), tuple(exclude)))
+            paths = await work.find(FolderWalker(folders, tuple(include), tuple(exclude)))
             tables = await work.compare(await work.choose_ids(paths), whole_catalog)
             tables = await work.select_complete(tables, options)
             if dry_run:
@@ -160,7 +160,7 @@ class _Discovery:
         self.is_complete = True
         """Whether no error was raised that another run may not get, so that the journal need not be kept."""
 
-    async def find(self, walker: Walker) -> Sequence[str]:
+    async def find(self, walker: FolderWalker) -> Sequence[str]:
         """Returns the paths of the tables, sorted; the journal's first, and then those of the rest of the walk."""
         journal, run = self._journal, self._run
         states = await journal.entries(_FOLDERS)
@@ -168,26 +168,26 @@ class _Discovery:
         self._finished = await journal.entries(_ROWS)
         tables = dict.fromkeys(path for path in found if walker.selects(path))
         pending = [path for path, state in states.items() if state != _DONE] if states else [""]
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         run.expect(len(pending) + len(tables))
 
-        def on_sight(sight: Sight) -> None:
-            if not sight.path and sight.kind is Kind.VANISHED:
+        def on_folder(folder: ExaminedFolder) -> None:
+            if not folder.path and folder.kind is FolderKind.VANISHED:
                 raise InvalidInputError(f"uri {self._folders.root!r}: there is no such folder, or it is empty")
-            run.counters["tables" if sight.kind is Kind.TABLE else "folders"] += 1
-            run.expect(len(sight.children))
+            run.counters["tables" if folder.kind is FolderKind.TABLE else "folders"] += 1
+            run.expect(len(folder.children))
             run.advance()
-            entries.append((_FOLDERS, sight.path, _DONE))
-            entries.extend((_FOLDERS, child, "") for child in sight.children)
-            if sight.kind is Kind.TABLE:
-                entries.append((_TABLES, sight.path, None))
-                if walker.selects(sight.path):
+            entries.append((_FOLDERS, folder.path, _DONE))
+            entries.extend((_FOLDERS, child, "") for child in folder.children)
+            if folder.kind is FolderKind.TABLE:
+                entries.append((_TABLES, folder.path, None))
+                if walker.selects(folder.path):
                     run.expect(1)
-                    tables[sight.path] = None
-            elif sight.kind is not Kind.FOLDER:
-                location = self._folders.location(sight.path)
-                row = run.add(Row(location, str(sight.kind), sight.reason, location))
-                entries.append((_ROWS, sight.path, row.to_dict()))
+                    tables[folder.path] = None
+            elif folder.kind is not FolderKind.FOLDER:
+                location = self._folders.location(folder.path)
+                row = run.add(Row(location, str(folder.kind), folder.reason, location))
+                entries.append((_ROWS, folder.path, row.to_dict()))
 
         def on_error(path: str, error: LanceNamespaceError) -> None:
             if not path or isinstance(error, InvalidInputError):
@@ -206,7 +206,7 @@ class _Discovery:
         for path, row in self._finished.items():
             if path not in found:
                 run.add(Row.from_dict(row), resumed=True)
-        await walk(walker, pending, on_sight, on_error, save)
+        await walk_folders(walker, pending, on_folder, on_error, save)
         await journal.flush()
         return sorted(tables)
 

@@ -10,10 +10,10 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import NamespaceId, TableId
 
-Namespace: TypeAlias = str | Iterable[str]
+NamespaceText: TypeAlias = str | Iterable[str]
 """A namespace id, or the text that `NamespaceId.parse` reads; the empty string is the root."""
 
-To: TypeAlias = Namespace | Mapping[str, str] | Callable[[TableId], Iterable[str]] | None
+To: TypeAlias = NamespaceText | Mapping[str, str] | Callable[[TableId], Iterable[str]] | None
 """Where the copies go.
 
 None keeps all ids. A namespace becomes the parent of all ids. A mapping replaces namespaces at the beginning of ids,
@@ -115,7 +115,7 @@ class IdMapping:
         return name.lower() if self.rename == "lower" else self.rename(name)
 
 
-def _parse(names: Namespace) -> NamespaceId:
+def _parse(names: NamespaceText) -> NamespaceId:
     if isinstance(names, str):
         return NamespaceId.parse(names)
     return names if isinstance(names, NamespaceId) else NamespaceId(names)

@@ -27,7 +27,7 @@ from lance_ns_async.storage.process_end import native_call, thread_start
 
 T = TypeVar("T")
 
-Entry: TypeAlias = tuple[str, str, Any]
+JournalEntry: TypeAlias = tuple[str, str, Any]
 """The stage, the key, and the value, of JSON's types."""
 
 _FORMAT = 1
@@ -44,7 +44,7 @@ class Journal:
     def __init__(self, connection: sqlite3.Connection | None, path: str) -> None:
         self._connection = connection
         self._path = path
-        self._pending: list[Entry] = []
+        self._pending: list[JournalEntry] = []
         self._written_at = monotonic()
         self._writing = anyio.Lock()
 
@@ -55,7 +55,7 @@ class Journal:
         rows = await _in_thread(self._path, partial(_read, self._connection, stage))
         return {key: _decode(value, self._path, f"entries, row stage={stage!r} key={key!r}") for key, value in rows}
 
-    async def put(self, *entries: Entry) -> None:
+    async def put(self, *entries: JournalEntry) -> None:
         """Records entries, which replace earlier ones of the same stage and key; they are written in batches."""
         if self._connection is None:
             return
@@ -226,7 +226,7 @@ def _read(connection: sqlite3.Connection, stage: str) -> list[tuple[str, str]]:
     return connection.execute("SELECT key, value FROM entries WHERE stage = ?", (stage,)).fetchall()
 
 
-def _write(connection: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+def _write(connection: sqlite3.Connection, entries: Iterable[JournalEntry]) -> None:
     rows = [(stage, key, json.dumps(value)) for stage, key, value in entries]
     connection.execute("BEGIN")
     try:

@@ -10,13 +10,13 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.fleet import leftovers
 from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
+from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
-from lance_ns_async.fleet.walk import Kind, Sight, Walker, walk
 from lance_ns_async.model import Table
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.storage.folders import LISTINGS, Folders, place_key
 
-_DATA = frozenset({Kind.TABLE, Kind.UNFINISHED})
+_DATA = frozenset({FolderKind.TABLE, FolderKind.UNFINISHED})
 
 
 async def find_unclaimed(
@@ -45,14 +45,14 @@ async def find_unclaimed(
     """
     options = namespace.session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
-    walker = Walker(folders, sees_dropped=True)
-    sights: list[Sight] = []
+    walker = FolderWalker(folders, sees_dropped=True)
+    folders_with_data: list[ExaminedFolder] = []
 
-    def on_sight(sight: Sight) -> None:
-        if not sight.path and sight.kind is Kind.VANISHED:
+    def on_folder(folder: ExaminedFolder) -> None:
+        if not folder.path and folder.kind is FolderKind.VANISHED:
             raise InvalidInputError(f"data under {folders.root!r}: there is no such folder, or it is empty")
-        if sight.kind in _DATA:
-            sights.append(sight)
+        if folder.kind in _DATA:
+            folders_with_data.append(folder)
 
     def on_error(path: str, error: LanceNamespaceError) -> None:
         if not path or isinstance(error, InvalidInputError):
@@ -63,7 +63,7 @@ async def find_unclaimed(
     async def after_round() -> None:
         """Keeps nothing."""
 
-    await walk(walker, [""], on_sight, on_error, after_round)
+    await walk_folders(walker, [""], on_folder, on_error, after_round)
     ids = [id async for id in namespace.iter_tables(recursive=True)]
     described = (await namespace.describe_tables(ids)).raise_for_errors()
 
@@ -74,14 +74,14 @@ async def find_unclaimed(
     unclaimed: list[Finding] = []
     now = datetime.now(UTC)
 
-    async def look_again(sight: Sight) -> None:
-        location = folders.location(sight.path)
+    async def look_again(folder: ExaminedFolder) -> None:
+        location = folders.location(folder.path)
         if place_key(location) in claims:
             return
-        again = await walker.look(sight.path)
+        again = await walker.look(folder.path)
         if again.kind in _DATA:
             leftover = await leftovers.measure(location, options)
-            seen = "no table has this location" if again.kind is Kind.TABLE else again.reason
+            seen = "no table has this location" if again.kind is FolderKind.TABLE else again.reason
             if leftover.missing:
                 seen = leftovers.describe_missing(leftover.missing)
             if leftover.size is not None and leftover.modified is not None:
@@ -92,7 +92,7 @@ async def find_unclaimed(
             }
             unclaimed.append(Finding(UNCLAIMED, location, seen, location, fields))
 
-    await each(look_again, sights, max_in_flight=LISTINGS)
+    await each(look_again, folders_with_data, max_in_flight=LISTINGS)
     run.counters["listings"] = folders.listings
     return sorted(unclaimed, key=lambda finding: str(finding.location))
 

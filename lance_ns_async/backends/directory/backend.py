@@ -106,6 +106,7 @@ class DirectoryBackend(Backend):
         drops=True,
         unshared_locations=True,
         declare_batch=500,
+        leaves_markers=True,
     )
 
     def __init__(self, lance: LanceTransport, settings: DirSettings) -> None:

@@ -30,7 +30,7 @@ _SUFFIX = ".lance"
 _DIGITS = re.compile(r"\d+")
 
 
-class Kind(StrEnum):
+class FolderKind(StrEnum):
     """What a folder is."""
 
     TABLE = "table"
@@ -42,12 +42,12 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ExaminedFolder:
     """The result of the examination of one folder."""
 
     path: str
     """The path relative to the root; empty for the root."""
-    kind: Kind
+    kind: FolderKind
     children: Sequence[str] = ()
     """Paths of folders to examine."""
     reason: str = ""
@@ -60,7 +60,7 @@ class _Tally:
 
 
 @dataclass
-class Walker:
+class FolderWalker:
     """Examines folders; the first request to each of them depends on the results for similar folders.
 
     The first request lists either `_versions` in the folder, which suffices for a table, or the folder itself, which
@@ -84,7 +84,7 @@ class Walker:
         """Returns whether a table with this path is included."""
         return not self.include or _matches(path, self.include)
 
-    async def look(self, path: str) -> Sight:
+    async def look(self, path: str) -> ExaminedFolder:
         """Returns what a folder is.
 
         Raises:
@@ -93,14 +93,14 @@ class Walker:
         probes = bool(path) and self.expects_table(path) is True
         if probes and await self._has_manifest(path):
             self._count(path, is_table=True)
-            return Sight(path, Kind.TABLE)
+            return ExaminedFolder(path, FolderKind.TABLE)
         folder = await self.folders.list(path)
         if folder is None:
-            return Sight(path, Kind.VANISHED, reason="it was listed, and did not exist a moment later")
+            return ExaminedFolder(path, FolderKind.VANISHED, reason="it was listed, and did not exist a moment later")
         names = set(folder.folders)
         if _VERSIONS in names and not probes and await self._has_manifest(path):
             self._count(path, is_table=True)
-            return Sight(path, Kind.TABLE)
+            return ExaminedFolder(path, FolderKind.TABLE)
         self._count(path, is_table=False)
         is_part = bool(names & _PARTS)
         excluded_names = _PARTS | _CONTENTS if is_part else _PARTS
@@ -109,10 +109,12 @@ class Walker:
         children = [child for child in children if not _matches(child, self.exclude)]
         if is_part:
             reason = f"it has {', '.join(sorted(names & _PARTS))}, but no manifest in {_VERSIONS}"
-            return Sight(path, Kind.UNFINISHED, children, reason)
+            return ExaminedFolder(path, FolderKind.UNFINISHED, children, reason)
         if path.endswith(_SUFFIX):
-            return Sight(path, Kind.UNFINISHED, children, f"its name ends with {_SUFFIX}, but it has no {_VERSIONS}")
-        return Sight(path, Kind.FOLDER, children)
+            return ExaminedFolder(
+                path, FolderKind.UNFINISHED, children, f"its name ends with {_SUFFIX}, but it has no {_VERSIONS}"
+            )
+        return ExaminedFolder(path, FolderKind.FOLDER, children)
 
     async def _has_manifest(self, path: str) -> bool:
         versions = await self.folders.list(f"{path}/{_VERSIONS}" if path else _VERSIONS)
@@ -144,10 +146,10 @@ class Walker:
         return not (is_hidden or name in excluded_names or name in _OF_CATALOGS)
 
 
-async def walk(
-    walker: Walker,
+async def walk_folders(
+    walker: FolderWalker,
     pending: Iterable[str],
-    on_sight: Callable[[Sight], None],
+    on_folder: Callable[[ExaminedFolder], None],
     on_error: Callable[[str, LanceNamespaceError], None],
     after_round: Callable[[], Awaitable[None]],
 ) -> None:
@@ -156,7 +158,7 @@ async def walk(
     Args:
         walker: Examines each folder.
         pending: Paths to examine.
-        on_sight: Receives each result.
+        on_folder: Receives each result.
         on_error: Receives the path of a folder that could not be listed, with the error.
         after_round: Awaited after each round of up to 512 folders.
     """
@@ -164,12 +166,12 @@ async def walk(
 
     async def look(path: str) -> None:
         try:
-            sight = await walker.look(path)
+            folder = await walker.look(path)
         except LanceNamespaceError as e:
             on_error(path, e)
             return
-        stack.extend(sight.children)
-        on_sight(sight)
+        stack.extend(folder.children)
+        on_folder(folder)
 
     while stack:
         batch, stack[:] = _next_round(walker, stack)
@@ -177,7 +179,7 @@ async def walk(
         await after_round()
 
 
-def _next_round(walker: Walker, stack: Sequence[str]) -> tuple[list[str], list[str]]:
+def _next_round(walker: FolderWalker, stack: Sequence[str]) -> tuple[list[str], list[str]]:
     """Returns the folders of the next round, and the rest.
 
     If no folder similar to those in a parent was examined yet, the round contains only one of them: its result decides
