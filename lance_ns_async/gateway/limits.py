@@ -1,17 +1,15 @@
-"""Limits of the gateway: memory for requests and responses, and the size of queries passed to Lance."""
+"""Limits of the gateway: rows and memory of requests and responses, and SQL functions."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
 from lance_ns_async.gateway.responses import RequestError
-from lance_ns_async.tables import sql_bounds
-from lance_ns_async.tables.bounds import Bounds
 
 MAX_BYTES = 1 << 30
 """Maximum number of row bytes in one request, both compressed and decompressed."""
@@ -24,16 +22,6 @@ _MEMORY_FACTOR = 4
 
 _MIN_MEMORY = 512 << 20
 """Minimum of the default memory limit, in bytes: enough for seven of the largest JSON bodies."""
-
-_SPEC = Bounds(
-    sql_bytes=2 << 20,
-    sql_tokens=100_000,
-    sql_terms=2_000,
-    searches=100,
-    searched_rows=1_000_000,
-    words=1_000,
-    words_bytes=64 << 10,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +37,7 @@ class Limits:
     limits above, but at least 512 MiB.
     """
     functions: frozenset[str] = frozenset()
-    """SQL functions that clients may call in addition to `tables.sql_bounds.FUNCTIONS`."""
+    """SQL functions that clients may call in addition to `gateway.sql_functions.FUNCTIONS`."""
 
     def __post_init__(self) -> None:
         if self.max_bytes < 0:
@@ -70,16 +58,6 @@ class Limits:
         if self.max_held_bytes is not None:
             return self.max_held_bytes
         return max(_MEMORY_FACTOR * max(self.max_bytes, self.max_answer_bytes), _MIN_MEMORY)
-
-    def bounds(self, share: Share) -> Bounds:
-        """Returns the limits of one request to Lance; memory that Lance allocates is counted in `share`."""
-        return replace(
-            _SPEC,
-            functions=sql_bounds.FUNCTIONS | {name.lower() for name in self.functions},
-            decoded_bytes=self.max_bytes,
-            answer_bytes=self.max_answer_bytes,
-            hold=share.take,
-        )
 
 
 class Memory:

@@ -25,10 +25,11 @@ from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, M
 from lance_ns_async.gateway.listening import listeners
 from lance_ns_async.gateway.locations import AllowedLocations
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
+from lance_ns_async.gateway.remote_guard import RemoteGuard
 from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.spec.routes import Route, match
 from lance_ns_async.storage import threads
-from lance_ns_async.tables import bounds
+from lance_ns_async.tables import guard
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ async def serving(
         max_answer_bytes: Maximum row bytes in a response.
         max_held_bytes: Maximum bytes of all concurrent requests and responses; None means four times the larger one
             of the limits above, but at least 512 MiB.
-        functions: SQL functions that clients may call in addition to `tables.sql_bounds.FUNCTIONS`.
+        functions: SQL functions that clients may call in addition to `gateway.sql_functions.FUNCTIONS`.
         allow_locations: Folders, as absolute paths or URIs, below which clients may declare and register tables, in
             addition to the folders of the catalog. None allows any location, and storage options in requests.
         grace: Seconds that requests in progress have to finish when the context ends.
@@ -253,7 +254,7 @@ class _Handler:
 
     async def _perform(self, route: Route, arguments: tuple[Any, ...], share: Share) -> web.Response:
         # A change may outlast its request.
-        with share.keep(), bounds.apply(self.limits.bounds(share)):
+        with share.keep(), guard.apply(RemoteGuard(self.limits, share)):
             await self.locations.check(arguments[0])
             return responses.result(route, await getattr(self.namespace, route.operation)(*arguments))
 

@@ -24,6 +24,7 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.settings import Settings, conceal, reveal
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
+from lance_ns_async.tables import guard
 from lance_ns_async.tables.lifecycle import concurrent_changes
 from lance_ns_async.tables.lifecycle.staging import Staging
 from lance_ns_async.tables.opening import Opener
@@ -154,11 +155,12 @@ class Session:
 
     async def check_sql(self, texts: Texts) -> None:
         """Raises InvalidInputError for SQL texts that are too complex for Lance; long texts are checked in a thread."""
+        request_guard = guard.current()
         if texts.is_small:
-            texts.check()
+            request_guard.check_sql(texts)
             return
         with self.operation():
-            await aside(texts.check)
+            await aside(lambda: request_guard.check_sql(texts))
 
     async def read(
         self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST

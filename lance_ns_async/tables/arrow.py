@@ -12,7 +12,7 @@ import pyarrow.dataset
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.storage.threads import under_way
-from lance_ns_async.tables import bounds, ipc
+from lance_ns_async.tables import guard
 from lance_ns_async.tables.alignment import align, align_reader
 
 _FILE_MAGIC = b"ARROW1"
@@ -27,7 +27,7 @@ def rows(request_data: object) -> pa.Table:
     The rows of a reader are read to its end.
 
     Raises:
-        InvalidInputError: It is not a valid IPC stream, or exceeds the bounds of the request.
+        InvalidInputError: It is not a valid IPC stream, or the guard of the request rejects it.
     """
     if isinstance(request_data, pa.RecordBatchReader):
         try:
@@ -42,18 +42,12 @@ def rows(request_data: object) -> pa.Table:
     data = pa.py_buffer(request_data)
     if data.slice(0, min(len(_FILE_MAGIC), data.size)).to_pybytes() == _FILE_MAGIC:
         raise InvalidInputError("request_data: must be an Arrow IPC stream, not a file; use pyarrow.ipc.new_stream")
-    limit, hold = bounds.current().decoded_bytes, bounds.current().hold
     try:
-        if limit is not None:
-            size = ipc.check(data, limit)
-            if hold is not None:
-                # Uncompressed buffers are not copied.
-                hold(max(0, size - data.size))
+        guard.current().check_stream(data)
         with pa.ipc.open_stream(data) as stream:
             table = stream.read_all()
         table.validate(full=True)
-        if limit is not None:
-            ipc.check_views(table, limit)
+        guard.current().check_rows(table)
     except (pa.ArrowException, OSError, ValueError) as e:
         raise InvalidInputError(f"request_data: not an Arrow IPC stream ({e})") from e
     return align(table)
@@ -93,21 +87,13 @@ class _Parts(io.RawIOBase):
 
 
 def file(reader: pa.RecordBatchReader) -> bytes:
-    """Returns the rows as an IPC file; fails if the work was abandoned or the file exceeds the bounds."""
-    limit, hold, work = bounds.current().answer_bytes, bounds.current().hold, under_way()
+    """Returns the rows as an IPC file; fails if the work was abandoned or the guard rejects the size."""
+    request_guard, work = guard.current(), under_way()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, reader.schema) as writer:
         for batch in reader:
             work.check()
-            # Columns that share memory are written separately.
-            if limit is not None and sink.tell() + batch.nbytes > limit:
-                raise InvalidInputError(
-                    f"k: the response would have more than {limit} bytes; use a smaller k and offset, or "
-                    "fewer columns, or open the table and read it from its storage"
-                )
-            if hold is not None:
-                # Both the file and its copy as bytes need memory.
-                hold(2 * batch.nbytes)
+            request_guard.check_answer(sink.tell(), batch)
             writer.write_batch(batch)
     content: bytes = sink.getvalue().to_pybytes()
     return content

@@ -14,7 +14,7 @@ from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrow
 from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
 from pydantic import ValidationError
 
-from lance_ns_async.tables import fields, growth
+from lance_ns_async.tables import fields, guard
 from lance_ns_async.tables.arrow_json import arrow_type
 from lance_ns_async.tables.sql_bounds import Texts
 
@@ -98,7 +98,7 @@ def field_updates(entries: Sequence[UpdateFieldMetadataEntry]) -> tuple[Mapping[
 
 def add(dataset: LanceDataset, new: Mapping[str, str]) -> int:
     """Adds and fills new columns; returns the new version."""
-    growth.check(dataset, Texts({}, new))
+    guard.current().check_built_values(dataset, Texts({}, new))
     dataset.add_columns(dict(new))
     return _version(dataset)
 

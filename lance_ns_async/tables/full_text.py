@@ -5,20 +5,16 @@ A query without a column searches all columns that have a full-text index.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
+from lance_namespace_urllib3_client.models.fts_query import FtsQuery
 from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
-
-from lance_ns_async.tables.bounds import current
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-
-_WORD = re.compile(r"\w+")
 
 _DEEPEST = 32
 """Maximum nesting of queries."""
@@ -30,43 +26,27 @@ def arguments(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(request: QueryTableRequestFullTextQuery) -> None:
-    """Raises InvalidInputError for a query that is nested too deeply, or exceeds the bounds of the request."""
-    bounds = current()
-    words = [] if request.string_query is None else [request.string_query.query]
-    queries = 0 if request.string_query is None else len(request.string_query.columns or ())
-    level = [] if request.structured_query is None else [request.structured_query.query]
-    depth = 0
-    while level:
-        depth += 1
-        queries += len(level)
+    """Raises InvalidInputError for a query that is nested too deeply."""
+    for depth, _ in enumerate(levels(request), 1):
         if depth > _DEEPEST:
             raise InvalidInputError(
                 f"full_text_query: queries are nested more than {_DEEPEST} levels deep; use fewer levels"
             )
-        below: list[Any] = []
-        for query in level:
-            for name, it in query:
-                match name:
-                    case _ if it is None:
-                        pass
-                    case "multi_match":
-                        queries += len(it.match_queries)
-                        words += [one.terms for one in it.match_queries]
-                    case "boost":
-                        below += [it.positive, it.negative]
-                    case "boolean":
-                        below += [*it.must, *it.must_not, *it.should]
-                    case _:
-                        words.append(it.terms)
-        level = below
-    if bounds.searches is not None and queries > bounds.searches:
-        raise InvalidInputError(f"full_text_query: {queries} queries; at most {bounds.searches} are allowed")
-    if bounds.words_bytes is not None and sum(len(it.encode("utf-8", "replace")) for it in words) > bounds.words_bytes:
-        raise InvalidInputError(
-            f"full_text_query: its words have more than {bounds.words_bytes} bytes; search for fewer words"
-        )
-    if bounds.words is not None and sum(len(_WORD.findall(it)) for it in words) > bounds.words:
-        raise InvalidInputError(f"full_text_query: more than {bounds.words} words; search for fewer words")
+
+
+def levels(request: QueryTableRequestFullTextQuery) -> Iterator[Sequence[FtsQuery]]:
+    """Yields the structured queries of each level, from the outermost on."""
+    level = [] if request.structured_query is None else [request.structured_query.query]
+    while level:
+        yield level
+        level = [below for query in level for below in _nested(query)]
+
+
+def _nested(query: FtsQuery) -> Iterator[FtsQuery]:
+    if query.boost is not None:
+        yield from (query.boost.positive, query.boost.negative)
+    if query.boolean is not None:
+        yield from (*query.boolean.must, *query.boolean.must_not, *query.boolean.should)
 
 
 def text_query(dataset: LanceDataset, request: QueryTableRequestFullTextQuery) -> Any:

@@ -8,7 +8,8 @@ from lance_namespace import GetTableStatsResponse
 from lance_namespace_urllib3_client.models.fragment_stats import FragmentStats
 from lance_namespace_urllib3_client.models.fragment_summary import FragmentSummary
 
-from lance_ns_async.tables import arrow, growth, searching
+from lance_ns_async.tables import arrow, guard, searching
+from lance_ns_async.tables.guard import Query
 from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
@@ -17,35 +18,37 @@ if TYPE_CHECKING:
 
 def count(dataset: LanceDataset, predicate: str | None) -> int:
     """Returns the number of rows that match; all rows if the predicate is None."""
-    growth.check(dataset, Texts({"predicate": predicate}))
+    guard.current().check_built_values(dataset, Texts({"predicate": predicate}))
     rows: int = dataset.count_rows(filter=predicate)
     return rows
 
 
-def query(dataset: LanceDataset, request: searching.Query) -> bytes:
+def query(dataset: LanceDataset, request: Query) -> bytes:
     """Returns the rows of a query as an Arrow IPC file."""
-    _check_growth(dataset, request)
+    _check_built_values(dataset, request)
     return arrow.file(searching.scan(dataset, request).to_reader())
 
 
-def explain(dataset: LanceDataset, request: searching.Query, *, verbose: bool) -> str:
+def explain(dataset: LanceDataset, request: Query, *, verbose: bool) -> str:
     """Returns the plan of a query."""
     plan: str = searching.scan(dataset, request).explain_plan(verbose)
     return plan
 
 
-def analyze(dataset: LanceDataset, request: searching.Query) -> str:
+def analyze(dataset: LanceDataset, request: Query) -> str:
     """Runs a query; returns its plan with the metrics of each step."""
-    _check_growth(dataset, request)
+    _check_built_values(dataset, request)
     plan: str = searching.scan(dataset, request).analyze_plan()
     return plan
 
 
-def _check_growth(dataset: LanceDataset, request: searching.Query) -> None:
+def _check_built_values(dataset: LanceDataset, request: Query) -> None:
     """Checks the values that a query builds; for a search, which may return any rows, on all rows."""
     plain = not searching.is_search(request)
     first = request.k + (request.offset or 0) if plain else None
-    growth.check(dataset, searching.texts(request), request.filter if plain else None, first=first)
+    guard.current().check_built_values(
+        dataset, searching.texts(request), request.filter if plain else None, first=first
+    )
 
 
 def stats(dataset: LanceDataset) -> GetTableStatsResponse:

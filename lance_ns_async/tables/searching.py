@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from lance_namespace import AnalyzeTableQueryPlanRequest, QueryTableRequest
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.tables import full_text
-from lance_ns_async.tables.bounds import current
+from lance_ns_async.tables import full_text, guard
+from lance_ns_async.tables.guard import Query
 from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset
-
-Query: TypeAlias = QueryTableRequest | AnalyzeTableQueryPlanRequest
 
 DISTANCES = ("l2", "cosine", "dot", "hamming")
 """The supported distance types of vectors."""
@@ -41,7 +38,7 @@ _OF_VECTORS = (
 
 
 def check(query: Query) -> None:
-    """Raises InvalidInputError for a query that is invalid for every table, or exceeds the bounds of the request."""
+    """Raises InvalidInputError for a query that is invalid for every table, or the guard of the request rejects it."""
     if query.k < 1:
         raise InvalidInputError(f"k {query.k}: must be at least 1")
     for field in ("k", "offset"):
@@ -60,7 +57,9 @@ def check(query: Query) -> None:
     vectors = _vectors(query)
     if vectors and query.ef is not None and query.ef < query.k + (query.offset or 0):
         raise InvalidInputError(f"ef {query.ef}: must be at least k + offset, which is {query.k + (query.offset or 0)}")
-    _check_effort(query, vectors)
+    if query.full_text_query:
+        full_text.check(query.full_text_query)
+    guard.current().check_search(query, vectors)
     if vectors and query.full_text_query:
         raise InvalidInputError(
             "vector and full_text_query: set only one of them; leave the vector empty for a text search"
@@ -71,23 +70,6 @@ def check(query: Query) -> None:
         raise InvalidInputError("multi_vector: a vector is empty; remove it")
     if not vectors and (fields := [field for field in _OF_VECTORS if getattr(query, field) not in (None, "")]):
         raise InvalidInputError(f"{fields[0]}: allowed only with a vector; set a vector, or omit this field")
-
-
-def _check_effort(query: Query, vectors: Sequence[Sequence[float]]) -> None:
-    """Raises InvalidInputError if the search exceeds the bounds of the request."""
-    bounds = current()
-    if bounds.searches is not None and len(vectors) > bounds.searches:
-        raise InvalidInputError(
-            f"multi_vector: {len(vectors)} vectors; at most {bounds.searches} are allowed in one query"
-        )
-    rows = max(1, len(vectors)) * (query.k + (query.offset or 0))
-    if bounds.searched_rows is not None and (vectors or query.full_text_query) and rows > bounds.searched_rows:
-        raise InvalidInputError(
-            f"k {query.k}: a search may find at most {bounds.searched_rows} rows, including skipped rows and those of "
-            "all vectors; use a smaller k"
-        )
-    if query.full_text_query:
-        full_text.check(query.full_text_query)
 
 
 def texts(query: Query) -> Texts:

@@ -23,7 +23,7 @@ from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors
-from lance_ns_async.tables import arrow, fields, first_version, growth
+from lance_ns_async.tables import arrow, fields, first_version, guard
 from lance_ns_async.tables.opening import Opener
 from lance_ns_async.tables.sql_bounds import Texts
 
@@ -161,7 +161,7 @@ def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:
 def _merge(
     dataset: LanceDataset, request: MergeInsertIntoTableRequest, rows: pa.Table, timeout: timedelta | None
 ) -> Mapping[str, int]:
-    growth.check(dataset, merge_texts(request))
+    guard.current().check_built_values(dataset, merge_texts(request))
     merging = dataset.merge_insert(request.on)
     if request.when_matched_update_all:
         merging = merging.when_matched_update_all(request.when_matched_update_all_filt)
@@ -198,14 +198,14 @@ def update(dataset: LanceDataset, new: Mapping[str, str], predicate: str | None)
     """Updates the rows that match; returns their number and the new version."""
     texts = Texts({"predicate": predicate}, {f"updates: {name}": sql for name, sql in new.items()})
     # A retry would read other rows than those that were measured.
-    retries = 0 if growth.check(dataset, texts, predicate) else _RETRIES
+    retries = 0 if guard.current().check_built_values(dataset, texts, predicate) else _RETRIES
     count: int = dataset.update(dict(new), where=predicate, conflict_retries=retries)["num_rows_updated"]
     return count, dataset.version
 
 
 def delete(dataset: LanceDataset, predicate: str) -> int:
     """Deletes the rows that match; returns the new version."""
-    growth.check(dataset, Texts({"predicate": predicate}))
+    guard.current().check_built_values(dataset, Texts({"predicate": predicate}))
     dataset.delete(predicate)
     version: int = dataset.version
     return version

@@ -20,7 +20,8 @@ from lance_ns_async import AsyncNamespace, Table, TableId
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.storage import threads
 from tests.support.gateway import Said, ask, say
-from tests.unit.tables.test_sql_bounds import COSTLY, DEADLY
+from tests.unit.gateway.test_sql_functions import COSTLY
+from tests.unit.tables.test_sql_bounds import DEADLY
 
 ROWS = pa.table(
     {

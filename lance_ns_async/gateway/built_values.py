@@ -1,4 +1,4 @@
-"""Memory that SQL texts of a bounded request need for the values that they build, measured on the rows."""
+"""Memory that SQL texts need for the values that they build, measured on the rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.gateway.sql_functions import BUILDING, MULTIPLYING
 from lance_ns_async.tables import fields
-from lance_ns_async.tables.bounds import current
-from lance_ns_async.tables.sql_bounds import BUILDING, MULTIPLYING, Texts, tokens
+from lance_ns_async.tables.sql_bounds import Texts, tokens
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -19,8 +19,8 @@ _BATCH = 8192
 """Number of rows for which Lance builds values at a time."""
 
 
-def check(dataset: LanceDataset, texts: Texts, where: str | None = None, *, first: int | None = None) -> bool:
-    """Checks that the values that a request builds for one batch of rows fit into a response.
+def largest_batch(dataset: LanceDataset, texts: Texts, where: str | None, first: int | None, limit: int) -> int | None:
+    """Returns the bytes of the values that a request builds at most for one batch of rows; None if it builds none.
 
     `concat(s, s, ...)` makes a value many times as long, and an update stores it for the next request. Only the columns
     in such texts are read, in this thread; columns of fixed width do not matter.
@@ -30,27 +30,21 @@ def check(dataset: LanceDataset, texts: Texts, where: str | None = None, *, firs
         texts: The SQL texts of the request.
         where: The filter of the rows; None for all rows. It is not used if it builds values itself.
         first: The number of rows after the filter for which values are built; None for all.
-
-    Returns:
-        Whether the request builds values of variable length, so that it may only run on these very rows.
+        limit: Maximum number of bytes.
 
     Raises:
-        InvalidInputError: The values for one batch could have more bytes than a response may have.
+        InvalidInputError: The values for one batch could have more than `limit` bytes.
     """
-    bounds = current()
-    limit = bounds.answer_bytes
-    if bounds.functions is None or limit is None:
-        return False
     columns = {field.name.lower(): field for field in dataset.schema if not pa.types.is_primitive(field.type)}
     counts: dict[str, int] = {}
     """How often the texts may contain a value of each column."""
-    for sql in (*texts.conditions.values(), *texts.values.values()):
-        if sql is not None and (factor := _factor(sql)):
+    for _, sql in texts:
+        if factor := _factor(sql):
             for kind, text in tokens(sql):
                 if kind in ("word", "quoted") and (field := columns.get(text.lower())) is not None:
                     counts[field.name] = counts.get(field.name, 0) + factor
     if not counts:
-        return False
+        return None
     if where is not None and _factor(where):
         where = first = None
     largest = 0
@@ -61,9 +55,7 @@ def check(dataset: LanceDataset, texts: Texts, where: str | None = None, *, firs
                 f"{limit} bytes; use fewer columns in concat and similar functions, or select fewer rows"
             )
         largest = max(largest, size)
-    if bounds.hold is not None:
-        bounds.hold(largest)
-    return True
+    return largest
 
 
 def _sizes(dataset: LanceDataset, counts: dict[str, int], where: str | None, first: int | None) -> Iterator[int]:
