@@ -89,7 +89,8 @@ class AsyncNamespace:
         Cost:
             No call: problems with the server are raised by the first operation.
         """
-        return cls(open_with_callbacks(impl, with_token(conceal(properties), token), policy))
+        properties = conceal(properties)
+        return cls(open_with_callbacks(impl, with_token(properties, token), policy))
 
     def namespace_id(self) -> str:
         """Returns an id of the catalog that is equal for equal properties within a process, and has no secrets."""

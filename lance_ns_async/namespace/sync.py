@@ -89,7 +89,8 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             No call: problems with the server are raised by the first operation.
         """
-        return Namespace(impl, conceal(properties), policy, token=token)
+        properties = conceal(properties)
+        return Namespace(impl, properties, policy, token=token)
 
     def _open_session(self) -> Session:
         return open_with_callbacks(self._impl, self._properties, self._policy)
