@@ -87,7 +87,7 @@ class RemoteGuard(Guard):
         """Checks the bytes that views refer to."""
         ipc.check_views(rows, self._limits.max_bytes)
 
-    def check_answer(self, size: int, batch: pa.RecordBatch) -> None:
+    def check_response(self, size: int, batch: pa.RecordBatch) -> None:
         """Checks the size of the response with the next batch."""
         limit = self._limits.max_answer_bytes
         # Columns that share memory are written separately.

@@ -129,7 +129,7 @@ async def serving(
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
-    server = wire.Server(
+    server = wire.HttpServer(
         _Handler(
             namespace,
             access,
