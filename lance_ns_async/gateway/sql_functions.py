@@ -116,7 +116,7 @@ class RemoteSqlCheck(SqlCheck):
 
     def check_text(self, name: str, sql: str, *, is_value: bool) -> None:
         """Checks one text, also for values that could be far larger than the rows."""
-        self._groups = [_Arguments()]
+        self._arguments = [_Arguments()]
         self._literals = self._longest = 0
         self._matches = self._builds = False
         self._multiplies = ""
@@ -144,15 +144,15 @@ class RemoteSqlCheck(SqlCheck):
                 name = before if is_call(before, token) else token.strip("(")
                 if is_call(before, token) and before not in _SYNTAX:
                     self._check_function(before)
-                self._groups.append(_Arguments(name, self._groups[-1].literals_of))
+                self._arguments.append(_Arguments(name, self._arguments[-1].literals_of))
             case "close":
-                inner = self._groups.pop()
+                inner = self._arguments.pop()
                 # A list of literals is one value for all rows.
                 joins = inner.name in BUILDING or (inner.name == "[" and inner.commas > 0)
                 self._builds |= joins and inner.columns > 0
-                self._groups[-1].columns += inner.columns
+                self._arguments[-1].columns += inner.columns
             case "comma":
-                self._groups[-1].commas += 1
+                self._arguments[-1].commas += 1
             case "operator":
                 self._builds |= token == "||"
             case "comment":
@@ -164,12 +164,12 @@ class RemoteSqlCheck(SqlCheck):
         if word in ("like", "ilike", "similar"):
             self._matches = True
         elif word not in ("and", "or") and word not in OPERATORS:
-            self._groups[-1].columns += 1
+            self._arguments[-1].columns += 1
             self._check_argument(word)
 
     def _check_argument(self, word: str) -> None:
         """Rejects arguments that could make a value as long as the product of the lengths of two columns."""
-        if (function := self._groups[-1].literals_of) and word not in _LITERALS:
+        if (function := self._arguments[-1].literals_of) and word not in _LITERALS:
             self.reject(
                 f"{word} is not the first argument of {function}", "use literals for all arguments but the first"
             )

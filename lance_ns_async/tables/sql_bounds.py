@@ -126,7 +126,7 @@ def is_call(word: str, bracket: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Group:
+class _Bracket:
     """An open bracket, or the whole text."""
 
     base: int = 0
@@ -164,7 +164,7 @@ class SqlCheck:
     def check_text(self, name: str, sql: str, *, is_value: bool) -> None:
         """Checks one text; `is_value` says whether it computes the value of a column."""
         self._name, self._sql = name, sql
-        self._group, self._outer_groups = _Group(), list[_Group]()
+        self._bracket, self._outer_brackets = _Bracket(), list[_Bracket]()
         self._nots = 0
         self._bytes += len(sql.encode("utf-8", "surrogatepass"))
         if self._bytes > self._bounds.bytes:
@@ -210,12 +210,12 @@ class SqlCheck:
                 self._check_word(token.lower())
             case "open":
                 self._open(token, before)
-            case "close" if not self._outer_groups:
+            case "close" if not self._outer_brackets:
                 self.reject(f"the bracket that is closed at character {start + 1} was not opened", "open it")
             case "close":
-                inner, self._group = self._group, self._outer_groups.pop()
-                self._group.deepest = max(self._group.deepest, inner.deepest)
-                self._group.between = max(self._group.between, inner.deepest)
+                inner, self._bracket = self._bracket, self._outer_brackets.pop()
+                self._bracket.deepest = max(self._bracket.deepest, inner.deepest)
+                self._bracket.between = max(self._bracket.between, inner.deepest)
             case "comma":
                 self._end_term()
             case "operator":
@@ -246,8 +246,8 @@ class SqlCheck:
 
     def _check_costs(self) -> None:
         """Checks how often the parser and the planner process the tokens in brackets."""
-        self._parsing += 1 << self._group.calls
-        self._planning += (1 << self._group.rewritten) - 1
+        self._parsing += 1 << self._bracket.calls
+        self._planning += (1 << self._bracket.rewritten) - 1
         if self._parsing > MAX_PARSING:
             self.reject(
                 "too many values in brackets after functions and NOT",
@@ -261,16 +261,16 @@ class SqlCheck:
             self._nots += 1
         elif kind != "open":
             self._nots = 0
-        depth = self._group.depth
+        depth = self._bracket.depth
         if depth + self._nots > MAX_NESTED:
             within = f" within {depth} brackets and NOT" if depth else ""
             self.reject(f"it has {self._nots} or more NOT in a row{within}", "remove pairs of NOT: they have no effect")
 
     def _check_word(self, word: str) -> None:
-        group = self._group
+        bracket = self._bracket
         match word:
-            case "and" if group.ands:
-                group.ands -= 1
+            case "and" if bracket.ands:
+                bracket.ands -= 1
             case "and" | "or":
                 self._end_term()
                 self._terms += 1
@@ -280,47 +280,47 @@ class SqlCheck:
                         "write x = 1 OR x = 2 OR ... as x IN (1, 2, ...), or split it into several requests",
                     )
             case "between":
-                group.between += 1
-                group.ands += 1
-                group.deepest = max(group.deepest, group.between)
-                if group.between > MAX_BETWEEN:
+                bracket.between += 1
+                bracket.ands += 1
+                bracket.deepest = max(bracket.deepest, bracket.between)
+                if bracket.between > MAX_BETWEEN:
                     self.reject(f"BETWEEN is nested more than {MAX_BETWEEN} levels deep", "write x >= a AND x <= b")
                 self._check_operator()
             case _ if word in OPERATORS:
                 self._check_operator()
 
     def _end_term(self) -> None:
-        self._group.operators = self._group.between = self._group.ands = 0
+        self._bracket.operators = self._bracket.between = self._bracket.ands = 0
 
     def _check_operator(self) -> None:
-        group = self._group
-        group.operators += 1
-        if group.base + group.operators > MAX_OPERATORS:
+        bracket = self._bracket
+        bracket.operators += 1
+        if bracket.base + bracket.operators > MAX_OPERATORS:
             self.reject(
                 f"it has a term with more than {MAX_OPERATORS} operators",
                 "use fewer values in one term, or write x = 1 OR x = 2 OR ... as x IN (1, 2, ...)",
             )
 
     def _open(self, bracket: str, word: str) -> None:
-        outer, call = self._group, is_call(word, bracket)
-        if len(self._outer_groups) >= MAX_DEPTH:
+        outer, call = self._bracket, is_call(word, bracket)
+        if len(self._outer_brackets) >= MAX_DEPTH:
             self.reject(f"brackets are nested more than {MAX_DEPTH} levels deep", "remove those without effect")
         calls = outer.calls + call
         if calls > MAX_CALLS:
             self.reject(f"functions, NOT and the like are nested more than {MAX_CALLS} levels deep", "use fewer levels")
         if bracket == "[":
             self._check_operator()
-        self._outer_groups.append(outer)
-        self._group = _Group(
+        self._outer_brackets.append(outer)
+        self._bracket = _Bracket(
             base=outer.base + outer.operators + 1,
             calls=calls,
             depth=outer.depth + 1 + self._nots,
             rewritten=outer.rewritten + (call and word in _REWRITTEN),
         )
         self._nots = 0
-        if self._group.base > MAX_OPERATORS:
+        if self._bracket.base > MAX_OPERATORS:
             self._check_operator()
-        if self._group.depth > MAX_NESTED:
+        if self._bracket.depth > MAX_NESTED:
             self.reject(
                 f"brackets and NOT are nested more than {MAX_NESTED} levels deep", "remove those without effect"
             )
