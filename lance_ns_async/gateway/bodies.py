@@ -40,7 +40,7 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
     """
     if (request.content_length or 0) > limit:
         raise _too_long(limit, what)
-    decoder = _decoder(request.headers.get("Content-Encoding", ""))
+    decoder = _Decoder(request.headers.get("Content-Encoding", ""))
     await _invite(request)
     parts: list[bytes] = []
     size = 0
@@ -70,29 +70,36 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
     return b"".join(parts)
 
 
-class _IdentityDecoder:
-    """Decoder of an uncompressed body."""
+class _Decoder:
+    """Decoder of a body with this Content-Encoding.
+
+    Raises:
+        RequestError: The encoding is not supported.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        self._zlib: zlib._Decompress | None = None
+        match encoding.strip().lower():
+            case "" | "identity":
+                pass
+            case "gzip" | "x-gzip" | "deflate":
+                self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB)
+            case _:
+                # Nested encodings are not supported either.
+                message = (
+                    f"Invalid input: Content-Encoding {shortened(encoding, 40)!r} is not supported; use gzip or deflate"
+                )
+                raise RequestError(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
 
     def pieces(self, raw: bytes) -> Iterator[bytes]:
-        """Yields the bytes unchanged."""
-        yield raw
-
-    def end(self) -> None:
-        """Does nothing: the server has checked the length."""
-
-
-class _ZlibDecoder:
-    """Decoder of a body in gzip or zlib format."""
-
-    def __init__(self) -> None:
-        self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB)
-
-    def pieces(self, raw: bytes) -> Iterator[bytes]:
-        """Yields the decompressed bytes.
+        """Yields the decoded bytes.
 
         Raises:
             InvalidInputError: The data is not in the format of its Content-Encoding.
         """
+        if self._zlib is None:
+            yield raw
+            return
         try:
             while raw:
                 if self._zlib.eof:
@@ -105,19 +112,8 @@ class _ZlibDecoder:
 
     def end(self) -> None:
         """Raises InvalidInputError if the compressed data is incomplete."""
-        if not self._zlib.eof:
+        if self._zlib is not None and not self._zlib.eof:
             raise InvalidInputError("body: the compressed data is incomplete")
-
-
-def _decoder(encoding: str) -> _IdentityDecoder | _ZlibDecoder:
-    match encoding.strip().lower():
-        case "" | "identity":
-            return _IdentityDecoder()
-        case "gzip" | "x-gzip" | "deflate":
-            return _ZlibDecoder()
-    # Nested encodings are not supported either.
-    message = f"Invalid input: Content-Encoding {shortened(encoding, 40)!r} is not supported; use gzip or deflate"
-    raise RequestError(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
 
 
 async def _invite(request: web.BaseRequest) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,7 +42,7 @@ def check(data: pa.Buffer, limit: int) -> int:
     sizes = _Sizes()
     with pa.ipc.open_stream(data) as stream:
         _check_fields(stream.schema)
-    for message in _messages(data):
+    for message in pa.ipc.MessageReader.open_stream(data):
         if message.type not in ("record batch", "dictionary"):
             continue
         try:
@@ -61,15 +61,6 @@ def check_views(table: pa.Table, limit: int) -> None:
             total += sum(_view_sizes(chunk))
     if total > limit:
         raise InvalidInputError(f"request_data: its string and binary views have more than {limit} bytes; {_REMEDY}")
-
-
-def _messages(data: pa.Buffer) -> Iterator[Any]:
-    reader = pa.ipc.MessageReader.open_stream(data)
-    while True:
-        try:
-            yield reader.read_next_message()
-        except StopIteration:
-            return
 
 
 def _check_sizes(sizes: _Sizes, limit: int) -> None:

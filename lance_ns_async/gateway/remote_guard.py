@@ -10,16 +10,15 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
 
-from lance_ns_async.gateway import built_values, ipc, sql_functions
+from lance_ns_async.gateway import built_values, ipc
 from lance_ns_async.gateway.limits import Limits, Share
+from lance_ns_async.gateway.sql_functions import FUNCTIONS, RemoteSqlCheck
 from lance_ns_async.tables import full_text
 from lance_ns_async.tables.guard import Guard, Query
-from lance_ns_async.tables.sql_bounds import Bounds, Texts
+from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset
-
-_SQL = Bounds(bytes=2 << 20, tokens=100_000, terms=2_000)
 
 _MAX_SEARCHES = 100
 """Maximum number of vectors of a vector search, or of parts of a full-text query."""
@@ -47,12 +46,11 @@ class RemoteGuard(Guard):
     def __init__(self, limits: Limits, share: Share) -> None:
         self._limits = limits
         self._share = share
-        self._functions = sql_functions.FUNCTIONS | {name.lower() for name in limits.functions}
 
     def check_sql(self, texts: Texts) -> None:
         """Checks the SQL texts of a request; only some functions are allowed."""
-        texts.check(_SQL)
-        sql_functions.check(texts, self._functions)
+        functions = FUNCTIONS | {name.lower() for name in self._limits.functions}
+        RemoteSqlCheck(functions).check(texts)
 
     def check_search(self, query: Query, vectors: Sequence[Sequence[float]]) -> None:
         """Checks the number of searches, of the rows that they find, and of words."""
@@ -87,7 +85,7 @@ class RemoteGuard(Guard):
         """Checks the bytes that views refer to."""
         ipc.check_views(rows, self._limits.max_bytes)
 
-    def check_answer(self, size: int, batch: pa.RecordBatch) -> None:
+    def check_response(self, size: int, batch: pa.RecordBatch) -> None:
         """Checks the size of the response with the next batch."""
         limit = self._limits.max_answer_bytes
         # Columns that share memory are written separately.

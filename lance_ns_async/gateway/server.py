@@ -18,12 +18,12 @@ from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.errors import one_line
-from lance_ns_async.gateway import requests, responses, wire
+from lance_ns_async.gateway import parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
+from lance_ns_async.gateway.allowed_locations import AllowedLocations
 from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.listening import listeners
-from lance_ns_async.gateway.locations import AllowedLocations
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.remote_guard import RemoteGuard
 from lance_ns_async.gateway.responses import RequestError
@@ -129,7 +129,7 @@ async def serving(
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
-    server = wire.Server(
+    server = wire.HttpServer(
         _Handler(
             namespace,
             access,
@@ -244,13 +244,13 @@ class _Handler:
         """Returns the arguments of the namespace's method."""
         if route.body == "rows":
             # Check the request before its rows are read.
-            model = requests.parse(route, names, query, b"", self.delimiter)
+            model = parsing.parse(route, names, query, b"", self.delimiter)
             return model, await body(request, self.limits.max_bytes, self.idle, "rows", share)
         content = await body(request, _MAX_JSON, self.idle, "JSON", share) if route.method == "POST" else b""
         share.take(_PARSED_JSON * len(content))
         if len(content) > _LARGE_JSON:
-            return (await asyncio.to_thread(requests.parse, route, names, query, content, self.delimiter),)
-        return (requests.parse(route, names, query, content, self.delimiter),)
+            return (await asyncio.to_thread(parsing.parse, route, names, query, content, self.delimiter),)
+        return (parsing.parse(route, names, query, content, self.delimiter),)
 
     async def _perform(self, route: Route, arguments: tuple[Any, ...], share: Share) -> web.Response:
         # A change may outlast its request.

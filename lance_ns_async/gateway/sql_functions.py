@@ -1,15 +1,12 @@
-"""SQL that clients of a gateway may use: functions, and literals, so that no text builds values of unlimited size.
-
-The texts are valid in the sense of `lance_ns_async.tables.sql_bounds`.
-"""
+"""SQL that clients of a gateway may use: functions, and literals, so that no text builds values of unlimited size."""
 
 from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
-from lance_ns_async.tables.sql_bounds import OPERATORS, TOKEN, Texts, is_call, reject
+from lance_ns_async.tables.sql_bounds import OPERATORS, Bounds, SqlCheck, is_call
 
 MAX_PATTERN: Final = 16_384
 """Maximum bytes of one literal in a text with patterns.
@@ -85,36 +82,12 @@ _LITERALS = frozenset({"true", "false", "null", "from", "for", "placing"})
 """Words in arguments that are no columns."""
 
 
-def check(texts: Texts, functions: Set[str]) -> None:
-    """Checks the functions and the literals of the SQL texts of a request.
-
-    Args:
-        texts: Texts that were checked already for callers in this process.
-        functions: The names of the allowed functions, in lower case.
-
-    Raises:
-        InvalidInputError: A text calls another function, or could build values that are far larger than the rows.
-    """
-    total = _Total(functions)
-    for name, sql in texts:
-        _Text(name, total, is_value=name in texts.values).check(sql)
+_BOUNDS = Bounds(bytes=2 << 20, tokens=100_000, terms=2_000)
 
 
 @dataclass(slots=True)
-class _Total:
-    """The totals of all SQL texts of a request so far."""
-
-    allowed: Set[str]
-    functions: int = 0
-    patterns: int = 0
-    built_bytes: int = 0
-    building: int = 0
-    multiplying: int = 0
-
-
-@dataclass(slots=True)
-class _Group:
-    """An open bracket, or the whole text."""
+class _Arguments:
+    """The content of an open bracket, or of the whole text."""
 
     name: str = ""
     """The function whose arguments are in the bracket; `[` for a list or an index."""
@@ -129,143 +102,123 @@ class _Group:
         return self.argument_of or (self.name if self.name in MULTIPLYING and self.commas else "")
 
 
-class _Text:
-    """One SQL text during the check."""
+class RemoteSqlCheck(SqlCheck):
+    """The check of the SQL texts of one request of a client.
 
-    def __init__(self, name: str, total: _Total, *, is_value: bool) -> None:
-        self._name = name
-        self._total = total
-        self._is_value = is_value
-        self._tokens = 0
-        self._literals = 0
-        """Bytes of all literals."""
-        self._longest = 0
-        """Bytes of the longest literal."""
-        self._matches = False
-        """Whether the text contains LIKE or a regular expression."""
-        self._builds = False
+    Args:
+        functions: The names of the allowed functions, in lower case.
+    """
+
+    def __init__(self, functions: Set[str]) -> None:
+        super().__init__(_BOUNDS)
+        self._allowed = functions
+        self._functions = self._patterns = self._built_bytes = self._building = self._multiplying = 0
+
+    def check_text(self, name: str, sql: str, *, is_value: bool) -> None:
+        """Checks one text, also for values that could be far larger than the rows."""
+        self._arguments = [_Arguments()]
+        self._literals = self._longest = 0
+        self._matches = self._builds = False
         self._multiplies = ""
-        self._groups = [_Group()]
-        self._word = ""
-        """The word or quoted name before the current token, ignoring white space; `)` after a bracket."""
+        tokens = self.tokens
+        super().check_text(name, sql, is_value=is_value)
+        self._check_literals()
+        tokens = self.tokens - tokens
+        # A single column is not a new value.
+        if self._builds or (is_value and (self._literals or tokens > 1)):
+            self._check_values(tokens, MAX_BUILDING * (4 if is_value else 1))
 
-    def check(self, sql: str) -> None:
-        """Checks the text."""
-        for match in TOKEN.finditer(sql):
-            kind, token = match.lastgroup, match.group()
-            if kind == "space":
-                self._tokens += len(token) // 2
-            else:
-                self._tokens += 1
-                self._check_token(token, kind, match.start())
-        self._check_values()
-
-    def _reject(self, problem: str, remedy: str) -> NoReturn:
-        reject(self._name, problem, remedy)
-
-    def _check_token(self, token: str, kind: str | None, start: int) -> None:
-        before, self._word = self._word, ""
+    def check_token(self, kind: str, token: str, before: str, start: int) -> None:
+        """Checks a token."""
+        super().check_token(kind, token, before, start)
         match kind:
-            case "comment":
-                self._reject("comments are not allowed", "remove the comment")
             case "string" | "number":
                 length = len(token.encode("utf-8", "surrogatepass"))
                 self._literals += length
                 self._longest = max(self._longest, length)
-            case "word" | "quoted":
-                self._word = token.lower() if kind == "word" else token
-                self._check_word(self._word)
+            case "word":
+                self._check_name(token.lower())
+            case "quoted":
+                self._check_name(token)
             case "open":
-                self._open(token, before)
+                name = before if is_call(before, token) else token.strip("(")
+                if is_call(before, token) and before not in _SYNTAX:
+                    self._check_function(before)
+                self._arguments.append(_Arguments(name, self._arguments[-1].literals_of))
             case "close":
-                self._close()
+                inner = self._arguments.pop()
+                # A list of literals is one value for all rows.
+                joins = inner.name in BUILDING or (inner.name == "[" and inner.commas > 0)
+                self._builds |= joins and inner.columns > 0
+                self._arguments[-1].columns += inner.columns
             case "comma":
-                self._groups[-1].commas += 1
+                self._arguments[-1].commas += 1
             case "operator":
                 self._builds |= token == "||"
-            case _:
-                self._reject(
-                    f"{token!r} at character {start + 1} is not valid in Lance's SQL",
-                    "write strings as '...' and column names as `...`",
-                )
+            case "comment":
+                self.reject("comments are not allowed", "remove the comment")
+            case "other":
+                self.reject_character(token, start)
 
-    def _check_word(self, word: str) -> None:
+    def _check_name(self, word: str) -> None:
         if word in ("like", "ilike", "similar"):
             self._matches = True
         elif word not in ("and", "or") and word not in OPERATORS:
-            self._groups[-1].columns += 1
+            self._arguments[-1].columns += 1
             self._check_argument(word)
 
     def _check_argument(self, word: str) -> None:
         """Rejects arguments that could make a value as long as the product of the lengths of two columns."""
-        if (function := self._groups[-1].literals_of) and word not in _LITERALS:
-            self._reject(
+        if (function := self._arguments[-1].literals_of) and word not in _LITERALS:
+            self.reject(
                 f"{word} is not the first argument of {function}", "use literals for all arguments but the first"
             )
 
-    def _open(self, bracket: str, word: str) -> None:
-        call = is_call(word, bracket)
-        if call and word not in _SYNTAX:
-            self._check_function(word)
-        name = word if call else bracket.strip("(")
-        self._groups.append(_Group(name, self._groups[-1].literals_of))
-
-    def _close(self) -> None:
-        inner = self._groups.pop()
-        # A list of literals is one value for all rows.
-        joins = inner.name in BUILDING or (inner.name == "[" and inner.commas > 0)
-        self._builds |= joins and inner.columns > 0
-        self._groups[-1].columns += inner.columns
-        # A bracketed expression can be indexed.
-        self._word = ")"
-
     def _check_function(self, name: str) -> None:
-        total = self._total
-        if name not in total.allowed:
-            self._reject(
+        if name not in self._allowed:
+            self.reject(
                 f"function {name.strip('`').strip(chr(34))!r} is not allowed",
                 "compute it in the client, or ask the operator of the server to allow it",
             )
         self._check_argument(name)
-        total.functions += 1
-        if total.functions > MAX_FUNCTIONS:
-            self._reject(f"it calls functions more than {MAX_FUNCTIONS} times", "split it into several requests")
+        self._functions += 1
+        if self._functions > MAX_FUNCTIONS:
+            self.reject(f"it calls functions more than {MAX_FUNCTIONS} times", "split it into several requests")
         if name in _PATTERNS:
             self._matches = True
-            total.patterns += 1
-            if total.patterns > MAX_PATTERNS:
-                self._reject(f"it has more than {MAX_PATTERNS} regular expressions", "join them as 'a|b'")
+            self._patterns += 1
+            if self._patterns > MAX_PATTERNS:
+                self.reject(f"it has more than {MAX_PATTERNS} regular expressions", "join them as 'a|b'")
         if name in MULTIPLYING:
             if self._multiplies:
-                self._reject(f"it calls both {self._multiplies} and {name}", "call only one of them in one text")
+                self.reject(f"it calls both {self._multiplies} and {name}", "call only one of them in one text")
             self._multiplies = name
 
-    def _check_values(self) -> None:
-        """Raises InvalidInputError if the text could build values far larger than the rows."""
-        total = self._total
+    def _check_literals(self) -> None:
+        """Checks the literals next to patterns and multiplying functions."""
         if self._matches and self._longest > MAX_PATTERN:
-            self._reject(f"with a pattern, a literal may have at most {MAX_PATTERN} bytes", "use shorter literals")
-        if self._multiplies:
-            total.multiplying += 1
-            if self._builds or total.multiplying > 4:
-                self._reject(f"it calls {self._multiplies} with functions that join values", "use separate requests")
-            if self._literals > MAX_MULTIPLIED:
-                self._reject(
-                    f"with {self._multiplies}, literals may have at most {MAX_MULTIPLIED} bytes",
-                    "use shorter literals",
-                )
-        # A single column is not a new value.
-        if not self._builds and not (self._is_value and (self._literals or self._tokens > 1)):
+            self.reject(f"with a pattern, a literal may have at most {MAX_PATTERN} bytes", "use shorter literals")
+        if not self._multiplies:
             return
-        total.built_bytes += self._literals
-        total.building += self._tokens
-        if total.built_bytes > MAX_BUILT:
-            self._reject(
+        self._multiplying += 1
+        if self._builds or self._multiplying > 4:
+            self.reject(f"it calls {self._multiplies} with functions that join values", "use separate requests")
+        if self._literals > MAX_MULTIPLIED:
+            self.reject(
+                f"with {self._multiplies}, literals may have at most {MAX_MULTIPLIED} bytes", "use shorter literals"
+            )
+
+    def _check_values(self, tokens: int, limit: int) -> None:
+        """Checks a text that builds values."""
+        self._built_bytes += self._literals
+        self._building += tokens
+        if self._built_bytes > MAX_BUILT:
+            self.reject(
                 f"values built for each row have literals of more than {MAX_BUILT} bytes",
                 "compute the values in the client, and send the rows",
             )
-        if total.building > MAX_BUILDING * (4 if self._is_value else 1):
-            self._reject(
+        if self._building > limit:
+            self.reject(
                 f"values are built of more than {MAX_BUILDING} words, literals, operators and commas",
                 "split it into several requests",
             )

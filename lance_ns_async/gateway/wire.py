@@ -16,7 +16,7 @@ _PIECE = 1 << 20
 """Number of bytes of a large response to write at once."""
 
 
-class Server(web.Server):
+class HttpServer(web.Server):
     """aiohttp's server, with errors in the form of the spec and without library versions."""
 
     def __init__(self, handler: Callable[..., Any], *, head_time: float, **options: Any) -> None:
@@ -38,7 +38,7 @@ class Server(web.Server):
 class _Connection(web.RequestHandler):
     __slots__ = ("_head_time", "_head_timer", "client_left")
 
-    def __init__(self, server: Server, head_time: float, **options: Any) -> None:
+    def __init__(self, server: HttpServer, head_time: float, **options: Any) -> None:
         super().__init__(server, **options)
         self._head_time = head_time
         self._head_timer: asyncio.TimerHandle | None = None

@@ -93,7 +93,7 @@ def file(reader: pa.RecordBatchReader) -> bytes:
     with pa.ipc.new_file(sink, reader.schema) as writer:
         for batch in reader:
             work.check()
-            request_guard.check_answer(sink.tell(), batch)
+            request_guard.check_response(sink.tell(), batch)
             writer.write_batch(batch)
     content: bytes = sink.getvalue().to_pybytes()
     return content

@@ -53,7 +53,7 @@ class Guard:
     def check_rows(self, rows: pa.Table) -> None:
         """Checks the rows of a stream after it was read."""
 
-    def check_answer(self, size: int, batch: pa.RecordBatch) -> None:
+    def check_response(self, size: int, batch: pa.RecordBatch) -> None:
         """Checks a response of `size` bytes before a batch is added to it."""
 
 

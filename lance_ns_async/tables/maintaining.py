@@ -204,12 +204,6 @@ def clean_up(dataset: LanceDataset, limits: CleanupLimits) -> tuple[int, int]:
     return stats.old_versions, stats.bytes_removed
 
 
-def stale_indexes(dataset: LanceDataset) -> Sequence[str]:
-    """Returns the names of the indexes that lack rows."""
-    live = {it.fragment_id: it.count_rows() for it in dataset.get_fragments()}
-    return sorted(_stale_rows(dataset, live))
-
-
 def _stale_rows(dataset: LanceDataset, live: Mapping[int, int]) -> dict[str, int]:
     """Returns the number of rows that each index lacks, if any."""
     rows: dict[str, int] = {}

@@ -36,10 +36,10 @@ MAX_PARSING: Final = 1_000_000
 MAX_PLANNING: Final = 20_000
 """Maximum copies that the planner makes of tokens in COALESCE and similar functions. Each takes 50 µs."""
 
-SMALL: Final = 16_384
+SMALL: Final = 8_192
 """Characters that are checked in about 5 ms; longer texts should be checked in a thread."""
 
-TOKEN: Final = re.compile(
+_TOKEN = re.compile(
     r"""
     (?P<space>\s+)
   | (?P<comment>--[^\n]*|/\*.*?\*/)
@@ -98,11 +98,9 @@ class Texts:
             if sql is not None:
                 yield name, sql
 
-    def check(self, bounds: Bounds = LOCAL) -> None:
+    def check(self) -> None:
         """Raises InvalidInputError for texts that would take Lance too much time, or overflow its stack."""
-        total = _Total(bounds)
-        for name, sql in self:
-            _Text(name, sql, total).check()
+        SqlCheck().check(self)
 
     @property
     def is_small(self) -> bool:
@@ -112,14 +110,9 @@ class Texts:
 
 def tokens(sql: str) -> Iterator[tuple[str, str]]:
     """Yields the kind and the text of each token, such as ("word", "id"); names in quotes are without them."""
-    for token in TOKEN.finditer(sql):
+    for token in _TOKEN.finditer(sql):
         kind, text = token.lastgroup or "other", token.group()
         yield kind, text[1:-1].replace(text[0] * 2, text[0]) if kind == "quoted" else text
-
-
-def reject(name: str, problem: str, remedy: str) -> NoReturn:
-    """Raises InvalidInputError for the SQL text with this name."""
-    raise InvalidInputError(f"{name}: {problem}; {remedy}")
 
 
 def is_call(word: str, bracket: str) -> bool:
@@ -133,19 +126,7 @@ def is_call(word: str, bracket: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Total:
-    """The totals of all SQL texts of a request so far."""
-
-    bounds: Bounds
-    bytes: int = 0
-    tokens: int = 0
-    terms: int = 0
-    parsing: int = 0
-    planning: int = 0
-
-
-@dataclass(slots=True)
-class _Group:
+class _Bracket:
     """An open bracket, or the whole text."""
 
     base: int = 0
@@ -166,166 +147,183 @@ class _Group:
     """Maximum nesting depth of BETWEEN in any term."""
 
 
-class _Text:
-    """One SQL text during the check."""
+class SqlCheck:
+    """The check of the SQL texts of one request; it counts the tokens of all of them."""
 
-    def __init__(self, name: str, sql: str, total: _Total) -> None:
-        self._name = name
-        self._sql = sql
-        self._total = total
-        self._group = _Group()
-        self._outer_groups: list[_Group] = []
+    def __init__(self, bounds: Bounds = LOCAL) -> None:
+        self._bounds = bounds
+        self._bytes = self._terms = self._parsing = self._planning = 0
+        self.tokens = 0
+        """Number of tokens of all texts so far."""
+
+    def check(self, texts: Texts) -> None:
+        """Raises InvalidInputError for texts that are not allowed."""
+        for name, sql in texts:
+            self.check_text(name, sql, is_value=name in texts.values)
+
+    def check_text(self, name: str, sql: str, *, is_value: bool) -> None:
+        """Checks one text; `is_value` says whether it computes the value of a column."""
+        self._name, self._sql = name, sql
+        self._bracket, self._outer_brackets = _Bracket(), list[_Bracket]()
         self._nots = 0
-        """Number of NOT in a row before the current token."""
-        self._word = ""
-        """The word or quoted name before the current token, ignoring white space; `)` after a bracket."""
-
-    def check(self) -> None:
-        """Counts the tokens and checks their nesting."""
-        bounds = self._total.bounds
-        self._total.bytes += len(self._sql.encode("utf-8", "surrogatepass"))
-        if self._total.bytes > bounds.bytes:
-            self._reject(f"the SQL has more than {bounds.bytes} bytes", "split it into several requests")
-        for match in TOKEN.finditer(self._sql):
-            kind, token = match.lastgroup, match.group()
-            if kind in ("space", "comment"):
+        self._bytes += len(sql.encode("utf-8", "surrogatepass"))
+        if self._bytes > self._bounds.bytes:
+            self.reject(f"the SQL has more than {self._bounds.bytes} bytes", "split it into several requests")
+        before = ""
+        for match in _TOKEN.finditer(sql):
+            kind, token = match.lastgroup or "other", match.group()
+            if kind == "space":
                 # The parser reads each blank several times.
                 self._count(len(token) // 2)
+            elif kind == "comment":
+                self._count(len(token) // 2)
+                self.check_token(kind, token, before, match.start())
             else:
                 self._count(1)
                 self._check_costs()
                 self._check_nots(token, kind)
-                self._check_token(token, kind, match.start())
+                self.check_token(kind, token, before, match.start())
+                match kind:
+                    case "word":
+                        before = token.lower()
+                    case "quoted":
+                        before = token
+                    case "close":
+                        # A bracketed expression can be indexed.
+                        before = ")"
+                    case _:
+                        before = ""
 
-    def _reject(self, problem: str, remedy: str) -> NoReturn:
-        reject(self._name, problem, remedy)
+    def check_token(self, kind: str, token: str, before: str, start: int) -> None:
+        """Checks a token.
 
-    def _count(self, tokens: int) -> None:
-        self._total.tokens += tokens
-        if self._total.tokens > self._total.bounds.tokens:
-            self._reject(
-                f"the SQL has more than {self._total.bounds.tokens} words, literals, operators and commas",
-                "split it into several requests, or write the values to a table and use merge_insert_into_table",
-            )
-
-    def _check_costs(self) -> None:
-        """Checks how often the parser and the planner process the tokens in brackets."""
-        total = self._total
-        total.parsing += 1 << self._group.calls
-        total.planning += (1 << self._group.rewritten) - 1
-        if total.parsing > MAX_PARSING:
-            self._reject(
-                "too many values in brackets after functions and NOT",
-                "write long lists outside NOT (...) and functions, e.g. x NOT IN (...)",
-            )
-        if total.planning > MAX_PLANNING:
-            self._reject("nested COALESCE and similar functions are too large", "write coalesce(a, b, c, ...)")
-
-    def _check_nots(self, token: str, kind: str | None) -> None:
-        if token.lower() == "not":
-            self._nots += 1
-        elif kind != "open":
-            self._nots = 0
-        depth = self._group.depth
-        if depth + self._nots > MAX_NESTED:
-            within = f" within {depth} brackets and NOT" if depth else ""
-            self._reject(
-                f"it has {self._nots} or more NOT in a row{within}", "remove pairs of NOT: they have no effect"
-            )
-
-    def _check_token(self, token: str, kind: str | None, start: int) -> None:
-        before, self._word = self._word, ""
+        Args:
+            kind: The kind of the token.
+            token: Its text.
+            before: The word, in lower case, or the quoted name before it; `)` after a bracket, "" after another token.
+            start: The position of its first character.
+        """
         match kind:
             case "string" if before and _is_prefix(self._sql, start):
-                self._reject(f"a string has the prefix {before}, as in {before}'...'", "remove the prefix")
-            case "word" | "quoted":
-                self._word = token.lower() if kind == "word" else token
-                self._check_word(self._word)
+                self.reject(f"a string has the prefix {before}, as in {before}'...'", "remove the prefix")
+            case "word":
+                self._check_word(token.lower())
             case "open":
                 self._open(token, before)
+            case "close" if not self._outer_brackets:
+                self.reject(f"the bracket that is closed at character {start + 1} was not opened", "open it")
             case "close":
-                self._close(start)
+                inner, self._bracket = self._bracket, self._outer_brackets.pop()
+                self._bracket.deepest = max(self._bracket.deepest, inner.deepest)
+                self._bracket.between = max(self._bracket.between, inner.deepest)
             case "comma":
                 self._end_term()
             case "operator":
                 self._check_operator()
             case "unclosed":
-                self._reject(f"{token} at character {start + 1} is not closed", "close it")
+                self.reject(f"{token} at character {start + 1} is not closed", "close it")
             case "other" if token in "$?:":
-                self._reject(
-                    f"{token!r} at character {start + 1} is not valid in Lance's SQL",
-                    "write strings as '...' and column names as `...`",
-                )
+                self.reject_character(token, start)
+
+    def reject(self, problem: str, remedy: str) -> NoReturn:
+        """Raises InvalidInputError for the current text."""
+        raise InvalidInputError(f"{self._name}: {problem}; {remedy}")
+
+    def reject_character(self, character: str, start: int) -> NoReturn:
+        """Raises InvalidInputError for a character that is not valid at this position."""
+        self.reject(
+            f"{character!r} at character {start + 1} is not valid in Lance's SQL",
+            "write strings as '...' and column names as `...`",
+        )
+
+    def _count(self, tokens: int) -> None:
+        self.tokens += tokens
+        if self.tokens > self._bounds.tokens:
+            self.reject(
+                f"the SQL has more than {self._bounds.tokens} words, literals, operators and commas",
+                "split it into several requests, or write the values to a table and use merge_insert_into_table",
+            )
+
+    def _check_costs(self) -> None:
+        """Checks how often the parser and the planner process the tokens in brackets."""
+        self._parsing += 1 << self._bracket.calls
+        self._planning += (1 << self._bracket.rewritten) - 1
+        if self._parsing > MAX_PARSING:
+            self.reject(
+                "too many values in brackets after functions and NOT",
+                "write long lists outside NOT (...) and functions, e.g. x NOT IN (...)",
+            )
+        if self._planning > MAX_PLANNING:
+            self.reject("nested COALESCE and similar functions are too large", "write coalesce(a, b, c, ...)")
+
+    def _check_nots(self, token: str, kind: str) -> None:
+        if token.lower() == "not":
+            self._nots += 1
+        elif kind != "open":
+            self._nots = 0
+        depth = self._bracket.depth
+        if depth + self._nots > MAX_NESTED:
+            within = f" within {depth} brackets and NOT" if depth else ""
+            self.reject(f"it has {self._nots} or more NOT in a row{within}", "remove pairs of NOT: they have no effect")
 
     def _check_word(self, word: str) -> None:
-        group, total = self._group, self._total
+        bracket = self._bracket
         match word:
-            case "and" if group.ands:
-                group.ands -= 1
+            case "and" if bracket.ands:
+                bracket.ands -= 1
             case "and" | "or":
                 self._end_term()
-                total.terms += 1
-                if total.terms > total.bounds.terms:
-                    self._reject(
-                        f"it has more than {total.bounds.terms} AND and OR",
+                self._terms += 1
+                if self._terms > self._bounds.terms:
+                    self.reject(
+                        f"it has more than {self._bounds.terms} AND and OR",
                         "write x = 1 OR x = 2 OR ... as x IN (1, 2, ...), or split it into several requests",
                     )
             case "between":
-                group.between += 1
-                group.ands += 1
-                group.deepest = max(group.deepest, group.between)
-                if group.between > MAX_BETWEEN:
-                    self._reject(f"BETWEEN is nested more than {MAX_BETWEEN} levels deep", "write x >= a AND x <= b")
+                bracket.between += 1
+                bracket.ands += 1
+                bracket.deepest = max(bracket.deepest, bracket.between)
+                if bracket.between > MAX_BETWEEN:
+                    self.reject(f"BETWEEN is nested more than {MAX_BETWEEN} levels deep", "write x >= a AND x <= b")
                 self._check_operator()
             case _ if word in OPERATORS:
                 self._check_operator()
 
     def _end_term(self) -> None:
-        self._group.operators = self._group.between = self._group.ands = 0
+        self._bracket.operators = self._bracket.between = self._bracket.ands = 0
 
     def _check_operator(self) -> None:
-        group = self._group
-        group.operators += 1
-        if group.base + group.operators > MAX_OPERATORS:
-            self._reject(
+        bracket = self._bracket
+        bracket.operators += 1
+        if bracket.base + bracket.operators > MAX_OPERATORS:
+            self.reject(
                 f"it has a term with more than {MAX_OPERATORS} operators",
                 "use fewer values in one term, or write x = 1 OR x = 2 OR ... as x IN (1, 2, ...)",
             )
 
     def _open(self, bracket: str, word: str) -> None:
-        outer, call = self._group, is_call(word, bracket)
-        if len(self._outer_groups) >= MAX_DEPTH:
-            self._reject(f"brackets are nested more than {MAX_DEPTH} levels deep", "remove those without effect")
+        outer, call = self._bracket, is_call(word, bracket)
+        if len(self._outer_brackets) >= MAX_DEPTH:
+            self.reject(f"brackets are nested more than {MAX_DEPTH} levels deep", "remove those without effect")
         calls = outer.calls + call
         if calls > MAX_CALLS:
-            self._reject(
-                f"functions, NOT and the like are nested more than {MAX_CALLS} levels deep", "use fewer levels"
-            )
+            self.reject(f"functions, NOT and the like are nested more than {MAX_CALLS} levels deep", "use fewer levels")
         if bracket == "[":
             self._check_operator()
-        self._outer_groups.append(outer)
-        self._group = _Group(
+        self._outer_brackets.append(outer)
+        self._bracket = _Bracket(
             base=outer.base + outer.operators + 1,
             calls=calls,
             depth=outer.depth + 1 + self._nots,
             rewritten=outer.rewritten + (call and word in _REWRITTEN),
         )
         self._nots = 0
-        if self._group.base > MAX_OPERATORS:
+        if self._bracket.base > MAX_OPERATORS:
             self._check_operator()
-        if self._group.depth > MAX_NESTED:
-            self._reject(
+        if self._bracket.depth > MAX_NESTED:
+            self.reject(
                 f"brackets and NOT are nested more than {MAX_NESTED} levels deep", "remove those without effect"
             )
-
-    def _close(self, start: int) -> None:
-        if not self._outer_groups:
-            self._reject(f"the bracket that is closed at character {start + 1} was not opened", "open it")
-        inner, self._group = self._group, self._outer_groups.pop()
-        self._group.deepest = max(self._group.deepest, inner.deepest)
-        self._group.between = max(self._group.between, inner.deepest)
-        # A bracketed expression can be indexed.
-        self._word = ")"
 
 
 def _is_prefix(sql: str, start: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, cast, get_args, get_origin
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, unquote_plus
 
 import orjson
@@ -58,7 +58,7 @@ def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delim
         if fields.get(name) is None:
             fields[name] = _id(encoded, delimiter) if name == "id" else _decode(encoded)
     try:
-        fields = _Fields(_with_integers(route.request, fields))
+        fields = _Fields(_with_integers(fields))
     except RecursionError:
         raise InvalidInputError("body: nested too deeply; use fewer levels") from None
     model = requests.parse(route.request, fields)
@@ -131,43 +131,19 @@ def _types(model: type[BaseModel]) -> Mapping[str, str]:
     return types
 
 
-def _with_integers(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields, with integers for floats such as `1.0` where the model has integers."""
-    fields = dict(values)
-    for name, field in model.model_fields.items():
-        key = field.alias or name
-        if fields.get(key) is not None:
-            fields[key] = _with_integer(field.annotation, fields[key])
-    return fields
+def _with_integers(value: Any) -> Any:
+    """Returns JSON with integers for numbers such as `1.0`: models accept them for floats, but not the reverse.
 
-
-def _with_integer(annotation: Any, value: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _with_integers(annotation, value) if isinstance(value, dict) else value
-    kinds = _kinds(annotation)
-    if isinstance(value, float):
-        return int(value) if int in kinds and float not in kinds and value.is_integer() else value
-    if isinstance(value, list) and (_models(annotation) or (int in kinds and float not in kinds)):
-        return [_with_integer(annotation, it) for it in value]
-    if isinstance(value, dict) and (models := _models(annotation)):
-        return _with_integers(models[0], value)
+    Lists of numbers are vectors, and stay as they are.
+    """
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _with_integers(it) for name, it in value.items()}
+        case [dict(), *_]:
+            return [_with_integers(it) for it in value]
     return value
-
-
-@cache
-def _kinds(annotation: Any) -> frozenset[type]:
-    """Returns the types that a field may have, including those in lists and unions."""
-    if isinstance(annotation, type) and get_origin(annotation) is None:
-        return frozenset({annotation})
-    inner = get_args(annotation)
-    return frozenset(
-        kind for it in (inner[:1] if get_origin(annotation) is Annotated else inner) for kind in _kinds(it)
-    )
-
-
-@cache
-def _models(annotation: Any) -> Sequence[type[BaseModel]]:
-    return [kind for kind in _kinds(annotation) if issubclass(kind, BaseModel)]
 
 
 def _id(encoded: str, delimiter: str) -> list[str]:
