@@ -205,7 +205,7 @@ def read_each(locations: Locations, filters: list[str]) -> list[list[int]]:
     """Returns the rows that the tasks of `dataframe(filter=...)` read, for each filter and without a job."""
     want = pa.schema([("row", pa.int64())])
     entries = [Entry(str(id), at.location, 1, at.rows or 0, at.fragments or 0) for id, at in locations.items()]
-    scans = [batches(entries, want, None, common(locations.values(), ["row"], filter=it).condition) for it in filters]
+    scans = [batches(entries, want, None, common(locations.values(), ["row"], filter=it)[1]) for it in filters]
     return [[row for batch in scan for row in batch["row"].to_pylist()] for scan in scans]
 
 
