@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,33 +17,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async.spark import Locations, PrefetchReport
-from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Entry, Plan
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_spark("tests", cores=2)
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    lake = Lake(tmp_path_factory.mktemp("many"))
-    for n in range(TABLES):
-        lake.write(f"t{n}", rows(n))
-    return lake.prefetch()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
 
 
 def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> None:

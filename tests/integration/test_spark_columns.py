@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,31 +15,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async.spark import Locations
-from lance_ns_async.spark.local import local_spark
-from tests.integration.spark_lake import TABLES, Lake, rows
+from tests.integration.spark_lake import Lake, rows
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_spark("tests", cores=2)
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    lake = Lake(tmp_path_factory.mktemp("many"))
-    for n in range(TABLES):
-        lake.write(f"t{n}", rows(n))
-    return lake.prefetch()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
 
 
 def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) -> None:

@@ -46,19 +46,6 @@ def session() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    lake = Lake(tmp_path_factory.mktemp("many"))
-    for n in range(TABLES):
-        lake.write(f"t{n}", rows(n))
-    return lake.prefetch()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
-
-
 def test_a_dataframe_that_is_planned_twice_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for n in range(10):
