@@ -40,9 +40,9 @@ def test_tables_of_a_rest_server_are_written_read_and_maintained(
         report = resolver.write_many(df, by="name", into="sales", mode="append", progress=False)
         assert report.counts == {outcome: 30}
     resolver.write(df, "sales.all")
-    found = resolver.prefetch("sales.*", on_error="raise")
-    assert len(found) == 31
-    frame = found.dataframe(spark)
+    locations = resolver.prefetch("sales.*", on_error="raise")
+    assert len(locations) == 31
+    frame = locations.dataframe(spark)
     assert (frame.count(), frame.where("_table = 'sales$t7'").count()) == (900, 20)
     driver = resolver.namespace
     assert isinstance(driver, Namespace)

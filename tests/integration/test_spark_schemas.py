@@ -195,12 +195,12 @@ def test_differences_are_those_from_most_tables() -> None:
         more={"id": I64, "s": pa.string(), "u": pa.uint32()},
         other={"id": I32, "s": pa.string()},
     )
-    found = tables.differences()
-    assert {str(id): str(difference) for id, difference in found.items()} == {
+    result = tables.differences()
+    assert {str(id): str(difference) for id, difference in result.items()} == {
         "db$less": "column 's' is missing",
         "db$more": "column 'u' is extra",
         "db$other": "column 'id' is int32, not int64",
     }
-    assert found[TableId(["db", "other"])].types == {"id": (I32, I64)}
+    assert result[TableId(["db", "other"])].types == {"id": (I32, I64)}
     assert list(tables.differences(["s"])) == [TableId(["db", "less"])]
     assert tables.select("db.?").differences() == Locations([], PrefetchReport(0)).differences() == {}

@@ -1,4 +1,4 @@
-"""Invalid arguments of a write, and the errors of its tasks, without a JVM."""
+"""Invalid arguments of a write, without a JVM."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver
-from lance_ns_async.spark.job_errors import task_error
 from lance_ns_async.spark.write import fitting
 from tests.support.lake import ID, Lake
 from tests.support.spark_jobs import SCHEMA, writing
@@ -47,17 +46,3 @@ def test_unknown_mode(tmp_path: Path) -> None:
         pytest.raises(InvalidInputError, match=r"mode 'insert': unknown; it is one of create, append"),
     ):
         LocationResolver(ns).write(NO_FRAME, ID, mode=mode)
-
-
-def test_errors_of_tasks_keep_class_and_message() -> None:
-    text = (
-        "Traceback ...\n  File x, line 1\n"
-        "lance_namespace.errors.PermissionDeniedError: Permission denied: t (at s3://b/t: no)\n\n\tat org.apache"
-    )
-    job_error = RuntimeError(text)
-    job_error.add_note("and this is left")
-    error = task_error(job_error)
-    assert isinstance(error, PermissionDeniedError) and str(error) == "Permission denied: t (at s3://b/t: no)"
-    assert error.__notes__ == ["and this is left"]
-    assert task_error(RuntimeError("ZeroDivisionError: division by zero")) is None
-    assert task_error(RuntimeError("lance_namespace.errors.json: no class of errors")) is None
