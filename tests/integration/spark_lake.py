@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
 from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
-from pyspark.sql import DataFrame
 
 from lance_ns_async import Namespace
 from lance_ns_async.spark import LocationResolver, Locations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TABLES = 200
 
@@ -24,10 +26,10 @@ class Lake:
         self.namespace = Namespace.connect("dir", {"root": str(root), **options})
         self.namespace.create_namespace(CreateNamespaceRequest(id=["db"]))
 
-    def write(self, name: str, rows: pa.Table, **how: Any) -> str:
+    def write(self, name: str, rows: pa.Table, **options: Any) -> str:
         location = self.namespace.declare_table(DeclareTableRequest(id=["db", name])).location
         assert location is not None
-        lance.write_dataset(rows, location, mode="overwrite", **how)
+        lance.write_dataset(rows, location, mode="overwrite", **options)
         return location
 
     def prefetch(self, *what: str, pin_versions: bool = True) -> Locations:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async.spark import Locations, PrefetchReport
-from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Entry, Plan
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
@@ -27,48 +25,28 @@ from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_spark("tests", cores=2)
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    lake = Lake(tmp_path_factory.mktemp("many"))
-    for n in range(TABLES):
-        lake.write(f"t{n}", rows(n))
-    return lake.prefetch()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
-
-
 def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> None:
     frame = many.dataframe(spark)
     assert frame.columns == ["id", "s", "x", "_table"]
     assert partitions(frame) == 8
-    (found,) = frame.agg(
+    (result,) = frame.agg(
         f.count("*").alias("rows"),
         f.count("s").alias("texts"),
         f.sum("id").alias("sum"),
         f.count_distinct("_table").alias("tables"),
     ).collect()
     count = TABLES * 10
-    assert found.asDict() == {"rows": count, "texts": TABLES * 9, "sum": count * (count - 1) // 2, "tables": TABLES}
+    assert result.asDict() == {"rows": count, "texts": TABLES * 9, "sum": count * (count - 1) // 2, "tables": TABLES}
 
 
 def test_each_row_names_its_table(spark: SparkSession, many: Locations) -> None:
-    found = many.select("db.t1?").dataframe(spark).where("s is null").orderBy("id").collect()
-    assert [(row["_table"], row["id"]) for row in found] == [(f"db$t{n}", n * 10) for n in range(10, 20)]
+    locations = many.select("db.t1?").dataframe(spark).where("s is null").orderBy("id").collect()
+    assert [(row["_table"], row["id"]) for row in locations] == [(f"db$t{n}", n * 10) for n in range(10, 20)]
 
 
-@pytest.mark.parametrize(("asked", "got"), [(1, 1), (3, 3), (500, TABLES)])
-def test_the_number_of_tasks_may_be_chosen(spark: SparkSession, many: Locations, asked: int, got: int) -> None:
-    assert partitions(many.dataframe(spark, partitions=asked)) == got
+@pytest.mark.parametrize(("calls", "got"), [(1, 1), (3, 3), (500, TABLES)])
+def test_the_number_of_tasks_may_be_chosen(spark: SparkSession, many: Locations, calls: int, got: int) -> None:
+    assert partitions(many.dataframe(spark, partitions=calls)) == got
 
 
 def test_a_table_of_many_fragments_is_read_by_many_tasks(spark: SparkSession, lake: Lake) -> None:
@@ -98,8 +76,8 @@ def test_scans_are_named_by_their_tables(spark: SparkSession, many: Locations) -
     frame = many.dataframe(spark)
     assert frame.count() == TABLES * 10
     executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-    shown = str(executions.apply(executions.size() - 1).physicalPlanDescription())
-    assert "BatchScan lance-ns: read 200 tables of db.*" in shown
+    rendered = str(executions.apply(executions.size() - 1).physicalPlanDescription())
+    assert "BatchScan lance-ns: read 200 tables of db.*" in rendered
     older = by_map_in_arrow(spark, Plan([], 1, "_table"), frame.schema, "lance-ns: read 200 tables of db.*")
     assert "lance-ns: read 200 tables of db.*(plan#" in str(older._jdf.queryExecution().toString())
 
@@ -129,11 +107,11 @@ def test_a_table_appended_to_while_the_job_runs_stays_pinned(spark: SparkSession
     first, last = lake.write("a", rows(0)), lake.write("z", rows(1))
     frame = lake.prefetch().dataframe(spark, partitions=1)
     arriving = frame.toLocalIterator()
-    found = [next(arriving)]
+    result = [next(arriving)]
     for location in (first, last):
         lance.write_dataset(rows(2), location, mode="append")
-    found += arriving
-    assert sorted(row["id"] for row in found) == list(range(20))
+    result += arriving
+    assert sorted(row["id"] for row in result) == list(range(20))
 
 
 def test_tables_that_were_not_pinned_are_when_the_frame_is_made(spark: SparkSession, lake: Lake) -> None:
@@ -197,21 +175,21 @@ def test_secrets_reach_only_the_tasks(spark: SparkSession, tmp_path: Path) -> No
 
     frame.createOrReplaceTempView("secretly")
     assert spark.sql("select * from secretly where id > 4").count() == 5
-    shown = [str(frame._jdf.queryExecution().toString()), repr(frame)]
+    rendered = [str(frame._jdf.queryExecution().toString()), repr(frame)]
     executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-    shown += [str(executions.apply(n).physicalPlanDescription()) for n in range(executions.size())]
-    assert any("redacted" in text for text in shown)
-    for text in shown:
+    rendered += [str(executions.apply(n).physicalPlanDescription()) for n in range(executions.size())]
+    assert any("redacted" in text for text in rendered)
+    for text in rendered:
         assert "hush" not in text and packed not in text
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(120, r"of 1 tables expire in 1\d\d s"), (-5, "have expired")])
+@pytest.mark.parametrize(("seconds", "message"), [(120, r"of 1 tables expire in 1\d\d s"), (-5, "have expired")])
 def test_storage_options_about_to_expire_are_warned_of(
-    spark: SparkSession, tmp_path: Path, seconds: float, told: str
+    spark: SparkSession, tmp_path: Path, seconds: float, message: str
 ) -> None:
     lake = Lake(tmp_path, expires_at_millis=str(int((time.time() + seconds) * 1000)))
     lake.write("t", rows(0))
-    with pytest.warns(UserWarning, match=told) as caught:
+    with pytest.warns(UserWarning, match=message) as caught:
         frame = lake.prefetch().dataframe(spark)
     assert caught[0].filename == __file__
     assert frame.count() == 10

@@ -59,9 +59,9 @@ def catalog(tmp_path: Path) -> Iterator[FakeIceberg]:
 @pytest.fixture
 def locations(catalog: FakeIceberg) -> Locations:
     with LocationResolver.connect("iceberg", {"endpoint": catalog.endpoint}) as resolver:
-        found = resolver.prefetch("db.*", on_error="raise")
+        result = resolver.prefetch("db.*", on_error="raise")
     catalog.clear()
-    return found
+    return result
 
 
 def rows(n: int) -> pa.Table:
@@ -72,8 +72,8 @@ def test_executors_read_and_never_call_the_catalog(
     spark: SparkSession, catalog: FakeIceberg, locations: Locations
 ) -> None:
     frame = locations.dataframe(spark, partitions=8)
-    (found,) = frame.agg(f.count_distinct("id").alias("rows"), f.count_distinct("_table").alias("tables")).collect()
-    assert (found["rows"], found["tables"]) == (TABLES * 10, TABLES)
+    (result,) = frame.agg(f.count_distinct("id").alias("rows"), f.count_distinct("_table").alias("tables")).collect()
+    assert (result["rows"], result["tables"]) == (TABLES * 10, TABLES)
     assert locations.dataframe(spark, filter="id > 75").where("_table = 'db$t7'").count() == 4
     assert catalog.requests == []
 
@@ -97,9 +97,9 @@ def test_writers_and_maintenance_on_executors_make_no_catalog_call(spark: SparkS
         assert sync.maintain(driver, "new.*", engine=SparkEngine(spark)).counts == {"maintained": 20}
         # Two pages of the listing, and a describe for each table.
         assert len(server.requests) == 22
-        found = resolver.prefetch("new.*")
-        assert [len(lance.dataset(at.location).get_fragments()) for at in found.values()] == [1] * 20
-        ids = lance.dataset(found["new.t3"].location).to_table()["id"].to_pylist()
+        locations = resolver.prefetch("new.*")
+        assert [len(lance.dataset(at.location).get_fragments()) for at in locations.values()] == [1] * 20
+        ids = lance.dataset(locations["new.t3"].location).to_table()["id"].to_pylist()
         assert sorted(ids) == sorted(3 * list(range(3, 600, 20)))
 
 
@@ -119,11 +119,11 @@ def _daemon(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_a_table_appended_to_while_the_job_runs_stays_pinned(spark: SparkSession, locations: Locations) -> None:
     frame = locations.dataframe(spark, partitions=4)
     arriving = frame.toLocalIterator()
-    found = [next(arriving)]
+    result = [next(arriving)]
     for at in locations.values():
         lance.write_dataset(rows(9999), at.location, mode="append")
-    found += arriving
-    assert sorted(row["id"] for row in found) == list(range(TABLES * 10))
+    result += arriving
+    assert sorted(row["id"] for row in result) == list(range(TABLES * 10))
     assert frame.count() == TABLES * 10
 
 
@@ -132,8 +132,8 @@ def test_executors_get_the_credentials_that_the_driver_was_given(spark: SparkSes
         for name in catalog.add_lance_tables("cat", ("db",), 6):
             lance.write_dataset(rows(1), f"s3://lake/cat/db/{name}", storage_options=s3.options)
         with LocationResolver.connect("polaris", catalog.properties, vend_credentials=True) as resolver:
-            found = resolver.prefetch("cat.db.*", on_error="raise")
-            frame = found.dataframe(spark)
+            locations = resolver.prefetch("cat.db.*", on_error="raise")
+            frame = locations.dataframe(spark)
             catalog.clear()
             assert frame.count() == 60
             assert catalog.requests == []

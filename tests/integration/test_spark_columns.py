@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,31 +15,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async.spark import Locations
-from lance_ns_async.spark.local import local_spark
-from tests.integration.spark_lake import TABLES, Lake, rows
+from tests.integration.spark_lake import Lake, rows
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_spark("tests", cores=2)
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    lake = Lake(tmp_path_factory.mktemp("many"))
-    for n in range(TABLES):
-        lake.write(f"t{n}", rows(n))
-    return lake.prefetch()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
 
 
 def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) -> None:
@@ -54,7 +32,7 @@ def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) ->
 
 
 @pytest.mark.parametrize(
-    ("columns", "table_column", "told"),
+    ("columns", "table_column", "message"),
     [
         (["id", "nix"], "_table", r"columns: 'nix' is not in db\$t0 and 1 more; its columns are 'id', 's', 'x'"),
         (["id", "id"], "_table", "'id' is a duplicate"),
@@ -64,9 +42,9 @@ def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) ->
     ],
 )
 def test_columns_that_cannot_be_are_refused(
-    spark: SparkSession, many: Locations, columns: Any, table_column: str | None, told: str
+    spark: SparkSession, many: Locations, columns: Any, table_column: str | None, message: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=told):
+    with pytest.raises(InvalidInputError, match=message):
         many.select(["db.t0", "db.t1"]).dataframe(spark, columns=columns, table_column=table_column)
 
 
@@ -140,8 +118,8 @@ def test_tables_may_differ_in_what_spark_does_not_tell_apart(spark: SparkSession
         metadata={"from": "elsewhere"},
     )
     lake.write("b", pa.table([[1000], ["y"], [2]], schema=schema))
-    found = lake.prefetch().dataframe(spark, table_column=None).orderBy("id").collect()
-    assert found == [(1, "x", datetime(1970, 1, 1)), (2, "y", datetime(1970, 1, 1, 0, 0, 1))]
+    locations = lake.prefetch().dataframe(spark, table_column=None).orderBy("id").collect()
+    assert locations == [(1, "x", datetime(1970, 1, 1)), (2, "y", datetime(1970, 1, 1, 0, 0, 1))]
 
 
 def test_types_spark_does_not_have_are_named(spark: SparkSession, lake: Lake) -> None:
@@ -149,8 +127,8 @@ def test_types_spark_does_not_have_are_named(spark: SparkSession, lake: Lake) ->
     for n in range(2):
         lake.write(f"t{n}", pa.table({"id": [1], **unfit, "s": ["a"]}))
     locations = lake.prefetch()
-    told = r"'u' \(uint32\), 'half' \(fixed_size_list.*halffloat.*\) of db\$t0 and 1 more: .* columns=\['id', 's'\]"
-    with pytest.raises(InvalidInputError, match=told):
+    message = r"'u' \(uint32\), 'half' \(fixed_size_list.*halffloat.*\) of db\$t0 and 1 more: .* columns=\['id', 's'\]"
+    with pytest.raises(InvalidInputError, match=message):
         locations.dataframe(spark)
     assert locations.dataframe(spark, columns=["id", "s"]).count() == 2
 
@@ -192,11 +170,11 @@ def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
     ]
     # Spark's own Python side converts aware times to the machine's zone and drops the zone.
     frame = frame.withColumn("aware", f.unix_micros("aware"))
-    found = {row["from"]: row.asDict(recursive=True) for row in frame.where("tiny is not null").collect()}
+    result = {row["from"]: row.asDict(recursive=True) for row in frame.where("tiny is not null").collect()}
     for n in range(2):
         expected = {name: values[n] for name, (_, values) in types.items()}
         expected["aware"] = (expected["aware"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        got = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in found[f"db$t{n}"].items()}
+        got = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in result[f"db$t{n}"].items()}
         assert got == {**expected, "from": f"db$t{n}"}
     nulls = frame.where("tiny is null").drop("from").collect()
     assert [set(row) for row in nulls] == [{None}, {None}]
@@ -212,8 +190,8 @@ def test_times_too_fine_for_spark_are_errors_and_not_truncated(spark: SparkSessi
 def test_blobs_are_read_as_bytes(spark: SparkSession, lake: Lake) -> None:
     schema = pa.schema([pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})])
     lake.write("t", pa.table([[b"x" * 1000, b"y"]], schema=schema), data_storage_version="2.1")
-    found = lake.prefetch().dataframe(spark, table_column=None).collect()
-    assert sorted(bytes(row["b"]) for row in found) == [b"x" * 1000, b"y"]
+    locations = lake.prefetch().dataframe(spark, table_column=None).collect()
+    assert sorted(bytes(row["b"]) for row in locations) == [b"x" * 1000, b"y"]
 
 
 @pytest.mark.parametrize("name", ["a b", "select", "é", "a/b", 'say "x"'])

@@ -50,7 +50,7 @@ class ConnectServer:
             "spark.sql.shuffle.partitions": "2",
         }
         main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-        given = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        properties = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         environment = {
             "JAVA_HOME": str(spark_java_home()),
             "SPARK_HOME": str(home),
@@ -59,7 +59,7 @@ class ConnectServer:
         }
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                [str(home / "bin" / "spark-submit"), *main, *given],
+                [str(home / "bin" / "spark-submit"), *main, *properties],
                 env={**os.environ, **environment},
                 cwd=log.parent,
                 stdin=subprocess.DEVNULL,
@@ -137,8 +137,8 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, catalog: FakeIceberg
     with redirect_stdout(StringIO()) as plan:
         frame.explain()
     assert f"BatchScan lance-ns: read {TABLES} tables of db.*" in plan.getvalue()
-    (found,) = frame.agg(f.count("*").alias("n"), f.count_distinct("_table").alias("tables")).collect()
-    assert (found["n"], found["tables"]) == (TABLES * 10, TABLES)
+    (result,) = frame.agg(f.count("*").alias("n"), f.count_distinct("_table").alias("tables")).collect()
+    assert (result["n"], result["tables"]) == (TABLES * 10, TABLES)
     # Neither this process nor the server's process called the catalog again.
     assert catalog.requests == []
 
@@ -147,8 +147,8 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, catalog: FakeIceberg
 def test_filters_mean_the_same(spark: SparkSession, locations: Locations, filter: str | None) -> None:
     frame = locations.dataframe(spark, ["id"], filter=filter)
     rows = frame.where("id > 77 and id < 100")
-    found = [row["id"] for row in rows.where("id % 10 > 7 and _table <> 'db$t8'").orderBy("id").collect()]
-    assert found == [78, 79, 98, 99]
+    result = [row["id"] for row in rows.where("id % 10 > 7 and _table <> 'db$t8'").orderBy("id").collect()]
+    assert result == [78, 79, 98, 99]
     assert frame.count() == (TABLES * 10 if filter is None else TABLES * 2 - 2)
 
 
@@ -193,8 +193,8 @@ def test_an_endpoint_of_this_process_is_refused(spark: SparkSession, locations: 
 
 
 def test_micro_batches_resolve_where_they_run(spark: SparkSession, catalog: FakeIceberg, tmp_path: Path) -> None:
-    source, found, endpoint = tmp_path / "orders", tmp_path / "found", catalog.endpoint
-    for folder in (source, found):
+    source, result, endpoint = tmp_path / "orders", tmp_path / "found", catalog.endpoint
+    for folder in (source, result):
         folder.mkdir()
     for n in range(2):
         (source / f"{n}.json").write_text(f'{{"id": {n}}}')
@@ -203,12 +203,12 @@ def test_micro_batches_resolve_where_they_run(spark: SparkSession, catalog: Fake
         # On the server, so no files of this process are there.
         with LocationResolver.connect("iceberg", {"endpoint": endpoint}) as resolver:
             joined = batch.join(resolver.prefetch("db.*").dataframe(batch.sparkSession), "id")
-            (found / str(number)).write_text(str(joined.count()))
+            (result / str(number)).write_text(str(joined.count()))
 
     stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source))
     query = stream.writeStream.foreachBatch(count).trigger(availableNow=True)
     query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
-    assert {path.name: path.read_text() for path in found.iterdir()} == {"0": "1", "1": "1"}
+    assert {path.name: path.read_text() for path in result.iterdir()} == {"0": "1", "1": "1"}
 
 
 def test_a_server_without_this_package_is_an_error_with_a_remedy(locations: Locations, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import lance
@@ -18,7 +17,6 @@ from lance_ns_async.fleet.maintenance.engine import Job, JobResult
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark import LocationResolver, SparkEngine
 from lance_ns_async.spark.delivery import Delivery
-from lance_ns_async.spark.local import local_spark
 from lance_ns_async.tables import maintaining
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_lake import Lake
@@ -28,13 +26,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance 
 
 TABLES = 36
 FRAGMENTS = 6
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    running = local_spark("tests", cores=2)
-    yield running
-    running.stop()
 
 
 def rows(n: int) -> pa.Table:

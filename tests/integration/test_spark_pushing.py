@@ -46,19 +46,6 @@ def session() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    lake = Lake(tmp_path_factory.mktemp("many"))
-    for n in range(TABLES):
-        lake.write(f"t{n}", rows(n))
-    return lake.prefetch()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
-
-
 def test_a_dataframe_that_is_planned_twice_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for n in range(10):
@@ -205,7 +192,7 @@ def read_each(locations: Locations, filters: list[str]) -> list[list[int]]:
     """Returns the rows that the tasks of `dataframe(filter=...)` read, for each filter and without a job."""
     want = pa.schema([("row", pa.int64())])
     entries = [Entry(str(id), at.location, 1, at.rows or 0, at.fragments or 0) for id, at in locations.items()]
-    scans = [batches(entries, want, None, common(locations.values(), ["row"], filter=it).condition) for it in filters]
+    scans = [batches(entries, want, None, common(locations.values(), ["row"], filter=it)[1]) for it in filters]
     return [[row for batch in scan for row in batch["row"].to_pylist()] for scan in scans]
 
 

@@ -12,19 +12,11 @@ from pyspark.sql import functions as f
 from lance_ns_async import Namespace
 from lance_ns_async.fleet import sync
 from lance_ns_async.spark import LocationResolver, SparkEngine
-from lance_ns_async.spark.local import local_spark
 from tests.contract.rest_sites import rest_on_pylance
 from tests.support.gateway import served
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_spark("tests", cores=2)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(params=["pylance", "gateway"])
@@ -48,9 +40,9 @@ def test_tables_of_a_rest_server_are_written_read_and_maintained(
         report = resolver.write_many(df, by="name", into="sales", mode="append", progress=False)
         assert report.counts == {outcome: 30}
     resolver.write(df, "sales.all")
-    found = resolver.prefetch("sales.*", on_error="raise")
-    assert len(found) == 31
-    frame = found.dataframe(spark)
+    locations = resolver.prefetch("sales.*", on_error="raise")
+    assert len(locations) == 31
+    frame = locations.dataframe(spark)
     assert (frame.count(), frame.where("_table = 'sales$t7'").count()) == (900, 20)
     driver = resolver.namespace
     assert isinstance(driver, Namespace)

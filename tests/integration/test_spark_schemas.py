@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 from lance_ns_async.model import TableId
 from lance_ns_async.spark import Location, Locations, PrefetchReport
+from lance_ns_async.spark.read.plan import Condition
 from lance_ns_async.spark.read.reading import decode_schema
-from lance_ns_async.spark.read.schemas import Common, Unify, common
+from lance_ns_async.spark.read.schemas import Unify, common
 
 pytestmark = pytest.mark.integration
 
@@ -26,8 +27,8 @@ def locate(**schemas: dict[str, pa.DataType]) -> Locations:
     return Locations(at, PrefetchReport(len(at)))
 
 
-def read(locations: Locations, columns: list[str] | None = None, **how: Any) -> Common:
-    return common(locations.values(), columns, **{"table_column": "_table", **how})
+def read(locations: Locations, columns: list[str] | None = None, **options: Any) -> tuple[StructType, Condition | None]:
+    return common(locations.values(), columns, **{"table_column": "_table", **options})
 
 
 ONE = locate(t={"id": pa.int64(), "s": pa.string(), "at": pa.timestamp("us"), "Big": pa.float64(), "u": pa.uint32()})
@@ -47,7 +48,7 @@ ONE = locate(t={"id": pa.int64(), "s": pa.string(), "at": pa.timestamp("us"), "B
     ],
 )
 def test_valid_filters_are_kept_as_they_are(filter: str) -> None:
-    condition = read(ONE, ["s"], filter=filter).condition
+    condition = read(ONE, ["s"], filter=filter)[1]
     assert condition is not None and (condition.sql, condition.types) == (filter, None)
 
 
@@ -91,7 +92,7 @@ def test_a_column_of_the_filter_must_be_the_same_in_all_tables() -> None:
         d={"id": pa.int64(), "date": pa.binary(), "n": pa.int64()},
     )
     # `date` is not a column of this filter.
-    assert read(tables, ["id"], filter="id > 1 AND date '2024-01-01' < date '2024-01-02'").condition is not None
+    assert read(tables, ["id"], filter="id > 1 AND date '2024-01-01' < date '2024-01-02'")[1] is not None
     with pytest.raises(InvalidInputError) as caught:
         read(tables, ["id"], filter="n > 1")
     assert str(caught.value) == (
@@ -100,14 +101,14 @@ def test_a_column_of_the_filter_must_be_the_same_in_all_tables() -> None:
     )
     with pytest.raises(InvalidInputError, match=r"db\$d: column 'date' is extra"):
         read(tables, ["id"], filter="`date` is null or id = 1")
-    condition = read(tables, ["id"], filter=f"n > {2**40}", unify="by_name").condition
+    condition = read(tables, ["id"], filter=f"n > {2**40}", unify="by_name")[1]
     assert condition is not None and condition.types is not None
     assert decode_schema(condition.types) == pa.schema([("n", pa.int64())])
 
 
 def test_text_types_need_no_common_type_for_a_filter() -> None:
     tables = locate(a={"s": pa.string()}, b={"s": pa.large_string()})
-    condition = read(tables, filter="s = 'x'").condition
+    condition = read(tables, filter="s = 'x'")[1]
     assert condition is not None and condition.types is None
 
 
@@ -155,16 +156,16 @@ def test_types_are_widened_without_loss(types: list[pa.DataType], result: str | 
             with pytest.raises(InvalidInputError, match="no type holds all values of column 'v'"):
                 read(tables, ["id"], filter="v is null", unify="by_name")
         else:
-            assert read(tables, unify="by_name").schema["v"].dataType.simpleString() == result
+            assert read(tables, unify="by_name")[0]["v"].dataType.simpleString() == result
 
 
 def test_columns_of_all_tables_are_read_by_name() -> None:
     tables = locate(
         a={"z": I64, "id": I32}, b={"id": I64, "s": pa.string()}, c={"id": I64, "s": pa.string()}, d={"y": I8}
     )
-    assert read(tables, unify="by_name").schema.simpleString() == "struct<id:bigint,s:string,z:bigint,y:tinyint>"
-    assert read(tables, ["y", "id"], unify="by_name").schema.names == ["y", "id"]
-    assert read(tables, [], unify="by_name").schema == StructType()
+    assert read(tables, unify="by_name")[0].simpleString() == "struct<id:bigint,s:string,z:bigint,y:tinyint>"
+    assert read(tables, ["y", "id"], unify="by_name")[0].names == ["y", "id"]
+    assert read(tables, [], unify="by_name")[0] == StructType()
     with pytest.raises(InvalidInputError, match=r"columns: 'nix' is not in db\$a and 3 more"):
         read(tables, ["id", "nix"], unify="by_name")
     with pytest.raises(InvalidInputError, match=r"no column 'nix'; The columns are 'z', 'id', 's', 'y'"):
@@ -194,12 +195,12 @@ def test_differences_are_those_from_most_tables() -> None:
         more={"id": I64, "s": pa.string(), "u": pa.uint32()},
         other={"id": I32, "s": pa.string()},
     )
-    found = tables.differences()
-    assert {str(id): str(difference) for id, difference in found.items()} == {
+    result = tables.differences()
+    assert {str(id): str(difference) for id, difference in result.items()} == {
         "db$less": "column 's' is missing",
         "db$more": "column 'u' is extra",
         "db$other": "column 'id' is int32, not int64",
     }
-    assert found[TableId(["db", "other"])].types == {"id": (I32, I64)}
+    assert result[TableId(["db", "other"])].types == {"id": (I32, I64)}
     assert list(tables.differences(["s"])) == [TableId(["db", "less"])]
     assert tables.select("db.?").differences() == Locations([], PrefetchReport(0)).differences() == {}

@@ -116,8 +116,8 @@ def test_a_connector_that_is_not_there_is_reported(spark: SparkSession, ns: Name
 def test_the_union_of_views_names_the_table(spark: SparkSession, ns: Namespace) -> None:
     with views(spark, write(ns, "t0", "t1", "t2")) as made:
         made.union().createOrReplaceTempView("everything")
-        found = spark.sql("SELECT _table, sum(id) FROM everything GROUP BY 1 ORDER BY 1").collect()
-        assert list(map(tuple, found)) == [("db$t0", 10), ("db$t1", 12), ("db$t2", 14)]
+        result = spark.sql("SELECT _table, sum(id) FROM everything GROUP BY 1 ORDER BY 1").collect()
+        assert list(map(tuple, result)) == [("db$t0", 10), ("db$t1", 12), ("db$t2", 14)]
         assert made.union(table_column=None).columns == ["id", "s"]
         spark.catalog.dropTempView("everything")
 

@@ -83,7 +83,7 @@ def test_each_batch_reads_what_was_pinned_by_keys_that_are_good(
     s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver, stream: DataFrame, tmp_path: Path
 ) -> None:
     locations = resolver.prefetch("shop.prices.*", on_error="raise")
-    found: list[list[tuple[object, ...]]] = []
+    result: list[list[tuple[object, ...]]] = []
 
     def enrich(batch: DataFrame, number: int) -> None:
         nonlocal locations
@@ -91,10 +91,10 @@ def test_each_batch_reads_what_was_pinned_by_keys_that_are_good(
         lance.write_dataset(prices(9.0), uri("t0000"), mode="append", storage_options=s3.options)
         locations = resolver.refresh(locations)
         joined = batch.join(locations.dataframe(batch.sparkSession), "id")
-        found.append(sorted(map(tuple, joined.select("order", "price", "_table").collect())))
+        result.append(sorted(map(tuple, joined.select("order", "price", "_table").collect())))
 
     run(stream, enrich, tmp_path / "checkpoint")
-    assert sorted(found) == [[(n, 1.0, "shop$prices$t0000"), (n, 1.0, "shop$prices$t0001")] for n in range(BATCHES)]
+    assert sorted(result) == [[(n, 1.0, "shop$prices$t0000"), (n, 1.0, "shop$prices$t0001")] for n in range(BATCHES)]
     assert len(catalog.given) == 2 + 2 * BATCHES
 
 

@@ -62,8 +62,8 @@ class Job:
 
 def files(root: Path) -> list[str]:
     """Returns all data files, except those of the catalog itself."""
-    found = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
-    return sorted(path.name for path in found)
+    paths = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
+    return sorted(path.name for path in paths)
 
 
 def notes(error: BaseException) -> str:

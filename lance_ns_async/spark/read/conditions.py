@@ -31,9 +31,6 @@ _UNKNOWN = re.compile(r"No field named (?:\"(?P<quoted>[^\"]+)\"|(?P<plain>[^\s.
 class Filter:
     """A filter in Lance's SQL.
 
-    Args:
-        sql: The text.
-
     Raises:
         InvalidInputError: The text is empty, or too large or too deeply nested for Lance.
     """
@@ -58,11 +55,7 @@ class Filter:
         return column.casefold() in self._names
 
     def columns(self, candidates: pa.Schema) -> Sequence[str]:
-        """Returns the columns that the filter uses.
-
-        Args:
-            candidates: All columns that it may use.
-        """
+        """Returns those of the columns that the filter uses."""
         # Lance ignores the case of a name if no column has exactly that name.
         without = {
             name: [it for it in candidates if it.name.casefold() != name.casefold()] for name in candidates.names

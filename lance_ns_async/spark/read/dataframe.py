@@ -47,14 +47,14 @@ def build_dataframe(
     if partitions is not None and partitions < 1:
         raise InvalidInputError(f"partitions {partitions}: must be at least 1")
     tables = pin(locations)
-    shared_columns = common(tables, columns, filter=filter, unify=unify, table_column=table_column or None)
-    schema = _with_table_column(shared_columns.schema, table_column)
+    shared, condition = common(tables, columns, filter=filter, unify=unify, table_column=table_column or None)
+    schema = _with_table_column(shared, table_column)
     warn_of_expiry(tables, stacklevel=3)
     plan = Plan(
         [_entry(location) for location in tables],
         partitions or default_tasks(spark),
         table_column or None,
-        shared_columns.condition,
+        condition,
     )
     name = label("read", [location.id for location in locations])
     if int(spark.version.partition(".")[0]) < 4:
@@ -63,13 +63,9 @@ def build_dataframe(
 
 
 def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: str) -> DataFrame:
-    """Returns a DataFrame that reads the plan with a Python data source, which needs Spark 4.0.
+    """Returns a DataFrame that reads the plan with a Python data source of this name, which needs Spark 4.0.
 
-    Args:
-        spark: The session.
-        plan: The plan.
-        schema: The schema of the DataFrame.
-        name: The name of the scan in Spark's user interface, which is the name of the data source.
+    The name is that of the scan in Spark's user interface.
 
     Raises:
         ImportError: The Python that Spark starts lacks this package or what it needs.

@@ -23,13 +23,8 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the tables in batches with exactly the schema `want`.
 
-    Only one table is open at a time, with a few batches in memory.
-
-    Args:
-        entries: The tables.
-        want: The schema of the batches; columns that a table lacks are null.
-        table_column: The column of `want` for the table id; None if there is none.
-        condition: The filter; None for all rows.
+    Only one table is open at a time, with a few batches in memory. Columns that a table lacks are null; `table_column`
+    has its id.
 
     Raises:
         RuntimeError: A table could not be read; the message contains its id, version and location.
@@ -46,12 +41,7 @@ def batches(
 
 
 def plans_reader(want: pa.Schema, name: str = "read") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns a function for `mapInArrow` that reads the encoded plans in the first column.
-
-    Args:
-        want: The schema of the batches.
-        name: The name of the function, which Spark shows in plans.
-    """
+    """Returns a function for `mapInArrow` that reads the encoded plans in the first column; Spark shows its name."""
 
     def read(plans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in plans:

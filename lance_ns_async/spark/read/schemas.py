@@ -32,14 +32,6 @@ _FEW = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """The columns to read from all tables."""
-
-    schema: StructType
-    condition: Condition | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Kind:
     """Tables with the same schema."""
 
@@ -62,15 +54,8 @@ def common(
     filter: str | None = None,
     unify: Unify = "strict",
     table_column: str | None = None,
-) -> Common:
-    """Returns the columns to read and the checked filter.
-
-    Args:
-        locations: The pinned tables.
-        columns: The requested columns; None for all.
-        filter: A condition in Lance's SQL; None for all rows.
-        unify: Whether tables must have the same columns.
-        table_column: The column of the table id in the DataFrame.
+) -> tuple[StructType, Condition | None]:
+    """Returns the columns to read from pinned tables, and the checked filter; see `Locations.dataframe`.
 
     Raises:
         InvalidInputError: The tables have different columns, a column cannot be read, or the filter is invalid; the
@@ -93,7 +78,7 @@ def common(
     else:
         struct = _struct((name, usual.columns[name]) for name in (usual.columns if columns is None else columns))
     condition = None if parsed_filter is None else _condition(parsed_filter, by_schema, unify, table_column)
-    return Common(struct, condition)
+    return struct, condition
 
 
 def differences(locations: Iterable[Location], columns: Collection[str] | None) -> Mapping[TableId, Difference]:

@@ -7,6 +7,7 @@ installed. It makes no catalog call and does not use the resolver.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -86,20 +87,17 @@ class TablesReader(DataSourceReader):
     """
 
     def __init__(self, plan: Plan, schema: StructType) -> None:
-        self._plan: Plan | None = plan
+        self._plan = plan
         self._schema = arrow_schema(schema)
-        self._table_column = plan.table_column
-        self._condition = plan.condition
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles the reader into every task, and the partition already contains the entries of the task.
-        return {**self.__dict__, "_plan": None}
+        return {**self.__dict__, "_plan": replace(self._plan, entries=())}
 
     def partitions(self) -> list[InputPartition]:
         """Returns one partition per task."""
-        assert self._plan is not None
         return [InputPartition(group) for group in group_entries(self._plan.entries, self._plan.groups)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the tables of one partition."""
-        return batches(partition.value, self._schema, self._table_column, self._condition)
+        return batches(partition.value, self._schema, self._plan.table_column, self._plan.condition)

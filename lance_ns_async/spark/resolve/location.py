@@ -46,12 +46,7 @@ class Location:
 
     @classmethod
     def of(cls, table: Table, details: Details | None) -> Location:
-        """Returns the location of a table.
-
-        Args:
-            table: The table as its catalog describes it.
-            details: The details of its dataset; None if it was not opened.
-        """
+        """Returns the location of a table, with the details of its dataset if it was opened."""
         options = table.storage_options
         it = cls(table.id, table.location, table.version, storage_options=options, expires_at=expiry(options))
         if details is None:
@@ -61,11 +56,7 @@ class Location:
         )
 
     def renewed(self, table: Table) -> Location:
-        """Returns the same version of the same table with the location and the storage options of `table`.
-
-        Args:
-            table: A newer description of the table by its catalog.
-        """
+        """Returns the same version with the location and the storage options of a newer description."""
         options = table.storage_options
         return replace(self, location=table.location, storage_options=options, expires_at=expiry(options))
 

@@ -44,18 +44,15 @@ async def open_tables(
         plain = replace(table, managed_versioning=False, storage_options=options or None)
         return await in_thread(table, lambda: read_details(opener.open(plain, Snapshot(version=table.version))))
 
-    async def read_finished(table: Table) -> Details:
-        try:
-            return await read(table)
-        except (TableNotFoundError, TableVersionNotFoundError):
-            if finish is None or table.version is None:
-                raise
-        await finish(table.id, table.version)
-        return await read(table)
-
     async def open_one(table: Table) -> Details:
         try:
-            details = await read_finished(table)
+            try:
+                details = await read(table)
+            except (TableNotFoundError, TableVersionNotFoundError):
+                if finish is None or table.version is None:
+                    raise
+                await finish(table.id, table.version)
+                details = await read(table)
         except TableNotFoundError:
             # The catalog has the table, so only its data is missing.
             raise InvalidTableStateError(

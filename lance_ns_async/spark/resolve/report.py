@@ -113,15 +113,9 @@ def report(
     calls: Sequence[float],
     from_cache: int = 0,
 ) -> PrefetchReport:
-    """Returns the report of a run.
+    """Returns the report of a run with `count` resolved tables and the durations of its remote calls.
 
-    Args:
-        count: Number of resolved tables.
-        errors: Pairs of subject and error. They are no mapping, because a table and a namespace with the same names
-            are equal keys.
-        seconds: Duration of the run.
-        calls: Duration of each remote call in seconds.
-        from_cache: Number of resolved tables that came from the cache.
+    Errors are no mapping, because a table and a namespace with the same names are equal keys.
     """
     problems: dict[str, list[Problem]] = {MISSING: [], DENIED: [], FAILED: []}
     for subject, error in errors:

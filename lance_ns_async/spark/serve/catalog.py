@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from time import time
 from typing import Any, Literal, Protocol
 
 from lance_namespace import RenameTableRequest
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.tasks import SingleFlights
@@ -21,8 +20,6 @@ from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.resolve.cache import LEAD
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.serve.namespace import PrefetchNamespace
-
-log: logging.Logger = logging.getLogger(__name__)
 
 MOVING = frozenset(
     {
@@ -36,9 +33,6 @@ MOVING = frozenset(
     }
 )
 """Operations that may change or remove the location of a table."""
-
-SILENT = frozenset({"deregister_table", "drop_table"})
-"""Operations whose errors the connector hides, so that Spark reports a drop that has failed as done."""
 
 
 class Resolver(Protocol):
@@ -107,14 +101,10 @@ class CatalogNamespace(PrefetchNamespace):
             self._locations[id] = locations[id]
         return locations[id]
 
-    async def _pass_on(self, operation: str, request: Any, *others: Any) -> Any:
+    async def _do(self, operation: str, request: Any, *others: Any) -> Any:
         self.passed += 1
         try:
             return await self._namespace.arun(lambda client: getattr(client, operation)(request, *others))
-        except LanceNamespaceError as e:
-            if operation in SILENT:
-                log.warning("table %s was not dropped, but Spark reports no error: %s", TableId(request.id), e)
-            raise
         finally:
             # This applies to errors, too, because a failed operation may have changed the table.
             if operation in MOVING:

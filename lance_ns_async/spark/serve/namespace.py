@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -17,7 +18,7 @@ from lance_namespace import (
     TableExistsRequest,
     TableExistsResponse,
 )
-from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.paging import keep_all, take
@@ -27,7 +28,12 @@ from lance_ns_async.namespace import requests
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spec.routes import ROUTES
 
+log: logging.Logger = logging.getLogger(__name__)
+
 OPERATIONS = frozenset(route.operation for route in ROUTES)
+
+SILENT = frozenset({"deregister_table", "drop_table"})
+"""Operations whose errors the connector hides, so that Spark reports a drop that has failed as done."""
 
 
 class PrefetchNamespace:
@@ -94,6 +100,14 @@ class PrefetchNamespace:
         _refuse(id, "was not prefetched")
 
     async def _pass_on(self, operation: str, request: Any, *others: Any) -> Any:
+        try:
+            return await self._do(operation, request, *others)
+        except LanceNamespaceError as e:
+            if operation in SILENT:
+                log.warning("table %s was not dropped, but Spark reports no error: %s", TableId(request.id), e)
+            raise
+
+    async def _do(self, operation: str, request: Any, *others: Any) -> Any:
         names = getattr(request, "id", None) or ()
         parent = NamespaceId(names)
         match operation:

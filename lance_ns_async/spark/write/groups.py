@@ -59,10 +59,6 @@ class Group:
 class Grouping:
     """The expressions by which a DataFrame is divided.
 
-    Args:
-        df: The rows.
-        by: The columns or expressions.
-
     Raises:
         InvalidInputError: There is no such column, or the type of an expression cannot be that of a name.
     """
@@ -101,9 +97,7 @@ class Grouping:
     def divide(self, groups: Sequence[Group], *, partial: bool) -> DataFrame:
         """Returns the rows with the index of their group: those of a group are consecutive in each partition.
 
-        Args:
-            groups: All groups, or some of them.
-            partial: Whether rows of other groups are omitted; otherwise the index of such rows is null.
+        Rows of other groups are omitted if `partial`; otherwise their index is null.
         """
         spark = self._df.sparkSession
         targets = [f"_lance_ns_to_{n}" for n in range(len(self._keys))]

@@ -45,15 +45,12 @@ class Sink:
 
 
 def fragments_writer(
-    sink: Sink, names: Accumulator[list[str]] | None
+    sink: Sink, results: Accumulator[list[str]] | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns a function for `mapInArrow` that writes the rows of a task.
 
-    The function yields the metadata of each file as JSON, and nothing if there are no rows.
-
-    Args:
-        sink: The target of the rows.
-        names: Receives the same metadata, if not None.
+    The function yields the metadata of each file as JSON, and nothing if there are no rows. The accumulator receives
+    the same texts.
     """
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -64,8 +61,8 @@ def fragments_writer(
         if first is None:
             return
         metadata = _write_files(sink, chain([first], rows))
-        if names is not None:
-            names.add(metadata)
+        if results is not None:
+            results.add(metadata)
         yield pa.RecordBatch.from_arrays([pa.array(metadata, pa.string())], [COLUMN])
 
     return write
@@ -176,7 +173,7 @@ def _has_null(array: pa.Array, field: pa.Field) -> bool:
 
 
 def tables_writer(
-    sinks: Sequence[Sink], index: str, names: Accumulator[list[str]] | None
+    sinks: Sequence[Sink], index: str, results: Accumulator[list[str]] | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns a function for `mapInArrow` that writes the rows of a task to several tables, one after the other.
 
@@ -187,14 +184,14 @@ def tables_writer(
     Args:
         sinks: The tables.
         index: The name of the integer column that refers to `sinks`; it is not written.
-        names: Receives the same arrays when the task has ended, if not None.
+        results: Receives the same arrays when the task has ended, if not None.
     """
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from lance_namespace.errors import LanceNamespaceError
 
-        results: list[str] = []
+        outcomes: list[str] = []
         complete_files: list[tuple[Sink, list[str]]] = []
         try:
             for table, group in groupby(_runs(batches, index), key=itemgetter(0)):
@@ -205,15 +202,15 @@ def tables_writer(
                     metadata, error = [], [type(e).__name__, str(e)]
                 turn.end()
                 complete_files.append((sinks[table], metadata))
-                results.append(json.dumps([table, metadata, error]))
+                outcomes.append(json.dumps([table, metadata, error]))
         except BaseException:
             # The task is executed again, and writes files with other names.
             for sink, metadata in complete_files:
                 _remove_files(sink, metadata)
             raise
-        if names is not None:
-            names.add(results)
-        yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], [COLUMN])
+        if results is not None:
+            results.add(outcomes)
+        yield pa.RecordBatch.from_arrays([pa.array(outcomes, pa.string())], [COLUMN])
 
     return write
 

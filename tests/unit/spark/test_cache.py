@@ -85,16 +85,16 @@ def test_a_table_made_anew_elsewhere_is_described_anew(lake: Lake, resolver: Loc
     resolver.prefetch("db.*")
     lake.namespace.drop_table(DropTableRequest(id=["db", "t"]))
     new = lake.write("db", "t", rows=ROWS.slice(0, 1))
-    found = resolver.prefetch("db.*")["db.t"]
-    assert found.location == new
-    assert found.rows == (1 if new != old else 3)
+    locations = resolver.prefetch("db.*")["db.t"]
+    assert locations.location == new
+    assert locations.rows == (1 if new != old else 3)
 
 
 def test_pins_are_added_to_what_is_known(lake: Lake, resolver: LocationResolver) -> None:
     lake.write("db", "t")
     resolver.prefetch("db.t", pin_versions=False)
-    found = resolver.prefetch("db.t")
-    assert (found["db.t"].version, found.report.calls) == (1, 0)
+    locations = resolver.prefetch("db.t")
+    assert (locations["db.t"].version, locations.report.calls) == (1, 0)
 
 
 @pytest.mark.parametrize(("in_seconds", "calls"), [(30, 1), (600, 0)])
@@ -153,12 +153,12 @@ def test_a_pickled_resolver_remembers_nothing(server: FakeIceberg, remote: Locat
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [({"ttl": -1.0}, "ttl -1"), ({"ttl": float("nan")}, "ttl nan"), ({"remembers": -1}, "remembers -1")],
 )
-def test_a_memory_that_cannot_be_is_refused(lake: Lake, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInputError, match=told):
+def test_a_memory_that_cannot_be_is_refused(lake: Lake, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         LocationResolver(lake.namespace, **options)
     if "ttl" in options:
-        with pytest.raises(InvalidInputError, match=told):
+        with pytest.raises(InvalidInputError, match=message):
             LocationResolver.connect("dir", lake.properties, **options)

@@ -61,10 +61,10 @@ def test_a_table_that_was_not_opened_has_the_version_its_catalog_tells() -> None
     assert (at.version, at.rows, at.fragments, at.schema, at.expires_at) == (9, None, None, None, None)
 
 
-@pytest.mark.parametrize("told", ["soon", "", "-5", "1e9"])
-def test_an_expiry_that_is_no_number_is_none(told: str) -> None:
+@pytest.mark.parametrize("expiry", ["soon", "", "-5", "1e9"])
+def test_an_expiry_that_is_no_number_is_none(expiry: str) -> None:
     assert (
-        Location.of(Table(TableId(["t"]), "/t", storage_options={"expires_at_millis": told}), None).expires_at is None
+        Location.of(Table(TableId(["t"]), "/t", storage_options={"expires_at_millis": expiry}), None).expires_at is None
     )
 
 
@@ -161,10 +161,10 @@ def test_json_leads_back(locations: Locations) -> None:
 
 
 def test_json_has_each_schema_once(locations: Locations) -> None:
-    found = json.loads(locations.to_json())
-    assert len(found["schemas"]) == 1
-    assert [table.get("schema") for table in found["tables"]] == [0, None, 0]
-    assert found["tables"][1] == {"id": ["db", "b.v2"], "location": "/lake/b.lance"}
+    result = json.loads(locations.to_json())
+    assert len(result["schemas"]) == 1
+    assert [table.get("schema") for table in result["tables"]] == [0, None, 0]
+    assert result["tables"][1] == {"id": ["db", "b.v2"], "location": "/lake/b.lance"}
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_other_text_is_refused(text: str) -> None:
 
 
 def test_arrow_has_a_row_a_table(locations: Locations) -> None:
-    found = locations.to_arrow()
-    assert found.column_names == ["id", "names", "location", "version", "rows", "fragments", "expires_at"]
-    assert found.to_pylist()[0] == {
+    result = locations.to_arrow()
+    assert result.column_names == ["id", "names", "location", "version", "rows", "fragments", "expires_at"]
+    assert result.to_pylist()[0] == {
         "id": "db$a",
         "names": ["db", "a"],
         "location": "s3://lake/a.lance",
@@ -188,12 +188,12 @@ def test_arrow_has_a_row_a_table(locations: Locations) -> None:
         "fragments": 2,
         "expires_at": datetime(2027, 1, 15, 8, 0, 0, 500_000, UTC),
     }
-    assert found["version"].to_pylist() == [3, None, 3]
+    assert result["version"].to_pylist() == [3, None, 3]
 
 
 def test_arrow_has_secrets_when_told(locations: Locations) -> None:
-    found = locations.to_arrow(secrets=True)["storage_options"].to_pylist(maps_as_pydicts="strict")
-    assert found == [SECRETS, None, SECRETS]
+    result = locations.to_arrow(secrets=True)["storage_options"].to_pylist(maps_as_pydicts="strict")
+    assert result == [SECRETS, None, SECRETS]
 
 
 def test_none_at_all_are_locations_too() -> None:

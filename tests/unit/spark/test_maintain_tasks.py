@@ -12,14 +12,8 @@ import pytest
 from lance_ns_async import TableId
 from lance_ns_async.fleet.maintenance.engine import Job
 from lance_ns_async.model import EXPIRY, Table
-from lance_ns_async.spark.distribution import distribute
 from lance_ns_async.spark.maintain import tasks
 from lance_ns_async.tables import maintaining
-from lance_ns_async.tables.maintaining import RewriteTask
-
-
-def job(size: int, number: int = 0) -> Job:
-    return Job(Table(TableId([f"t{number}"]), "somewhere"), 1, number, RewriteTask(b"", 2, size, 0))
 
 
 @pytest.fixture
@@ -30,16 +24,6 @@ def real(tmp_path: Path) -> Iterator[list[Job]]:
     (task,) = maintaining.plan_tasks(dataset, {})
     table = Table(TableId(["a.b", "t"]), path, storage_options={"key": "hush", EXPIRY: "1"})
     yield [Job(table, 1, 0, task), Job(Table(TableId(["gone"]), str(tmp_path / "gone")), 1, 0, task)]
-
-
-def test_jobs_are_balanced_by_bytes() -> None:
-    mb = 2**20
-    jobs = [job(size * mb, n) for n, size in enumerate([100, 1, 1, 1, 50, 48])]
-    groups = distribute(jobs, lambda it: it.task.size, 2)
-    assert sorted(it.number for group in groups for it in group) == [0, 1, 2, 3, 4, 5]
-    assert max(sum(it.task.size for it in group) for group in groups) <= 102 * mb
-    assert len(distribute(jobs, lambda it: it.task.size, 100)) == 6
-    assert distribute([], lambda it: 1, 3) == [[]]
 
 
 def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:

@@ -81,9 +81,9 @@ def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, in
         for e in group:
             shares[e.table].append(e)
     assert sorted(shares) == sorted(e.table for e in entries)
-    for found in shares.values():
-        assert sorted(e.share for e in found) == list(range(found[0].shares))
-        assert found[0].shares <= found[0].fragments
+    for result in shares.values():
+        assert sorted(e.share for e in result) == list(range(result[0].shares))
+        assert result[0].shares <= result[0].fragments
     loads = [sum(e.weight for e in group) for group in groups]
     heaviest = max((e.weight for group in groups for e in group), default=0)
     if len(groups) == tasks:

@@ -48,11 +48,11 @@ def paths(server: FakeIceberg) -> list[str]:
 def test_a_table_is_found_opened_and_pinned(lake: Lake, resolver: LocationResolver) -> None:
     location = lake.write("db", "t", rows_per_file=2)
     lance.write_dataset(ROWS, location, mode="append")
-    found = resolver.prefetch("db.t")
-    at = found["db.t"]
+    locations = resolver.prefetch("db.t")
+    at = locations["db.t"]
     assert (at.location, at.version, at.rows, at.fragments) == (location, 2, 6, 3)
     assert at.schema == ROWS.schema
-    assert (found.report.found, found.report.problems) == (1, [])
+    assert (locations.report.found, locations.report.problems) == (1, [])
 
 
 def test_tables_of_one_schema_share_it(lake: Lake, resolver: LocationResolver) -> None:
@@ -64,17 +64,17 @@ def test_tables_of_one_schema_share_it(lake: Lake, resolver: LocationResolver) -
 
 def test_without_pins_nothing_is_opened(lake: Lake, resolver: LocationResolver) -> None:
     lake.declare("db", "empty")
-    found = resolver.prefetch("db.empty", pin_versions=False)
-    assert (found["db.empty"].version, found["db.empty"].schema, found.report.problems) == (None, None, [])
+    locations = resolver.prefetch("db.empty", pin_versions=False)
+    assert (locations["db.empty"].version, locations["db.empty"].schema, locations.report.problems) == (None, None, [])
 
 
 def test_a_table_nothing_was_written_to_is_distinguished(lake: Lake, resolver: LocationResolver) -> None:
     lake.declare("db", "empty")
     lake.write("db", "t")
-    found = resolver.prefetch(["db.empty", "db.t", "db.nix"])
-    assert list(found) == ids("db$t")
-    (failed,) = found.report.failed
-    (missing,) = found.report.missing
+    locations = resolver.prefetch(["db.empty", "db.t", "db.nix"])
+    assert list(locations) == ids("db$t")
+    (failed,) = locations.report.failed
+    (missing,) = locations.report.missing
     assert failed.subject == TableId(["db", "empty"])
     assert "declared, nothing written yet" in failed.reason
     assert missing.subject == TableId(["db", "nix"])
@@ -85,9 +85,9 @@ def test_patterns_namespaces_and_ids_are_mixed(lake: Lake, resolver: LocationRes
         lake.write(*text.split("$"))
 
     def names(*what: str | NamespaceId | list[str]) -> list[str]:
-        found = resolver.prefetch(what, pin_versions=False)
-        assert not found.report.problems
-        return sorted(map(str, found))
+        locations = resolver.prefetch(what, pin_versions=False)
+        assert not locations.report.problems
+        return sorted(map(str, locations))
 
     assert names("a.*") == ["a$x1", "a$x2", "a$y"] == names(NamespaceId(["a"]))
     assert names("a.x?", ["b", "x1"], "a.x1") == ["a$x1", "a$x2", "b$x1"]
@@ -101,20 +101,20 @@ def test_patterns_namespaces_and_ids_are_mixed(lake: Lake, resolver: LocationRes
 
 def test_what_matches_nothing_is_reported(lake: Lake, resolver: LocationResolver) -> None:
     lake.write("db", "t")
-    found = resolver.prefetch(["db.x*", "nix.*", NamespaceId(["nowhere"]), "*.nix", "db.*"])
-    assert list(found) == ids("db$t")
-    told: dict[Subject, str] = {problem.subject: problem.reason for problem in found.report.missing}
-    assert set(told) == {"db.x*", "*.nix", NamespaceId(["nix"]), NamespaceId(["nowhere"])}
-    assert "no table matches db.x*" in told["db.x*"]
-    assert not found.report.failed
+    locations = resolver.prefetch(["db.x*", "nix.*", NamespaceId(["nowhere"]), "*.nix", "db.*"])
+    assert list(locations) == ids("db$t")
+    message: dict[Subject, str] = {problem.subject: problem.reason for problem in locations.report.missing}
+    assert set(message) == {"db.x*", "*.nix", NamespaceId(["nix"]), NamespaceId(["nowhere"])}
+    assert "no table matches db.x*" in message["db.x*"]
+    assert not locations.report.failed
 
 
 def test_a_table_and_a_namespace_of_the_same_names_are_distinguished(lake: Lake, resolver: LocationResolver) -> None:
     lake.write("db", "x")
-    found = resolver.prefetch([NamespaceId(["db", "x"]), TableId(["db", "x"])])
-    assert list(found) == ids("db$x")
-    assert found.report.line().startswith("resolved 1/2 ")
-    assert [type(problem.subject) for problem in found.report.problems] == [NamespaceId]
+    locations = resolver.prefetch([NamespaceId(["db", "x"]), TableId(["db", "x"])])
+    assert list(locations) == ids("db$x")
+    assert locations.report.line().startswith("resolved 1/2 ")
+    assert [type(problem.subject) for problem in locations.report.problems] == [NamespaceId]
     both = resolver.prefetch([NamespaceId(["db", "y"]), TableId(["db", "y"])])
     assert [type(problem.subject) for problem in both.report.missing] == [NamespaceId, TableId]
     with pytest.raises(NamespaceNotFoundError, match="2 of 2 could not be resolved"):
@@ -134,8 +134,8 @@ def test_all_is_tried_before_anything_is_raised(lake: Lake, resolver: LocationRe
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_version_of_the_catalog_is_pinned_though_its_writer_died(tmp_path: Path, number: int) -> None:
     with FakeIceberg() as server:
-        given = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"}
-        with Namespace.connect("iceberg", given) as ns:
+        properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl"}
+        with Namespace.connect("iceberg", properties) as ns:
             ns.create_namespace(CreateNamespaceRequest(id=["a"]))
             for mode in ("create", "append")[:number]:
                 lance.write_dataset(ROWS, mode=mode, namespace_client=ns, table_id=["a", "t"])
@@ -145,8 +145,8 @@ def test_the_version_of_the_catalog_is_pinned_though_its_writer_died(tmp_path: P
             staging = Path("/", metadata["snapshots"][-1]["summary"]["lance.staging"])
             final = staging.with_name(staging.name.partition("-")[0])
             final.rename(staging)
-            found = LocationResolver(ns).prefetch("a.t")["a.t"]
-            assert (found.version, found.rows, final.exists()) == (number, 3 * number, True)
+            locations = LocationResolver(ns).prefetch("a.t")["a.t"]
+            assert (locations.version, locations.rows, final.exists()) == (number, 3 * number, True)
             # Missing tables are reported by name.
             final.unlink()
             report = LocationResolver(ns).prefetch("a.t").report
@@ -207,9 +207,9 @@ def test_only_namespaces_that_can_match_are_looked_into(server: FakeIceberg, rem
     server.clear()
 
     # A namespace below a listed one is not listed separately, and a table is not either.
-    found = remote.prefetch("*.in.t0001", pin_versions=False)
-    assert sorted(map(str, found)) == ["a$in$t0001", "b$in$t0001"]
-    assert not found.report.problems
+    locations = remote.prefetch("*.in.t0001", pin_versions=False)
+    assert sorted(map(str, locations)) == ["a$in$t0001", "b$in$t0001"]
+    assert not locations.report.problems
     listings = [path for path in paths(server) if not path.endswith("t0001")]
     assert listings == ["GET namespaces"]
 
@@ -219,8 +219,8 @@ def test_the_whole_catalog_is_found_where_the_root_holds_no_tables(
 ) -> None:
     server.add_lance_tables(["a", "in"], 2)
     server.add_lance_tables(["b"], 2)
-    found = remote.prefetch("**", pin_versions=False)
-    assert (len(found), found.report.problems) == (4, [])
+    locations = remote.prefetch("**", pin_versions=False)
+    assert (len(locations), locations.report.problems) == (4, [])
 
 
 def test_a_listed_table_that_is_denied_or_fails_spoils_no_other(server: FakeIceberg, remote: LocationResolver) -> None:

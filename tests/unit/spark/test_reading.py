@@ -23,8 +23,8 @@ def write(path: Path, name: str, rows: pa.Table, **how: Any) -> Entry:
 
 def read(entries: list[Entry], condition: str | None = None, types: pa.Schema | None = None) -> list[tuple[Any, ...]]:
     filter = condition and Condition(condition, types and encode_schema(types))
-    found: Iterator[pa.RecordBatch] = batches(entries, WANT, "_table", filter or None)
-    return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+    result: Iterator[pa.RecordBatch] = batches(entries, WANT, "_table", filter or None)
+    return [tuple(row.values()) for batch in result for row in batch.to_pylist()]
 
 
 def test_columns_are_ordered_and_cast_and_the_table_is_named(tmp_path: Path) -> None:
@@ -45,15 +45,15 @@ def test_a_version_is_read_and_rows_that_fit(tmp_path: Path) -> None:
 def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
     whole = write(tmp_path, "t", pa.table({"id": range(70), "s": ["x"] * 70}), max_rows_per_file=10)
     shares = [Entry("t", whole.location, 1, 70, 7, share=share, shares=3) for share in range(3)]
-    found = [[id for _, _, id in read([share])] for share in shares]
-    assert [id for ids in found for id in ids] == list(range(70))
-    assert [len(ids) for ids in found] == [20, 20, 30]
+    result = [[id for _, _, id in read([share])] for share in shares]
+    assert [id for ids in result for id in ids] == list(range(70))
+    assert [len(ids) for ids in result] == [20, 20, 30]
 
 
 def test_only_the_table_may_be_wanted(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"id": [1, 2, 3]}))
-    found = list(batches([entry], pa.schema([("from", pa.string())]), "from", Condition("id > 1")))
-    assert pa.Table.from_batches(found).to_pydict() == {"from": ["t", "t"]}
+    result = list(batches([entry], pa.schema([("from", pa.string())]), "from", Condition("id > 1")))
+    assert pa.Table.from_batches(result).to_pydict() == {"from": ["t", "t"]}
 
 
 def test_what_fails_is_named(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_batches_are_small_however_wide_the_rows(tmp_path: Path) -> None:
 def test_map_in_arrow_reads_the_plans_it_is_given(tmp_path: Path) -> None:
     entries = [write(tmp_path, name, pa.table({"id": [n], "s": ["x"]})) for n, name in enumerate(("a", "b", "c"))]
     encoded = [Plan(some, 1, "_table").encode() for some in (entries[:2], entries[2:])]
-    given = [pa.record_batch({"plan": [text]}) for text in encoded]
-    found = list(plans_reader(WANT)(iter(given)))
-    assert [batch.schema for batch in found] == [WANT] * 3
-    assert [batch["id"].to_pylist() for batch in found] == [[0], [1], [2]]
+    properties = [pa.record_batch({"plan": [text]}) for text in encoded]
+    result = list(plans_reader(WANT)(iter(properties)))
+    assert [batch.schema for batch in result] == [WANT] * 3
+    assert [batch["id"].to_pylist() for batch in result] == [[0], [1], [2]]
 
 
 def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def keys(locations: Locations) -> list[str]:
     return [(at.storage_options or {})["aws_access_key_id"] for at in locations.values()]
 
 
-def asked(server: RenewingPolaris) -> list[str]:
+def requested_tables(server: RenewingPolaris) -> list[str]:
     return sorted(request.path.rpartition("/")[2] for request in server.requests)
 
 
@@ -83,9 +83,9 @@ def test_a_pattern_finds_them_with_credentials(server: RenewingPolaris, resolver
 
 def test_a_catalog_that_gives_out_none_is_asked_without(server: RenewingPolaris, resolver: LocationResolver) -> None:
     server.fail(400, match="t0000", body={"error": {"type": "BadRequestException", "message": "no", "code": 400}})
-    found = resolver.prefetch(TABLES, pin_versions=False)
-    assert found["cat.db.t0000"].storage_options is None
-    assert asked(server) == ["t0000", "t0000", "t0001", "t0002"]
+    locations = resolver.prefetch(TABLES, pin_versions=False)
+    assert locations["cat.db.t0000"].storage_options is None
+    assert requested_tables(server) == ["t0000", "t0000", "t0001", "t0002"]
 
 
 def test_one_that_fails_spoils_no_other(server: RenewingPolaris, resolver: LocationResolver) -> None:
@@ -108,62 +108,62 @@ def test_an_impossible_id_is_refused_before_any_call(server: RenewingPolaris, re
 
 
 def test_what_lasts_is_not_requested(server: RenewingPolaris, resolver: LocationResolver) -> None:
-    found = resolver.prefetch(TABLES, pin_versions=False)
+    locations = resolver.prefetch(TABLES, pin_versions=False)
     server.clear()
-    again = resolver.refresh(found)
-    assert again == found
-    assert (asked(server), again.report.calls, again.report.remembered) == ([], 0, 3)
+    again = resolver.refresh(locations)
+    assert again == locations
+    assert (requested_tables(server), again.report.calls, again.report.remembered) == ([], 0, 3)
     assert again.report.line().endswith("; 3 from the cache")
 
 
 def test_only_what_would_expire_is_requested(server: RenewingPolaris, resolver: LocationResolver) -> None:
     resolver.prefetch(TABLES[0], pin_versions=False)
     server.lasts = BRIEFLY
-    found = resolver.prefetch(TABLES, pin_versions=False)
-    assert found.report.remembered == 1
+    locations = resolver.prefetch(TABLES, pin_versions=False)
+    assert locations.report.remembered == 1
     server.lasts = 3600
     server.clear()
-    again = resolver.refresh(found)
-    assert asked(server) == ["t0001", "t0002"]
+    again = resolver.refresh(locations)
+    assert requested_tables(server) == ["t0001", "t0002"]
     assert (again.report.calls, again.report.remembered) == (2, 1)
-    assert keys(again)[0] == keys(found)[0]
-    assert set(keys(again)[1:]).isdisjoint(keys(found))
-    assert list(again) == list(found)
+    assert keys(again)[0] == keys(locations)[0]
+    assert set(keys(again)[1:]).isdisjoint(keys(locations))
+    assert list(again) == list(locations)
     # The new credentials are cached, too.
     assert resolver.refresh(again) == again
 
 
 def test_how_long_they_must_last_may_be_set(server: RenewingPolaris, resolver: LocationResolver) -> None:
-    found = resolver.prefetch(TABLES, pin_versions=False)
-    assert resolver.refresh(found, lasting=3000).report.remembered == 3
+    locations = resolver.prefetch(TABLES, pin_versions=False)
+    assert resolver.refresh(locations, lasting=3000).report.remembered == 3
     # The catalog vends none with this lifetime, so shorter ones are accepted.
-    again = resolver.refresh(found, lasting=4000)
+    again = resolver.refresh(locations, lasting=4000)
     assert (again.report.remembered, len(again)) == (0, 3)
     with pytest.raises(InvalidInputError, match="lasting -1"):
-        resolver.refresh(found, lasting=-1)
+        resolver.refresh(locations, lasting=-1)
 
 
 def test_what_was_remembered_for_long_is_requested(server: RenewingPolaris) -> None:
-    given = server.properties | QUICK
-    with LocationResolver.connect("polaris", given, ttl=0, vend_credentials=True) as forgetful:
-        found = forgetful.prefetch(TABLES, pin_versions=False)
-        assert forgetful.refresh(found).report.remembered == 0
+    arguments = server.properties | QUICK
+    with LocationResolver.connect("polaris", arguments, ttl=0, vend_credentials=True) as forgetful:
+        locations = forgetful.prefetch(TABLES, pin_versions=False)
+        assert forgetful.refresh(locations).report.remembered == 0
 
 
 def test_versions_stay_and_nothing_is_opened(s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver) -> None:
     write(s3, server, "create")
     server.lasts = BRIEFLY
-    found = resolver.prefetch(TABLES)
+    locations = resolver.prefetch(TABLES)
     write(s3, server, "append")
     s3.clear()
-    again = resolver.refresh(found)
+    again = resolver.refresh(locations)
     assert s3.requests == []
-    for id, old in found.items():
+    for id, old in locations.items():
         new = again[id]
         assert (new.version, new.rows, new.fragments, new.schema) == (1, 3, 1, old.schema)
-    assert set(keys(again)).isdisjoint(keys(found))
+    assert set(keys(again)).isdisjoint(keys(locations))
     # A prefetch of the same tables differs.
-    assert {at.version for at in resolver.prefetch(found).values()} == {2}
+    assert {at.version for at in resolver.prefetch(locations).values()} == {2}
 
 
 def test_the_new_keys_open_what_the_old_ones_do_not(
@@ -171,13 +171,13 @@ def test_the_new_keys_open_what_the_old_ones_do_not(
 ) -> None:
     write(s3, server, "create")
     server.lasts = BRIEFLY
-    found = resolver.prefetch(TABLES)
+    locations = resolver.prefetch(TABLES)
     s3.revoked.update(server.given)
-    again = resolver.refresh(found)
+    again = resolver.refresh(locations)
     for id in TABLES:
-        old, new = ({"allow_http": "true", **(at[id].storage_options or {})} for at in (found, again))
+        old, new = ({"allow_http": "true", **(at[id].storage_options or {})} for at in (locations, again))
         with pytest.raises((OSError, ValueError), match="400 Bad Request"):
-            lance.dataset(found[id].location, storage_options=old)
+            lance.dataset(locations[id].location, storage_options=old)
         assert lance.dataset(again[id].location, version=1, storage_options=new).count_rows() == 3
 
 
@@ -195,30 +195,30 @@ def test_a_dataset_that_was_opened_before_is_not_read_again(s3: KeyedS3) -> None
 
 
 def test_the_old_locations_stay_as_they_are(server: RenewingPolaris, resolver: LocationResolver) -> None:
-    found = resolver.prefetch(TABLES, pin_versions=False)
-    before = keys(found)
+    locations = resolver.prefetch(TABLES, pin_versions=False)
+    before = keys(locations)
     resolver.forget()
-    resolver.refresh(found)
-    assert keys(found) == before
+    resolver.refresh(locations)
+    assert keys(locations) == before
 
 
 def test_locations_from_elsewhere_get_their_keys(server: RenewingPolaris, resolver: LocationResolver) -> None:
-    told = Locations.from_json(resolver.prefetch(TABLES, pin_versions=False).to_json())
+    message = Locations.from_json(resolver.prefetch(TABLES, pin_versions=False).to_json())
     resolver.forget()
-    assert len(keys(resolver.refresh(told))) == 3
+    assert len(keys(resolver.refresh(message))) == 3
 
 
 def test_what_is_gone_is_an_error_unless_a_report_is_wanted(
     server: RenewingPolaris, resolver: LocationResolver
 ) -> None:
     server.lasts = BRIEFLY
-    found = resolver.prefetch(TABLES, pin_versions=False)
+    locations = resolver.prefetch(TABLES, pin_versions=False)
     server.lasts = 3600
     with Namespace.connect("polaris", server.properties) as ns:
         ns.deregister_table(DeregisterTableRequest(id=list(TABLES[1])))
     with pytest.raises(TableNotFoundError, match=r"^1 of 3 could not be resolved: .*cat\$db\$t0001"):
-        resolver.refresh(found)
-    left = resolver.refresh(found, on_error="report")
+        resolver.refresh(locations)
+    left = resolver.refresh(locations, on_error="report")
     assert list(left) == [TABLES[0], TABLES[2]]
     assert [problem.subject for problem in left.report.missing] == [TABLES[1]]
     # Locations that were found before the error are cached.
@@ -228,10 +228,10 @@ def test_what_is_gone_is_an_error_unless_a_report_is_wanted(
 def test_a_catalog_that_is_down_is_reported(server: RenewingPolaris, resolver: LocationResolver) -> None:
     resolver.prefetch(TABLES[:2], pin_versions=False)
     server.lasts = BRIEFLY
-    found = resolver.prefetch(TABLES, pin_versions=False)
+    locations = resolver.prefetch(TABLES, pin_versions=False)
     server.fail(503, times=None)
     with pytest.raises(ServiceUnavailableError, match=r"^1 of 3 could not be resolved"):
-        resolver.refresh(found)
+        resolver.refresh(locations)
 
 
 def test_a_table_made_anew_elsewhere_is_not_the_one_that_was_pinned(tmp_path: Path) -> None:
@@ -254,15 +254,15 @@ def test_a_table_made_anew_elsewhere_is_not_the_one_that_was_pinned(tmp_path: Pa
 async def test_an_async_namespace_is_awaited(server: RenewingPolaris) -> None:
     async with AsyncNamespace.connect("polaris", server.properties) as namespace:
         resolver = LocationResolver(namespace, vend_credentials=True)
-        found = await resolver.aprefetch(TABLES, pin_versions=False)
-        assert await resolver.arefresh(found) == found
+        locations = await resolver.aprefetch(TABLES, pin_versions=False)
+        assert await resolver.arefresh(locations) == locations
         with pytest.raises(InvalidInputError, match=r"await resolver\.arefresh"):
-            resolver.refresh(found)
+            resolver.refresh(locations)
 
 
 def test_both_faces_refresh_the_same(server: RenewingPolaris, resolver: LocationResolver) -> None:
-    found = resolver.prefetch(TABLES, pin_versions=False)
-    assert asyncio.run(resolver.arefresh(found)) == resolver.refresh(found) == found
+    locations = resolver.prefetch(TABLES, pin_versions=False)
+    assert asyncio.run(resolver.arefresh(locations)) == resolver.refresh(locations) == locations
 
 
 def test_what_is_used_is_not_what_is_forgotten() -> None:

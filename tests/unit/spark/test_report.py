@@ -35,32 +35,32 @@ def test_errors_are_sorted_by_what_they_mean() -> None:
         (TableId(["g"]), InvalidTableStateError("g")),
         (TableId(["h"]), InternalError("h")),
     ]
-    found = report(5, errors, seconds=1.0, calls=[])
-    assert [problem.reason for problem in found.missing] == [str(error) for _, error in errors[:4]]
-    assert [problem.reason for problem in found.denied] == ["d", "e"]
-    assert [problem.reason for problem in found.failed] == ["f", "g", "h"]
-    assert [problem.subject for problem in found.problems] == [subject for subject, _ in errors]
+    result = report(5, errors, seconds=1.0, calls=[])
+    assert [problem.reason for problem in result.missing] == [str(error) for _, error in errors[:4]]
+    assert [problem.reason for problem in result.denied] == ["d", "e"]
+    assert [problem.reason for problem in result.failed] == ["f", "g", "h"]
+    assert [problem.subject for problem in result.problems] == [subject for subject, _ in errors]
 
 
 def test_it_shows_the_number_of_attempts() -> None:
     failure = Failure(429, message="slow down")
     failure.attempts = 4
     error = with_failure(ThrottlingError("Throttled: t"), failure)
-    found = report(0, [(T, error)], seconds=0.0, calls=[])
-    assert found.failed == (Problem(T, "Throttled: t", attempts=4),)
+    result = report(0, [(T, error)], seconds=0.0, calls=[])
+    assert result.failed == (Problem(T, "Throttled: t", attempts=4),)
 
 
 def test_times_are_those_of_the_calls() -> None:
-    found = report(100, [], seconds=2.0, calls=[n / 100 for n in range(100, 0, -1)])
-    assert (found.calls, found.p50, found.p95) == (100, 0.51, 0.96)
+    result = report(100, [], seconds=2.0, calls=[n / 100 for n in range(100, 0, -1)])
+    assert (result.calls, result.p50, result.p95) == (100, 0.51, 0.96)
     assert report(1, [], seconds=0.0, calls=[0.25]).p95 == 0.25
     assert report(1, [], seconds=0.0, calls=[]).p50 is None
 
 
 def test_one_line_says_it_all() -> None:
     missing = (Problem(T, "gone"), Problem(T, "gone"))
-    told = PrefetchReport(997, missing, (Problem(T, "no"),), seconds=0.61, calls=9, p50=0.0031, p95=0.12)
-    assert told.line() == "resolved 997/1000 in 0.6 s (p50 3 ms, p95 0.1 s); 2 missing, 1 denied"
+    message = PrefetchReport(997, missing, (Problem(T, "no"),), seconds=0.61, calls=9, p50=0.0031, p95=0.12)
+    assert message.line() == "resolved 997/1000 in 0.6 s (p50 3 ms, p95 0.1 s); 2 missing, 1 denied"
     assert str(PrefetchReport(3, seconds=0.012)) == "resolved 3/3 in 12 ms"
 
 

@@ -71,15 +71,15 @@ def test_what_is_not_open_in_time_fails(lake: Lake) -> None:
 def test_progress_is_reported_step_by_step(lake: Lake, resolver: LocationResolver) -> None:
     for n in range(3):
         lake.write("db", f"t{n}")
-    told: list[tuple[int, int]] = []
-    resolver.prefetch(["db.t0", "db.t1", "db.nix"], progress=lambda done, total: told.append((done, total)))
-    assert {total for _, total in told} == {6}
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1] == (6, 6)
+    message: list[tuple[int, int]] = []
+    resolver.prefetch(["db.t0", "db.t1", "db.nix"], progress=lambda done, total: message.append((done, total)))
+    assert {total for _, total in message} == {6}
+    assert [done for done, _ in message] == sorted(done for done, _ in message)
+    assert message[-1] == (6, 6)
 
-    told.clear()
-    resolver.prefetch(["db.t0", "db.t2"], progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (2, 2)
+    message.clear()
+    resolver.prefetch(["db.t0", "db.t2"], progress=lambda done, total: message.append((done, total)))
+    assert message[-1] == (2, 2)
 
 
 class Terminal(StringIO):
@@ -148,13 +148,13 @@ def test_a_namespace_of_its_own_allows_many_calls_unless_told(
     names = server.add_lance_tables(["db"], 40)
     with LocationResolver.connect("iceberg", {"endpoint": server.endpoint, **properties}) as resolver:
         with server.hold("tables/t") as hold:
-            found = asyncio.run(_released_at(most, hold.wait_for, hold.release, resolver, names))
-    assert len(found) == 40
+            result = asyncio.run(_released_at(most, hold.wait_for, hold.release, resolver, names))
+    assert len(result) == 40
     assert server.most_in_flight <= 64
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"on_error": "ignore"}, "on_error 'ignore'"),
         ({"max_in_flight": 0}, "max_in_flight 0"),
@@ -162,9 +162,9 @@ def test_a_namespace_of_its_own_allows_many_calls_unless_told(
     ],
 )
 def test_options_that_mean_nothing_are_refused(
-    resolver: LocationResolver, options: dict[str, object], told: str
+    resolver: LocationResolver, options: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=told):
+    with pytest.raises(InvalidInputError, match=message):
         resolver.prefetch([], **options)  # type: ignore[arg-type]
 
 

@@ -72,9 +72,9 @@ async def test_what_is_known_is_described_as_it_is(tmp_path: Path) -> None:
     lake.write("t")
     locations = lake.resolver.prefetch("db.t", pin_versions=True)
     namespace = alone(locations)
-    found = await describe(namespace, "db", "t")
-    assert (found.location, found.storage_options) == (locations["db.t"].location, {"region": "eu"})
-    assert (found.version, found.managed_versioning) == (None, False)
+    result = await describe(namespace, "db", "t")
+    assert (result.location, result.storage_options) == (locations["db.t"].location, {"region": "eu"})
+    assert (result.version, result.managed_versioning) == (None, False)
     await namespace.table_exists(TableExistsRequest(id=["db", "t"]))
     assert namespace.hits == 2
     lake.namespace.close()
@@ -199,7 +199,7 @@ async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
     await namespace.namespace_exists(NamespaceExistsRequest(id=["db"]))
 
 
-async def test_without_a_catalog_all_else_is_refused(lake: Lake) -> None:
+async def test_without_a_catalog_all_else_is_refused(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     lake.write("t")
     locations = lake.prefetch("db.t", "db.nope")
     namespace = alone(locations)
@@ -213,6 +213,7 @@ async def test_without_a_catalog_all_else_is_refused(lake: Lake) -> None:
         await namespace.describe_namespace(DescribeNamespaceRequest(id=["db"]))
     with pytest.raises(UnsupportedOperationError, match=r"table db\$t: deregister_table needs the catalog"):
         await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    assert "table db$t was not dropped, but Spark reports no error" in caplog.text
     await describe(namespace, "db", "t")
     with pytest.raises(InvalidInputError, match="limit 0"):
         await namespace.list_tables(ListTablesRequest(id=["db"], limit=0))

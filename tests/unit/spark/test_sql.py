@@ -18,15 +18,15 @@ def located(*ids: str, version: int | None = 1) -> Locations:
 
 
 @pytest.mark.parametrize(
-    ("locations", "told"),
+    ("locations", "message"),
     [
         (located("a$b_c", "a_b$c"), r"a\$b_c and a_b\$c would both be `a_b_c`; .*name="),
         (located("a$t", "A$T"), r"a\$t and A\$T would both be `A_T`"),
         (located("a$t", version=None), r"a\$t is not pinned to a version; prefetch it with pin_versions=True"),
     ],
 )
-def test_views_that_cannot_be_are_refused(locations: Locations, told: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"^views: {told}"):
+def test_views_that_cannot_be_are_refused(locations: Locations, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^views: {message}"):
         views(None, locations)  # type: ignore[arg-type]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +14,7 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from tests.integration.spark_writes import ID, Lake, await_files, embedded, failing, files, session
+from tests.integration.spark_writes.lake import ID, Lake, await_files, failing, files
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
@@ -24,20 +24,7 @@ VECTORS = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.list_(pa.float
 TWO_VECTORS = [(1, [0.0, 1.0]), (2, [2.0, 3.0])]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    running = session()
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    with embedded(tmp_path) as lake:
-        yield lake
-
-
-def test_vectors_are_written(spark: SparkSession, lake: Lake) -> None:
+def test_vectors(spark: SparkSession, lake: Lake) -> None:
     df = spark.createDataFrame(TWO_VECTORS, "id long, v array<double>")
     lake.write(df, schema=pa.schema([pa.field("v", pa.list_(pa.float32(), 2))]))
     lake.write(df, "append")
@@ -49,7 +36,7 @@ def test_vectors_are_written(spark: SparkSession, lake: Lake) -> None:
     assert [tuple(row.values()) for row in lake.dataset().to_table().to_pylist()] == TWO_VECTORS
 
 
-def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
+def test_values_of_all_types_are_kept(spark: SparkSession, lake: Lake) -> None:
     moment = datetime(2024, 2, 29, 12, 30, 0, 123456)
     ddl = (
         "b boolean, y tinyint, i int, f float, d double, dec decimal(20,3), s string, bin binary, day date, "
@@ -63,8 +50,8 @@ def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
     try:
         lake.write(df)
         lake.write(df, "append")
-        found = lake.dataset().to_table().to_pylist(maps_as_pydicts="strict")
-        assert sorted((list(it.values()) for it in found), key=str) == sorted([row, [None] * len(row)] * 2, key=str)
+        rows = lake.dataset().to_table().to_pylist(maps_as_pydicts="strict")
+        assert sorted((list(it.values()) for it in rows), key=str) == sorted([row, [None] * len(row)] * 2, key=str)
         assert lake.dataset().schema.field("utc").type == pa.timestamp("us", "UTC")
         again = lake.resolver.prefetch("db.t").dataframe(spark, table_column=None)
         assert (
@@ -84,14 +71,14 @@ MISFITS: Mapping[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", MISFITS)
-def test_other_columns_are_not_appended(spark: SparkSession, lake: Lake, case: str) -> None:
+def test_append_refuses_other_columns(spark: SparkSession, lake: Lake, case: str) -> None:
     lake.make(pa.table({"id": [1], "s": ["a"]}))
-    selected, told = MISFITS[case]
-    with pytest.raises(TableSchemaValidationError, match=rf"^Table schema invalid: db\$t \({told}"):
+    selected, message = MISFITS[case]
+    with pytest.raises(TableSchemaValidationError, match=rf"^Table schema invalid: db\$t \({message}"):
         lake.write(failing(spark).withColumn("s", f.lit("b")).selectExpr(*selected.split(", ")), "append")
 
 
-def test_columns_that_hold_the_same_are_appended(spark: SparkSession, lake: Lake) -> None:
+def test_append_casts_to_the_types_of_the_table(spark: SparkSession, lake: Lake) -> None:
     types = [pa.int8(), pa.large_string(), pa.float32(), pa.uint16(), pa.list_(pa.float16(), 1), pa.int32()]
     names = ["a", "b", "c", "d", "e", "f"]
     lake.make(pa.schema(zip(names, types, strict=True)).empty_table())
@@ -108,24 +95,18 @@ UNFIT: Mapping[str, tuple[str, pa.Field, str, str]] = {
         "a value cannot be cast to fixed_size",
     ),
     "range": ("append", pa.field("x", pa.int8()), "int(id * 100)", "a value cannot be cast to int8: Integer value"),
-    "null": (
-        "append",
-        pa.field("x", pa.int64(), nullable=False),
-        "if(id = 19, null, id)",
-        "has a null, but is not nullable",
-    ),
 }
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_values_that_do_not_fit_end_the_job(spark: SparkSession, lake: Lake, tmp_path: Path, case: str) -> None:
-    mode, field, sql, told = UNFIT[case]
+def test_value_that_cannot_be_cast_fails_the_job(spark: SparkSession, lake: Lake, tmp_path: Path, case: str) -> None:
+    mode, field, sql, message = UNFIT[case]
     schema = pa.schema([field])
     if mode == "append":
         lake.make(schema.empty_table())
     before = files(tmp_path)
     df = spark.range(0, 20, 1, 2).selectExpr(f"{sql} x")
-    with pytest.raises(TableSchemaValidationError, match=rf"^Table schema invalid: db\$t \(column 'x': {told}"):
+    with pytest.raises(TableSchemaValidationError, match=rf"^Table schema invalid: db\$t \(column 'x': {message}"):
         lake.write(df, mode, schema=schema if mode == "create" else None)
     await_files(tmp_path, before)
     assert lake.namespace.exists(ID) == (mode == "append")
@@ -141,14 +122,14 @@ UNSTORABLE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 
 
 @pytest.mark.parametrize("case", UNSTORABLE)
-def test_columns_that_cannot_be_stored_are_named(spark: SparkSession, lake: Lake, case: str) -> None:
-    change, told = UNSTORABLE[case]
-    with pytest.raises(InvalidInputError, match=told):
+def test_unstorable_columns_are_refused(spark: SparkSession, lake: Lake, case: str) -> None:
+    change, message = UNSTORABLE[case]
+    with pytest.raises(InvalidInputError, match=message):
         lake.write(change(failing(spark)))
     assert not lake.namespace.exists(ID)
 
 
-def test_columns_of_any_other_name_are_written(spark: SparkSession, lake: Lake) -> None:
+def test_unusual_column_names(spark: SparkSession, lake: Lake) -> None:
     names = ["a b", "select", "é", 'say "x"', "A", "a/b", " "]
     df = spark.range(1).select(*(f.lit(n).alias(name) for n, name in enumerate(names)))
     lake.write(df)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,47 +15,24 @@ from pyspark.sql import functions as f
 
 from lance_ns_async import TableId
 from lance_ns_async.spark.resolve.report import WriteReport
-from tests.integration.spark_writes import ID, JOB_FAILED, Lake, committing, embedded, failing, files, session
+from tests.integration.spark_writes.lake import ID, JOB_FAILED, Lake, failing, files
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    running = session()
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    with embedded(tmp_path) as lake:
-        yield lake
-
-
-@pytest.fixture
-def managed(tmp_path: Path) -> Iterator[Lake]:
-    with committing(tmp_path) as lake:
-        yield lake
-
-
-def test_a_table_is_created_of_all_partitions(spark: SparkSession, lake: Lake) -> None:
+def test_create_writes_all_partitions(spark: SparkSession, lake: Lake) -> None:
     # Two of the four partitions have no rows.
-    found = lake.write(spark.range(0, 100, 1, 4).where("id < 30 or id >= 90"))
-    assert found == WriteReport(TableId(ID), lake.location(), 1, 40, 3)
+    report = lake.write(spark.range(0, 100, 1, 4).where("id < 30 or id >= 90"))
+    assert report == WriteReport(TableId(ID), lake.location(), 1, 40, 3)
     assert lake.ids() == [*range(30), *range(90, 100)]
     assert lake.dataset().schema == pa.schema([("id", pa.int64())])
 
 
-@pytest.mark.parametrize("id", ["db.t", "db$t", TableId(["db", "t"])])
-def test_a_table_is_named_as_elsewhere(spark: SparkSession, lake: Lake, id: Any) -> None:
-    assert lake.resolver.write(spark.range(3), id).id == TableId(["db", "t"])
-    assert lake.ids() == [0, 1, 2]
-
-
 @pytest.mark.parametrize("declared", [True, False])
-def test_one_that_is_there_is_not_created(spark: SparkSession, lake: Lake, declared: bool, tmp_path: Path) -> None:
+def test_create_and_ignore_leave_an_existing_table(
+    spark: SparkSession, lake: Lake, declared: bool, tmp_path: Path
+) -> None:
     if declared:
         lake.declare()
     else:
@@ -65,21 +40,16 @@ def test_one_that_is_there_is_not_created(spark: SparkSession, lake: Lake, decla
     before = files(tmp_path)
     with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: db\$t"):
         lake.write(failing(spark))
-    found = lake.write(failing(spark), "ignore")
-    assert found == WriteReport(TableId(ID), lake.location(), None if declared else 1, 0, 0)
+    report = lake.write(failing(spark), "ignore")
+    assert report == WriteReport(TableId(ID), lake.location(), None if declared else 1, 0, 0)
     assert files(tmp_path) == before
 
 
-def test_ignore_creates_what_is_not_there(spark: SparkSession, lake: Lake) -> None:
-    assert lake.write(spark.range(3), "ignore").rows == 3
-    assert lake.ids() == [0, 1, 2]
-
-
-def test_rows_are_appended(spark: SparkSession, lake: Lake) -> None:
+def test_append_adds_rows_by_column_name(spark: SparkSession, lake: Lake) -> None:
     lake.write(spark.range(3).withColumn("s", f.lit("a")))
     more = spark.range(3, 5).select(f.lit("b").alias("s"), "id")
-    found = lake.write(more, "append")
-    assert (found.version, found.rows) == (2, 2)
+    report = lake.write(more, "append")
+    assert (report.version, report.rows) == (2, 2)
     assert lake.dataset().schema.names == ["id", "s"]
     assert sorted(map(tuple, (row.values() for row in lake.dataset().to_table().to_pylist()))) == [
         *((n, "a") for n in range(3)),
@@ -87,33 +57,27 @@ def test_rows_are_appended(spark: SparkSession, lake: Lake) -> None:
     ]
 
 
-def test_what_was_appended_is_found_at_once(spark: SparkSession, lake: Lake) -> None:
+def test_prefetch_after_append_returns_the_new_version(spark: SparkSession, lake: Lake) -> None:
     lake.write(spark.range(3))
     assert lake.resolver.prefetch("db.t")["db.t"].rows == 3
     lake.write(spark.range(3), "append")
     assert lake.resolver.prefetch("db.t")["db.t"].rows == 6
 
 
-def test_a_missing_table_is_not_appended_to(spark: SparkSession, lake: Lake) -> None:
+def test_append_needs_a_table(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$t"):
         lake.write(failing(spark), "append")
 
 
-def test_a_table_that_was_only_declared_gets_its_first_rows(spark: SparkSession, lake: Lake) -> None:
-    lake.declare()
-    assert lake.write(spark.range(3), "append").version == 1
-    assert lake.ids() == [0, 1, 2]
-
-
-def test_an_overwrite_replaces_rows_and_columns(spark: SparkSession, lake: Lake) -> None:
+def test_overwrite_replaces_rows_and_columns(spark: SparkSession, lake: Lake) -> None:
     assert lake.write(spark.range(3), "overwrite").version == 1
-    found = lake.write(spark.range(2).select(f.col("id").cast("string"), f.lit(1.5).alias("x")), "overwrite")
-    assert (found.version, found.rows) == (2, 2)
+    report = lake.write(spark.range(2).select(f.col("id").cast("string"), f.lit(1.5).alias("x")), "overwrite")
+    assert (report.version, report.rows) == (2, 2)
     assert lake.dataset().to_table().to_pylist() == [{"id": "0", "x": 1.5}, {"id": "1", "x": 1.5}]
     assert lake.ids(version=1) == [0, 1, 2]
 
 
-def test_an_overwrite_reads_what_it_replaces(spark: SparkSession, lake: Lake) -> None:
+def test_overwrite_can_read_the_same_table(spark: SparkSession, lake: Lake) -> None:
     lake.write(spark.range(10))
     rows = lake.resolver.prefetch("db.t").dataframe(spark, table_column=None)
     assert lake.write(rows.where("id % 2 = 0"), "overwrite").rows == 5
@@ -121,17 +85,17 @@ def test_an_overwrite_reads_what_it_replaces(spark: SparkSession, lake: Lake) ->
 
 
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
-def test_no_rows_at_all(spark: SparkSession, lake: Lake, mode: str) -> None:
+def test_write_without_rows(spark: SparkSession, lake: Lake, mode: str) -> None:
     if mode != "create":
         lake.write(spark.range(3))
     none = spark.range(3).where("id > 5")
-    found = lake.write(none, mode)
-    assert (found.version, found.rows, found.fragments) == ({"create": 1, "append": 1, "overwrite": 2}[mode], 0, 0)
+    report = lake.write(none, mode)
+    assert (report.version, report.rows, report.fragments) == ({"create": 1, "append": 1, "overwrite": 2}[mode], 0, 0)
     assert lake.dataset().schema == pa.schema([("id", pa.int64())])
     assert lake.dataset().count_rows() == (3 if mode == "append" else 0)
 
 
-def test_a_catalog_that_commits_versions_commits_ours(spark: SparkSession, managed: Lake) -> None:
+def test_managed_catalog_commits_the_versions(spark: SparkSession, managed: Lake) -> None:
     for mode, version in (("create", 1), ("append", 2), ("append", 3), ("overwrite", 4)):
         assert managed.write(spark.range(3), mode).version == version
         assert managed.namespace.describe_table(DescribeTableRequest(id=ID)).version == version
@@ -142,7 +106,7 @@ def test_a_catalog_that_commits_versions_commits_ours(spark: SparkSession, manag
         managed.write(failing(spark))
 
 
-def test_files_have_the_size_and_the_format_requested(spark: SparkSession, lake: Lake) -> None:
+def test_file_size_and_format(spark: SparkSession, lake: Lake) -> None:
     df = spark.range(0, 100, 1, 2)
     assert lake.write(df, max_rows_per_file=25, data_storage_version="2.0").fragments == 4
     assert lake.dataset().data_storage_version == "2.0"
@@ -155,42 +119,42 @@ def test_files_have_the_size_and_the_format_requested(spark: SparkSession, lake:
         lake.resolver.write(failing(spark), "db.u", data_storage_version="9.9")
 
 
-def test_secrets_reach_only_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_plans_show_no_secrets(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake("dir", {"root": str(tmp_path), "storage.aws_secret_access_key": "hush"})
     with lake.namespace:
-        found = lake.write(spark.range(3))
+        report = lake.write(spark.range(3))
     executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-    shown = [str(executions.apply(n).physicalPlanDescription()) for n in range(executions.size())]
-    assert any("MapInArrow" in text for text in shown)
-    assert not any("hush" in text for text in [repr(found), *shown])
+    plans = [str(executions.apply(n).physicalPlanDescription()) for n in range(executions.size())]
+    assert any("MapInArrow" in text for text in plans)
+    assert not any("hush" in text for text in [repr(report), *plans])
 
 
-def test_storage_options_about_to_expire_are_warned_of(spark: SparkSession, tmp_path: Path) -> None:
+def test_warning_about_expiring_storage_options(spark: SparkSession, tmp_path: Path) -> None:
     expiring = str(int((time.time() + 120) * 1000))
     lake = Lake("dir", {"root": str(tmp_path), "storage.expires_at_millis": expiring})
-    with lake.namespace, pytest.warns(UserWarning, match=r"of 1 tables expire in 1\d\d s") as caught:
+    with lake.namespace, pytest.warns(UserWarning, match=r"of 1 tables expire in 1\d\d s") as warnings:
         lake.resolver.write(spark.range(3), ID)
         assert lake.ids() == [0, 1, 2]
-    assert [it.filename for it in caught if "expire" in str(it.message)] == [__file__]
+    assert [it.filename for it in warnings if "expire" in str(it.message)] == [__file__]
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_sparks_own_writer_is_refused(spark: SparkSession, lake: Lake, mode: str) -> None:
+def test_spark_writer_is_refused(spark: SparkSession, lake: Lake, mode: str) -> None:
     lake.write(spark.range(3))
     lake.resolver.prefetch("db.t").dataframe(spark)
     with pytest.raises(AnalysisException, match=r"use LocationResolver.write\(df, id, mode=...\)"):
         spark.range(3).write.format("lance_ns").mode(mode).save()
 
 
-def test_a_stream_is_refused(spark: SparkSession, lake: Lake) -> None:
+def test_stream_is_refused(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(InvalidInputError, match="foreachBatch"):
         lake.write(spark.readStream.format("rate").load())
 
 
-def test_jobs_are_described_unless_the_user_has_described_them(spark: SparkSession, lake: Lake) -> None:
+def test_job_descriptions(spark: SparkSession, lake: Lake) -> None:
     context = spark.sparkContext
 
-    def written(mode: str) -> str:
+    def description(mode: str) -> str:
         lake.write(spark.range(3), mode=mode)
         executions = spark._jsparkSession.sharedState().statusStore().executionsList()
         return str(executions.apply(executions.size() - 1).description())
@@ -198,14 +162,14 @@ def test_jobs_are_described_unless_the_user_has_described_them(spark: SparkSessi
     def properties() -> list[str | None]:
         return [context.getLocalProperty(name) for name in ("spark.job.description", "spark.jobGroup.id")]
 
-    assert written("create") == "lance-ns: create db.t"
+    assert description("create") == "lance-ns: create db.t"
     assert properties() == [None, None]
     context.setJobGroup("mine", "my job")
     try:
-        assert written("append") == "my job"
+        assert description("append") == "my job"
         assert properties() == ["my job", "mine"]
         context.setJobDescription(None)  # type: ignore[arg-type]  # None removes it
-        assert written("append") == "lance-ns: append to db.t"
+        assert description("append") == "lance-ns: append to db.t"
         assert properties() == [None, "mine"]
     finally:
         for name in ("spark.job.description", "spark.jobGroup.id"):

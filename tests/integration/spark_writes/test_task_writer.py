@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from lance_namespace.errors import TableSchemaValidationError
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from lance_ns_async import TableId
-from lance_ns_async.spark.delivery import Delivery
 from lance_ns_async.spark.write import fitting
 from lance_ns_async.spark.write.task_writer import Sink, conform, fragments_writer
 
@@ -25,16 +23,11 @@ SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
 ROWS = pa.record_batch([[1, 2, 3], ["a", "b", None]], schema=SCHEMA)
 
 
-def test_what_finished_tasks_wrote_is_gathered() -> None:
-    names = Delivery()
-    assert names.addInPlace(names.addInPlace(names.zero([]), ["a"]), ["b", "c"]) == ["a", "b", "c"]
-
-
-def test_a_sink_shows_no_secret() -> None:
+def test_sink_shows_no_secrets() -> None:
     assert "hush" not in repr(Sink("t", "/t", SCHEMA, None, replaces=False, options={"key": "hush"}))
 
 
-def test_an_error_of_the_rows_is_raised_as_it_is(tmp_path: Path) -> None:
+def test_errors_of_the_rows_are_raised_unchanged(tmp_path: Path) -> None:
     def rows() -> Any:
         yield ROWS
         raise ZeroDivisionError("of the user's own")
@@ -65,12 +58,12 @@ NULLS: Sequence[tuple[pa.DataType, pa.DataType, Any, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "type", "values", "refused"), NULLS)
-def test_nulls_are_found_where_there_may_be_none(
-    given: pa.DataType, type: pa.DataType, values: Any, refused: bool
+@pytest.mark.parametrize(("source", "type", "values", "refused"), NULLS)
+def test_nulls_in_columns_that_are_not_nullable(
+    source: pa.DataType, type: pa.DataType, values: Any, refused: bool
 ) -> None:
     want = pa.schema([pa.field("x", type)])
-    batch = pa.RecordBatch.from_arrays([pa.array(values, given)], ["x"])
+    batch = pa.RecordBatch.from_arrays([pa.array(values, source)], ["x"])
     if not refused:
         assert conform(batch, want, "t").column(0).to_pylist() == values
         return
@@ -78,13 +71,13 @@ def test_nulls_are_found_where_there_may_be_none(
         conform(batch, want, "t")
 
 
-def test_lists_without_offsets_get_them() -> None:
+def test_missing_offsets_of_lists_are_added() -> None:
     none, offsets = pa.py_buffer(b""), pa.array([0, 0], pa.int32()).buffers()[1]
     inner = pa.Array.from_buffers(LIST, 0, [None, none], children=[pa.array([], pa.int64())])
     column = pa.Array.from_buffers(pa.list_(LIST), 1, [pa.py_buffer(b"\0"), offsets], children=[inner])
     batch = pa.RecordBatch.from_arrays([column], ["x"])
-    found = conform(batch, batch.schema, "t").column(0)
-    assert found.to_pylist() == [None] and found.values.buffers()[1].size > 0
+    lists = conform(batch, batch.schema, "t").column(0)
+    assert lists.to_pylist() == [None] and lists.values.buffers()[1].size > 0
 
 
 FITS: Sequence[tuple[pa.DataType, pa.DataType, bool]] = [
@@ -113,37 +106,30 @@ FITS: Sequence[tuple[pa.DataType, pa.DataType, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "wanted", "fit"), FITS)
-def test_types_fit_whose_values_mean_the_same(given: pa.DataType, wanted: pa.DataType, fit: bool) -> None:
-    assert fitting.fits(given, wanted) is fit
+@pytest.mark.parametrize(("source", "target", "fit"), FITS)
+def test_types_that_can_be_cast(source: pa.DataType, target: pa.DataType, fit: bool) -> None:
+    assert fitting.fits(source, target) is fit
     if fit:
         # Arrow's own behaviour.
-        assert pa.nulls(1, given).cast(wanted).to_pylist() == [None]
+        assert pa.nulls(1, source).cast(target).to_pylist() == [None]
 
 
-def test_new_columns_may_be_null_at_every_depth() -> None:
+def test_new_columns_are_nullable_at_every_depth() -> None:
     inside = StructType([StructField("a", LongType(), nullable=False)])
     frame = StructType([StructField("l", ArrayType(inside, containsNull=False), nullable=False)])
-    (found,) = fitting.columns(frame)
-    assert found.nullable and found.type.value_field.nullable and found.type.value_type.field(0).nullable
+    (column,) = fitting.columns(frame)
+    assert column.nullable and column.type.value_field.nullable and column.type.value_type.field(0).nullable
 
 
-def test_new_columns_are_as_requested_or_as_they_were() -> None:
+def test_types_of_new_versions() -> None:
     vector = pa.field("v", pa.list_(pa.float32(), 2), nullable=False, metadata={"of": "meaning"})
-    given = fitting.columns(
+    frame = fitting.columns(
         StructType([StructField(name, ArrayType(FloatType())) for name in "vw"] + [StructField("s", StringType())])
     )
-    fit = partial(fitting.for_new, TableId(["t"]), given)
-    assert fit(None, None) == given
-    assert fit(None, pa.schema([vector, ("s", pa.int64())])) == given.set(0, vector)
+    fit = partial(fitting.for_new, TableId(["t"]), frame)
+    assert fit(None, None) == frame
+    assert fit(None, pa.schema([vector, ("s", pa.int64())])) == frame.set(0, vector)
     wide = pa.schema([pa.field("v", pa.list_(pa.float16(), 2))])
     assert fit(wide, pa.schema([vector, ("s", pa.large_string())])) == pa.schema(
-        [wide.field(0), given.field("w"), pa.field("s", pa.large_string())]
+        [wide.field(0), frame.field("w"), pa.field("s", pa.large_string())]
     )
-
-
-def test_fragments_travel_as_json(tmp_path: Path) -> None:
-    sink = Sink("t", str(tmp_path / "t"), SCHEMA, None, replaces=False)
-    (batch,) = fragments_writer(sink, None)([ROWS])
-    (text,) = batch.column("fragment").to_pylist()
-    assert json.loads(text)["physical_rows"] == 3

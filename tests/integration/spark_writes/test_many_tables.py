@@ -22,23 +22,10 @@ from lance_ns_async.spark.write import groups
 from lance_ns_async.spark.write.groups import By
 from lance_ns_async.spark.write.task_writer import Sink, tables_writer
 from tests.fakes.hive3 import FakeHive
-from tests.integration.spark_writes import JOB_FAILED, Lake, committing, embedded, files, session
+from tests.integration.spark_writes.lake import JOB_FAILED, Lake, files
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    running = session()
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    with embedded(tmp_path) as lake:
-        yield lake
 
 
 def rows(spark: SparkSession, number: int = 100, tables: int = 4) -> DataFrame:
@@ -72,11 +59,10 @@ def test_tables_are_created_appended_to_and_overwritten(spark: SparkSession, lak
     assert [ids(lake, f"t{n}") for n in range(2)] == [[0], [1]]
 
 
-def test_versions_that_a_catalog_commits(spark: SparkSession, tmp_path: Path) -> None:
-    with committing(tmp_path) as lake:
-        assert write(lake, rows(spark)).counts == {"created": 4}
-        assert write(lake, rows(spark), "append").counts == {"appended": 4}
-        assert ids(lake, "t3") == sorted(2 * list(range(3, 100, 4)))
+def test_versions_that_a_catalog_commits(spark: SparkSession, managed: Lake) -> None:
+    assert write(managed, rows(spark)).counts == {"created": 4}
+    assert write(managed, rows(spark), "append").counts == {"appended": 4}
+    assert ids(managed, "t3") == sorted(2 * list(range(3, 100, 4)))
 
 
 def test_several_values_and_expressions_name_a_table(spark: SparkSession, lake: Lake) -> None:

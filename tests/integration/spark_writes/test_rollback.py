@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,44 +21,20 @@ from lance_namespace.errors import (
 from lance_ns_async import TableId
 from lance_ns_async.model import Table
 from tests.fakes.memory import MemoryBackend, over
-from tests.support.lake import ID, Lake, lake
+from tests.support.lake import ID, Lake
 from tests.support.spark_jobs import ROWS, SCHEMA, Job, files, notes
 
 # It needs pyspark, but no JVM.
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-async def there(tmp_path: Path) -> AsyncIterator[Lake]:
-    async with lake(tmp_path) as made:
-        yield made
-
-
-async def test_a_job_that_failed_leaves_no_table(there: Lake, tmp_path: Path) -> None:
-    job = await Job.begin(there.ns)
-    job.task(ROWS)
-    assert notes(await job.abandon()) == ""
-    assert files(tmp_path) == [] and there.left() == []
-    with pytest.raises(TableNotFoundError):
-        await there.location()
-
-
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-async def test_a_job_that_failed_leaves_the_table_as_it_was(there: Lake, tmp_path: Path, mode: str) -> None:
-    await (await Job.begin(there.ns)).commit()
-    job = await Job.begin(there.ns, mode)
-    assert notes(await job.abandon(job.task(ROWS), job.task(ROWS))) == ""
-    assert files(tmp_path) == []
-    assert (await there.dataset()).version == 1
-
-
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
-async def test_a_table_that_is_gone_is_not_committed(there: Lake, tmp_path: Path, mode: str) -> None:
+async def test_commit_of_a_removed_table_fails(async_lake: Lake, tmp_path: Path, mode: str) -> None:
     if mode != "create":
-        await (await Job.begin(there.ns)).commit()
-    job = await Job.begin(there.ns, mode)
+        await (await Job.begin(async_lake.ns)).commit()
+    job = await Job.begin(async_lake.ns, mode)
     written = job.task(ROWS)
-    await there.ns.deregister_table(DeregisterTableRequest(id=ID))
+    await async_lake.ns.deregister_table(DeregisterTableRequest(id=ID))
     with pytest.raises(TableNotFoundError) as raised:
         await job.commit(written)
     assert notes(raised.value) == "" and files(tmp_path) == []
@@ -84,33 +59,35 @@ class Commits:
 
 
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
-async def test_a_commit_whose_answer_was_lost_is_found(there: Lake, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+async def test_commit_with_a_lost_response_is_recognized(
+    async_lake: Lake, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
     if mode != "create":
-        await (await Job.begin(there.ns)).commit()
-    job = await Job.begin(there.ns, mode)
+        await (await Job.begin(async_lake.ns)).commit()
+    job = await Job.begin(async_lake.ns, mode)
     Commits(monkeypatch, done=True)
     assert (await job.commit(job.task(ROWS))).version == (1 if mode == "create" else 2)
-    assert await there.values("id") == [1, 2, 3]
+    assert await async_lake.values("id") == [1, 2, 3]
 
 
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
-async def test_a_commit_that_did_nothing_leaves_no_files(
-    there: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+async def test_failed_commit_leaves_no_files(
+    async_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     if mode != "create":
-        await (await Job.begin(there.ns)).commit()
-    job = await Job.begin(there.ns, mode)
+        await (await Job.begin(async_lake.ns)).commit()
+    job = await Job.begin(async_lake.ns, mode)
     Commits(monkeypatch, done=False)
     with pytest.raises(InternalError, match="the answer was lost") as raised:
         await job.commit(job.task(ROWS))
     assert notes(raised.value) == "" and files(tmp_path) == []
-    assert (there.left() == []) == (mode == "create")
+    assert (async_lake.left() == []) == (mode == "create")
 
 
 async def test_nothing_is_removed_after_an_unknown_commit(
-    there: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    async_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = await Job.begin(there.ns)
+    job = await Job.begin(async_lake.ns)
     written = job.task(ROWS)
     Commits(monkeypatch, done=True)
 
@@ -122,7 +99,7 @@ async def test_nothing_is_removed_after_an_unknown_commit(
         await job.commit(written)
     monkeypatch.undo()
     assert "it is unknown whether a version" in notes(raised.value)
-    assert await there.values("id") == [1, 2, 3]
+    assert await async_lake.values("id") == [1, 2, 3]
 
 
 class Catalog:
@@ -138,14 +115,14 @@ class Catalog:
     def fail(self, operation: str, error: LanceNamespaceError) -> None:
         self.backend.faults[operation, self.id] = error
 
-    async def begun(self, mode: str) -> Job:
+    async def begin(self, mode: str) -> Job:
         self.backend.tables[self.id] = Table(self.id, self.location)
         return await Job.begin(self.ns, mode, id=self.id)
 
 
-async def test_what_cannot_be_removed_is_reported(tmp_path: Path) -> None:
+async def test_files_that_are_left_are_reported(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
-    job = await catalog.begun("append")
+    job = await catalog.begin("append")
     written = job.task(ROWS)
     catalog.fail("describe_table", PermissionDeniedError("Permission denied: t"))
     assert f"files written to {catalog.location} were not deleted (Permission denied: t)" in notes(
@@ -156,16 +133,16 @@ async def test_what_cannot_be_removed_is_reported(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 1
 
 
-async def test_a_table_that_is_elsewhere_by_now_is_not_committed(tmp_path: Path) -> None:
+async def test_commit_of_a_moved_table_fails(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
-    job = await catalog.begun("append")
+    job = await catalog.begin("append")
     written = job.task(ROWS)
     catalog.backend.tables[catalog.id] = Table(catalog.id, str(tmp_path / "moved"))
     with pytest.raises(ConcurrentModificationError, match=r"but the table is now at .*/moved"):
         await job.commit(written)
 
 
-async def test_a_declaration_that_cannot_be_described_stays_and_is_reported(tmp_path: Path) -> None:
+async def test_declaration_that_cannot_be_described_is_kept(tmp_path: Path) -> None:
     """Another client may have written to it meanwhile."""
     catalog = Catalog(tmp_path)
     catalog.fail("describe_table", ServiceUnavailableError("Service unavailable: t"))
@@ -185,12 +162,12 @@ class Keeping(MemoryBackend):
     async def declare_table(
         self, id: TableId, location: str | None, properties: Any, schema: pa.Schema | None = None
     ) -> Table:
-        made = await super().declare_table(id, location or str(self._root / id.name), properties)
-        self.tables[id] = Table(id, made.location, dict(properties), schema=schema)
+        declared = await super().declare_table(id, location or str(self._root / id.name), properties)
+        self.tables[id] = Table(id, declared.location, dict(properties), schema=schema)
         return self.tables[id]
 
 
-async def test_a_table_declared_for_a_job_that_failed_is_gone_with_its_files(tmp_path: Path) -> None:
+async def test_abandoned_declaration_is_removed_with_its_files(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, Keeping(tmp_path))
     job = await Job.begin(catalog.ns, id=catalog.id)
     assert catalog.backend.tables[catalog.id].schema == SCHEMA
@@ -201,7 +178,7 @@ async def test_a_table_declared_for_a_job_that_failed_is_gone_with_its_files(tmp
 
 
 @pytest.mark.parametrize("done", [True, False])
-async def test_a_catalog_that_keeps_columns_has_those_of_the_latest_version(
+async def test_columns_in_the_catalog_are_those_of_the_latest_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
     catalog = Catalog(tmp_path, Keeping(tmp_path))
@@ -217,6 +194,6 @@ async def test_a_catalog_that_keeps_columns_has_those_of_the_latest_version(
         Commits(monkeypatch, done=False)
         with pytest.raises(InternalError):
             await job.commit(job.task(ROWS))
-    found = catalog.backend.tables[catalog.id]
-    assert (found.location, found.properties) == (before.location, before.properties)
-    assert found.schema == (SCHEMA if done else columns)
+    table = catalog.backend.tables[catalog.id]
+    assert (table.location, table.properties) == (before.location, before.properties)
+    assert table.schema == (SCHEMA if done else columns)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,7 @@ from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace
 from lance_ns_async.spark import LocationResolver
-from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.resolve.report import WriteReport
-from tests.fakes.iceberg import FakeIceberg
 
 JOB_FAILED = (PySparkException, Py4JJavaError)
 """The errors of a failed job; Spark before 4.0 raises the latter."""
@@ -36,13 +33,13 @@ class Lake:
         self.resolver = LocationResolver(self.namespace)
         self.namespace.create_namespace(CreateNamespaceRequest(id=["db"]))
 
-    def write(self, df: DataFrame, mode: Any = "create", **how: Any) -> WriteReport:
-        return self.resolver.write(df, ID, mode=mode, **how)
+    def write(self, df: DataFrame, mode: Any = "create", **options: Any) -> WriteReport:
+        return self.resolver.write(df, ID, mode=mode, **options)
 
-    def make(self, rows: pa.Table, **how: Any) -> str:
+    def make(self, rows: pa.Table, **options: Any) -> str:
         """Writes a table without this package; returns its location."""
         location = self.declare()
-        lance.write_dataset(rows, location, **how)
+        lance.write_dataset(rows, location, **options)
         return location
 
     def declare(self) -> str:
@@ -60,45 +57,21 @@ class Lake:
 
     def ids(self, version: int | None = None) -> list[Any]:
         """Returns the sorted values of the column `id`."""
-        found: list[Any] = self.dataset(version).to_table()["id"].to_pylist()
-        return sorted(found)
-
-
-def session() -> SparkSession:
-    # One task runs after the other, so that earlier tasks have ended before one fails: a task that Spark interrupts
-    # between its last row and its result leaves a file. Each is tried twice, and batches are small.
-    settings = {"spark.master": "local[1,2]", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
-    return local_spark("tests", config=settings)
-
-
-@contextmanager
-def embedded(root: Path) -> Iterator[Lake]:
-    lake = Lake("dir", {"root": str(root)})
-    with lake.namespace:
-        yield lake
-
-
-@contextmanager
-def committing(root: Path) -> Iterator[Lake]:
-    """Provides a catalog that commits the versions of its tables."""
-    with FakeIceberg() as server:
-        properties = {"endpoint": server.endpoint, "root": root.as_uri(), "managed_by": "impl"}
-        lake = Lake("iceberg", {**properties, "backoff_initial": "1ms", "backoff_max": "10ms"})
-        with lake.namespace:
-            yield lake
+        values: list[Any] = self.dataset(version).to_table()["id"].to_pylist()
+        return sorted(values)
 
 
 def files(root: Path) -> set[str]:
     """Returns all data files, except those of the catalog itself."""
-    found = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
-    return {path.name for path in found}
+    paths = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
+    return {path.name for path in paths}
 
 
-def await_files(root: Path, wanted: set[str]) -> None:
+def await_files(root: Path, expected: set[str]) -> None:
     """Returns as soon as only these files are left; a failed task may still be removing its own."""
     until = time.monotonic() + 30
-    while files(root) != wanted:
-        assert time.monotonic() < until, files(root) ^ wanted
+    while files(root) != expected:
+        assert time.monotonic() < until, files(root) ^ expected
         time.sleep(0.01)
 
 
