@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from lance_namespace.errors import (
@@ -21,11 +22,13 @@ from lance_ns_async.fleet import leftovers
 from lance_ns_async.fleet.folder_names import folder_names, original_names
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.journal import Journal, JournalEntry, catalog_of, function_name, open_journal
+from lance_ns_async.fleet.reading import namespaces_of
 from lance_ns_async.fleet.report import Report, Row, Subject
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.operations import bulk
+from lance_ns_async.namespace.operations import bulk, namespaces
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.folders import Folders, place_key
 from lance_ns_async.storage.threads import THREADS
@@ -102,13 +105,13 @@ async def discover(
             of the tables below `into`; one open and a listing of the data files for each new table, and a call for each
         namespace, and the calls of `register_tables` for new tables.
     """
-    target = namespace.session.namespace([*into])
-    workers = namespace.session.workers(max_in_flight)
-    options = namespace.session.backend.configured_options if storage_options is None else storage_options
+    session = namespace.session
+    target, workers = session.namespace([*into]), session.workers(max_in_flight)
+    options = session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
     arguments = {
         "uri": folders.root,
-        "catalog": catalog_of(namespace),
+        "catalog": catalog_of(session),
         "into": [*target],
         "name": function_name(name),
         "include": [*include],
@@ -118,7 +121,7 @@ async def discover(
     }
     with start("discover", namespace, progress=progress) as run:
         async with open_journal(journal, "discover", arguments) as record:
-            work = _Discovery(namespace, run, record, folders, target, name, workers)
+            work = _Discovery(session, run, record, folders, target, name, workers)
             paths = await work.find(FolderWalker(folders, tuple(include), tuple(exclude)))
             tables = await work.compare(await work.choose_ids(paths), whole_catalog)
             tables = await work.select_complete(tables, options)
@@ -139,7 +142,7 @@ class _Discovery:
 
     def __init__(
         self,
-        namespace: AsyncNamespace,
+        session: Session,
         run: Run,
         journal: Journal,
         folders: Folders,
@@ -147,7 +150,7 @@ class _Discovery:
         name: NameFunction | None,
         workers: int,
     ) -> None:
-        self._namespace = namespace
+        self._session = session
         self._run = run
         self._journal = journal
         self._folders = folders
@@ -213,7 +216,7 @@ class _Discovery:
     async def choose_ids(self, paths: Sequence[str]) -> Mapping[TableId, str]:
         """Returns the path of each table by its id; reports invalid and conflicting ids."""
         by_key: dict[tuple[str, ...], list[tuple[TableId, str]]] = defaultdict(list)
-        key = self._namespace.session.backend.capabilities.key
+        key = self._session.backend.capabilities.key
 
         def choose(path: str) -> None:
             location = self._folders.location(path)
@@ -267,15 +270,15 @@ class _Discovery:
 
     def _checked_id(self, names: Iterable[str], path: str) -> TableId:
         location = self._folders.location(path)
-        id = self._namespace.session.table([*self._into, *names])
-        self._namespace.session.backend.check_location(id, location)
-        self._namespace.session.backend.check_declaration(id, location, {})
+        id = self._session.table([*self._into, *names])
+        self._session.backend.check_location(id, location)
+        self._session.backend.check_declaration(id, location, {})
         return id
 
     async def compare(self, tables: Mapping[TableId, str], whole_catalog: bool) -> Mapping[TableId, str]:
         """Returns the paths of tables that are not registered; reports the others."""
         known = await self._known(NamespaceId() if whole_catalog else self._into)
-        key = self._namespace.session.backend.capabilities.key
+        key = self._session.backend.capabilities.key
         by_place: dict[str, TableId] = {}
         by_id: dict[tuple[str, ...], Table] = {}
 
@@ -327,13 +330,13 @@ class _Discovery:
                 excluded.add(id)
                 self._add(Row(id, HALF_DELETED, leftovers.describe_missing(missing), location))
 
-        with self._namespace.session.within(None):
+        with self._session.within(None):
             await each(check, tables, max_in_flight=THREADS)
         return {id: path for id, path in tables.items() if id not in excluded}
 
     async def register(self, tables: Mapping[TableId, str]) -> None:
         """Creates the namespaces of the tables, and registers the tables."""
-        bad_namespaces = await self._create_namespaces({id.parent for id in tables})
+        bad_namespaces = await self._create_namespaces(id.parent for id in tables)
 
         def declarations() -> Iterator[Declaration]:
             for id, path in tables.items():
@@ -357,8 +360,8 @@ class _Discovery:
             if row.outcome in (REGISTERED, PRESENT, ELSEWHERE):
                 await self._journal.put((_ROWS, path, row.to_dict()))
 
-        with self._namespace.session.within(None):
-            await bulk.register_each(self._namespace.session, declarations(), record, max_in_flight=self._workers)
+        with self._session.within(None):
+            await bulk.register_each(self._session, declarations(), record, max_in_flight=self._workers)
 
     def registered_row(self, id: TableId, path: str) -> Row:
         """Returns the row of a new table."""
@@ -368,28 +371,23 @@ class _Discovery:
 
     async def _existing_row(self, id: TableId, location: str, error: LanceNamespaceError) -> Row:
         """Returns the row of a table that another client registered meanwhile, or a lost response of this one."""
-        result = await self._namespace.describe_tables([id])
+        result = await bulk.describe_tables(self._session, [id])
         if id in result.tables:
             return _registered_row(id, location, result.tables[id])
         return self._failure(id, error, location)
 
     async def _known(self, start: NamespaceId) -> Sequence[Table]:
         """Returns the tables of the catalog below a namespace; none if it does not exist."""
-        ids: list[TableId] = []
         try:
-            ids = [id async for id in self._namespace.iter_tables(start, recursive=True)]
+            ids = [id async for id in bulk.flatten(bulk.table_groups(self._session, start, recursive=True))]
         except NamespaceNotFoundError:
             return []
-        described = await self._namespace.describe_tables(ids, max_in_flight=self._workers)
+        described = await bulk.describe_tables(self._session, ids, max_in_flight=self._workers)
         # A table that cannot be described has no known location; a registration under its name reports it.
         return list(described.tables.values())
 
     async def _create_namespaces(self, parents: Iterable[NamespaceId]) -> Mapping[NamespaceId, str]:
         """Creates the namespaces and those above them; returns the errors of those that could not be created."""
-        levels: dict[int, set[NamespaceId]] = defaultdict(set)
-        for parent in parents:
-            for depth in range(1, len(parent) + 1):
-                levels[depth].add(NamespaceId(parent[:depth]))
         errors: dict[NamespaceId, str] = {}
 
         async def create(id: NamespaceId) -> None:
@@ -397,15 +395,15 @@ class _Discovery:
                 errors[id] = reason
                 return
             try:
-                if not await self._namespace.exists(id):
-                    await self._namespace.create_namespace({"id": [*id], "mode": "ExistOk"})
+                if not await bulk.exists(self._session, id):
+                    await namespaces.create_namespace(self._session, {"id": [*id], "mode": "ExistOk"})
                     self._run.counters["namespaces"] += 1
             except LanceNamespaceError as e:
                 errors[id] = str(e)
                 self._run.add(self._failure(id, e))
 
-        for depth in sorted(levels):
-            await each(create, sorted(levels[depth]), max_in_flight=self._workers)
+        for _, level in groupby(namespaces_of((), parents), key=len):
+            await each(create, level, max_in_flight=self._workers)
         return errors
 
     def _failure(self, id: Subject, error: LanceNamespaceError, location: str | None = None) -> Row:

@@ -22,7 +22,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import shortened
-from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.process_end import native_call, thread_start
 
 T = TypeVar("T")
@@ -119,10 +119,10 @@ async def open_journal(
         await journal.aclose()
 
 
-def catalog_of(namespace: AsyncNamespace) -> str:
-    """Returns a text that identifies the catalog of a namespace in every process, for `open_journal`."""
+def catalog_of(session: Session) -> str:
+    """Returns a text that identifies the catalog of a session in every process, for `open_journal`."""
     # The digest at the end of the id differs between processes.
-    return namespace.namespace_id().rpartition("#")[0]
+    return session.id.rpartition("#")[0]
 
 
 def function_name(function: object) -> str | None:

@@ -18,15 +18,16 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
-from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine
 from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
 from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, MaintenancePlan, TablePlan
+from lance_ns_async.fleet.reading import read_tables
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
-from lance_ns_async.model import NamespaceId, Table, TableId, local_path
+from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.datasets import remove_files
 from lance_ns_async.storage.threads import THREADS, in_thread
@@ -76,7 +77,7 @@ async def plan_maintenance(
     options = MaintenanceOptions.of(compact, index, cleanup)
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
-        work = _Maintenance(namespace, options, run, TIMEOUT)
+        work = _Maintenance(namespace.session, options, run, TIMEOUT)
         tables = await work.select(selection)
         await work.examine(tables, run.advance)
         report = run.report()
@@ -136,7 +137,7 @@ async def maintain(
         raise InvalidInputError(f"timeout {timeout}: must be a number of seconds above 0")
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
-        work = _Maintenance(namespace, options, run, timeout)
+        work = _Maintenance(namespace.session, options, run, timeout)
         executor = engine or LocalEngine(namespace.session.opener, timeout=timeout)
         tables = await work.select(selection)
         for attempt in range(1, ATTEMPTS + 1):
@@ -183,9 +184,9 @@ class _Results:
 class _Maintenance:
     """The steps of one run, and the tables between them."""
 
-    def __init__(self, namespace: AsyncNamespace, options: MaintenanceOptions, run: Run, timeout: float) -> None:
-        self._namespace = namespace
-        self._backend = namespace.session.backend
+    def __init__(self, session: Session, options: MaintenanceOptions, run: Run, timeout: float) -> None:
+        self._session = session
+        self._backend = session.backend
         self._options = options
         self._run = run
         self._timeout = timeout
@@ -197,13 +198,10 @@ class _Maintenance:
 
     async def select(self, selection: Selection) -> Sequence[Table]:
         """Returns the selected tables, and adds rows for those that cannot be read."""
-        reading = await read_source(self._namespace, selection, with_columns=False)
-        for id in reading.missing:
-            self._run.add(failure_row(id, TableNotFoundError(f"Table not found: {id}")))
-        for subject, error in reading.errors:
-            assert isinstance(subject, TableId | NamespaceId)
-            self._run.add(failure_row(subject, error))
-        tables = [*reading.state.tables.values()]
+        reading = await read_tables(self._session, selection)
+        for row in reading.failure_rows():
+            self._run.add(row)
+        tables = [*reading.tables.values()]
         self._run.counters["tables"] = len(tables)
         self._run.expect(len(tables))
         return tables
@@ -225,7 +223,7 @@ class _Maintenance:
             started = monotonic()
             candidate: _Candidate | None = None
             try:
-                with self._namespace.session.within(self._timeout if prepares else None):
+                with self._session.within(self._timeout if prepares else None):
                     candidate = await self._look(table)
                     if prepares:
                         candidate = await self._prepare(candidate)
@@ -263,7 +261,7 @@ class _Maintenance:
             try:
                 async with limiter:
                     started = monotonic()
-                    with self._namespace.session.within(self._timeout):
+                    with self._session.within(self._timeout):
                         await self._complete(results)
             except LanceNamespaceError as e:
                 if self._tries_again(e, attempt):
@@ -323,12 +321,12 @@ class _Maintenance:
         remote = [table.id for table in tables if local_path(table.location) is None]
         if not (self._backend.capabilities.vends and remote):
             return tables
-        with self._namespace.session.within(None):
+        with self._session.within(None):
             described = await describe_tables(
                 self._backend,
                 remote,
-                max_in_flight=self._namespace.session.workers(),
-                locator=self._namespace.session.locator,
+                max_in_flight=self._session.workers(),
+                locator=self._session.locator,
             )
         for id, error in described.errors.items():
             self._run.add(failure_row(id, error))
@@ -341,7 +339,7 @@ class _Maintenance:
         options = self._options
 
         def work() -> tuple[DatasetState, Sequence[RewriteTask]]:
-            dataset = self._namespace.session.opener.open(table)
+            dataset = self._session.opener.open(table)
             state = maintaining.read_state(
                 dataset,
                 table,
@@ -438,12 +436,12 @@ class _Maintenance:
     async def _change(self, table: Table, work: Callable[[Any], Any]) -> Any:
         """Returns the result of work on the newest version."""
         async with concurrent_changes.explain(self._backend, table):
-            return await in_thread(table, lambda: work(self._namespace.session.opener.open(table)), changes=True)
+            return await in_thread(table, lambda: work(self._session.opener.open(table)), changes=True)
 
     async def _is_registered(self, table: Table) -> bool:
         """Returns whether the catalog still has a table whose location has no data."""
         try:
-            with self._namespace.session.operation():
+            with self._session.operation():
                 await self._backend.describe_table(table.id)
         except LanceNamespaceError:
             return False

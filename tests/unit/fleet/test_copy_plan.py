@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,11 @@ from lance_ns_async import NamespaceId, Table, TableId
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.fleet.copy_plan import (
+    CheckDeclaration,
     Conflict,
+    CopyOptions,
     CopyPlan,
+    CopyPlanner,
     DataPair,
     Declare,
     Deregister,
@@ -22,13 +25,12 @@ from lance_ns_async.fleet.copy_plan import (
     NewNamespace,
     Refusal,
     Replace,
-    SourceState,
     StoredData,
     TargetState,
     map_tables,
-    plan_copy,
 )
 from lance_ns_async.fleet.id_mapping import IdMapping
+from lance_ns_async.fleet.reading import Reading
 
 ANY = Capabilities(min_depth=0, max_depth=None)
 FOLDS = replace(ANY, folds_case=True)
@@ -67,17 +69,24 @@ def make_plan(
     existing: Mapping[NamespaceId, Mapping[str, str]] | None = None,
     errors: Mapping[TableId, Any] | None = None,
     extra: list[Table] = [],  # noqa: B006
+    check: CheckDeclaration = accept,
+    pairs: Mapping[TableId, DataPair] | None = None,
+    unfinished: Collection[TableId] = (),
     **options: Any,
 ) -> CopyPlan:
     mapping = IdMapping.parse(to)
     by_id = {it.id: it for it in tables}
-    return plan_copy(
-        SourceState(by_id, namespaces or {}, source),
-        TargetState({it.id: it for it in there}, errors or {}, existing or {}, target, extra),
-        map_tables(by_id, mapping, target),
-        mapping,
-        **{"mode": "create", "check": accept, **options},
+    planner = CopyPlanner(
+        source=Reading(by_id, namespaces or {}, source),
+        target=TargetState({it.id: it for it in there}, errors or {}, existing or {}, target, extra),
+        mapped=map_tables(by_id, mapping, target),
+        mapping=mapping,
+        options=CopyOptions(**options),
+        check=check,
+        pairs=pairs or {},
+        unfinished=unfinished,
     )
+    return planner.plan()
 
 
 def test_ids_that_the_target_cannot_have_are_refused() -> None:
