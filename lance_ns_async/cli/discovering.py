@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import output
+from lance_ns_async.cli import reports
 from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.options import (
     FormatOrSuffix,
@@ -19,9 +18,6 @@ from lance_ns_async.cli.options import (
     parse_storage_options,
 )
 from lance_ns_async.cli.output import Format, format_for
-
-if TYPE_CHECKING:
-    from lance_ns_async.fleet import Report
 
 
 def discover(
@@ -65,20 +61,8 @@ def discover(
             journal=journal,
             progress=True,
         )
-    _write(report, format_for(format, out), out)
+    format = format_for(format, out)
+    columns = ("id", "outcome") if format is Format.PLAIN else ("id", "outcome", "location", "reason")
+    reports.write_file(report, (row.to_dict() for row in report.rows), columns, format, out)
     print(report, file=sys.stderr)
     exit_after(report.problems)
-
-
-def _write(report: Report, format: Format, file: Path | None) -> None:
-    """Writes the rows of a report to the file, or to standard output if `file` is None."""
-    if format is Format.PARQUET:
-        output.write_parquet(report.to_arrow(), file)
-        return
-    with output.open_text(file) as stream:
-        if format is Format.JSON:
-            stream.write(report.to_json() + "\n")
-            return
-        rows = [row.to_dict() for row in report.rows]
-        columns = ["id", "outcome"] if format is Format.PLAIN else ["id", "outcome", "location", "reason"]
-        output.write([{name: row[name] for name in columns} for row in rows], columns, format, stream)

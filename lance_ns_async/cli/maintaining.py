@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -11,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lance_ns_async.cli import output
+from lance_ns_async.cli import reports
 from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, parse_pair
 from lance_ns_async.cli.output import Format, format_for
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lance_ns_async.fleet import MaintenancePlan, Report
 
 PLAN_COLUMNS = (
@@ -131,34 +128,15 @@ def _write(result: Report | MaintenancePlan, format: Format, file: Path | None) 
     from lance_ns_async.fleet import Report
     from lance_ns_async.rendering import printable
 
-    if format is Format.PARQUET:
-        output.write_parquet(_arrow(result), file)
-        print(result, file=sys.stderr)
-        return
-    with output.open_text(file) as stream:
-        if format is Format.JSON:
-            stream.write(result.to_json() + "\n")
-        elif isinstance(result, Report):
-            rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
-            output.write([_cells(row, REPORT_COLUMNS) for row in rows], REPORT_COLUMNS, format, stream)
-        else:
-            rows = [table.to_dict() for table in result.pending]
-            output.write([_cells(row, PLAN_COLUMNS) for row in rows], PLAN_COLUMNS, format, stream)
-    for row in () if isinstance(result, Report) else result.problems:
-        print(f"lance-ns: {row.outcome}: {printable(row.reason)}", file=sys.stderr)
-    print(result.line() if file is None and format is not Format.JSON else result, file=sys.stderr)
-
-
-def _arrow(result: Report | MaintenancePlan) -> pa.Table:
-    import pyarrow as pa
-
-    from lance_ns_async.fleet import Report
-
     if isinstance(result, Report):
-        return result.to_arrow()
-    return pa.Table.from_pylist([table.to_dict() for table in result.tables])
-
-
-def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    values = {name: row.get(name) for name in columns}
-    return {name: ", ".join(value) if isinstance(value, list) else value for name, value in values.items()}
+        rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
+        reports.write_file(result, rows, REPORT_COLUMNS, format, file)
+    else:
+        rows = [table.to_dict() for table in result.pending]
+        rows = [{**row, "steps": ", ".join(row["steps"])} for row in rows]
+        reports.write_file(result, rows, PLAN_COLUMNS, format, file)
+        if format is not Format.PARQUET:
+            for row in result.problems:
+                print(f"lance-ns: {row.outcome}: {printable(row.reason)}", file=sys.stderr)
+    is_short = file is None and format not in (Format.JSON, Format.PARQUET)
+    print(result.line() if is_short else result, file=sys.stderr)

@@ -54,12 +54,6 @@ class ExaminedFolder:
 
 
 @dataclass
-class _Tally:
-    tables: int = 0
-    others: int = 0
-
-
-@dataclass
 class FolderWalker:
     """Examines folders; the first request to each of them depends on the results for similar folders.
 
@@ -77,8 +71,9 @@ class FolderWalker:
     """Patterns of paths of folders and tables that are skipped."""
     sees_dropped: bool = False
     """Whether folders are examined that a directory catalog has renamed to delete them."""
-    _tallies: dict[tuple[str, str], _Tally] = field(default_factory=lambda: defaultdict(_Tally))
-    """The results by parent and by name with all numbers replaced by 0; an empty text means any."""
+    _excess: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    """How many more tables than others were examined, by parent and by name with all numbers replaced by 0; an empty
+    text means any."""
 
     def selects(self, path: str) -> bool:
         """Returns whether a table with this path is included."""
@@ -125,18 +120,13 @@ class FolderWalker:
         if path.endswith(_SUFFIX):
             return True
         for key in _classes(path):
-            if key in self._tallies:
-                tally = self._tallies[key]
-                return tally.tables > tally.others
+            if key in self._excess:
+                return self._excess[key] > 0
         return None
 
     def _count(self, path: str, *, is_table: bool) -> None:
         for key in _classes(path):
-            tally = self._tallies[key]
-            if is_table:
-                tally.tables += 1
-            else:
-                tally.others += 1
+            self._excess[key] += 1 if is_table else -1
 
     def _descends(self, name: str, excluded_names: Iterable[str]) -> bool:
         """Returns whether a folder may contain tables; names with a dot or one underscore in front are hidden."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -79,7 +79,7 @@ async def plan_maintenance(
     with start("maintain", namespace, progress=progress) as run:
         work = _Maintenance(namespace.session, options, run, TIMEOUT)
         tables = await work.select(selection)
-        await work.examine(tables, run.advance)
+        await work.examine(tables)
         report = run.report()
         plans = [candidate.plan for candidate in work.candidates]
         return MaintenancePlan(
@@ -141,7 +141,7 @@ async def maintain(
         executor = engine or LocalEngine(namespace.session.opener, timeout=timeout)
         tables = await work.select(selection)
         for attempt in range(1, ATTEMPTS + 1):
-            await work.prepare(tables, attempt)
+            await work.examine(tables, attempt, prepares=True)
             tables = await work.finish(executor, attempt)
             if not tables:
                 break
@@ -169,16 +169,12 @@ class _Candidate:
     """The state after a compaction."""
     removed: tuple[int, int] = (0, 0)
     """The versions and bytes that were cleaned up."""
-
-
-@dataclass(slots=True)
-class _Results:
-    """The results of the jobs of one table, as they arrive."""
-
-    candidate: _Candidate
     contents: dict[int, bytes] = field(default_factory=dict)
+    """The results of the tasks that have succeeded, by number."""
     error: LanceNamespaceError | None = None
-    missing: int = 0
+    """The error of the first task that has failed."""
+    waiting: int = 0
+    """Number of tasks without a result."""
 
 
 class _Maintenance:
@@ -206,14 +202,11 @@ class _Maintenance:
         self._run.expect(len(tables))
         return tables
 
-    async def examine(
-        self, tables: Iterable[Table], settle: Callable[[], None], attempt: int = 1, *, prepares: bool = False
-    ) -> None:
+    async def examine(self, tables: Sequence[Table], attempt: int = 1, *, prepares: bool = False) -> None:
         """Looks at the tables concurrently; afterwards, `candidates` has those that could be examined.
 
         Args:
             tables: The tables.
-            settle: Called after each table that has no further steps.
             attempt: The number of this attempt, from 1.
             prepares: Whether the tables are prepared for their compaction: stale indexes are refreshed.
         """
@@ -232,37 +225,34 @@ class _Maintenance:
                     self._run.counters[_WITHOUT_DATA] += 1
                 else:
                     self._run.add(failure_row(table.id, e, table.location))
-                settle()
+                self._run.advance()
             except LanceNamespaceError as e:
                 if prepares and self._tries_again(e, attempt):
                     self._again.append(table)
                     return
                 self._fail(candidate or table, e, attempt)
-                settle()
+                self._run.advance()
             else:
                 candidate.seconds += monotonic() - started
                 self.candidates.append(candidate)
+                if not prepares:
+                    self._run.advance()
 
         await each(look, await self._with_credentials(tables), max_in_flight=THREADS)
 
-    async def prepare(self, tables: Iterable[Table], attempt: int) -> None:
-        """Examines the tables, and prepares the indexes that lack rows."""
-        await self.examine(tables, self._run.advance, attempt, prepares=True)
-
     async def finish(self, engine: Engine, attempt: int) -> Sequence[Table]:
         """Takes the other steps for all candidates; returns the tables to try again because of a conflict."""
-        waiting: dict[TableId, _Results] = {}
+        waiting: dict[TableId, _Candidate] = {}
         jobs: list[Job] = []
         limiter = anyio.CapacityLimiter(THREADS)
 
-        async def complete(results: _Results) -> None:
-            candidate = results.candidate
+        async def complete(candidate: _Candidate) -> None:
             started = monotonic()
             try:
                 async with limiter:
                     started = monotonic()
                     with self._session.within(self._timeout):
-                        await self._complete(results)
+                        await self._complete(candidate)
             except LanceNamespaceError as e:
                 if self._tries_again(e, attempt):
                     candidate.seconds += monotonic() - started
@@ -278,23 +268,23 @@ class _Maintenance:
         async with anyio.create_task_group() as group:
 
             def settle(result: JobResult) -> None:
-                results = waiting[result.id]
-                results.candidate.seconds += result.seconds
-                results.missing -= 1
+                candidate = waiting[result.id]
+                candidate.seconds += result.seconds
+                candidate.waiting -= 1
                 if result.error is None:
-                    results.contents[result.number] = result.content
+                    candidate.contents[result.number] = result.content
                 else:
-                    results.error = results.error or result.error
-                if not results.missing:
+                    candidate.error = candidate.error or result.error
+                if not candidate.waiting:
                     del waiting[result.id]
-                    group.start_soon(complete, results)
+                    group.start_soon(complete, candidate)
 
             for candidate in self.candidates:
-                results = _Results(candidate, missing=len(candidate.tasks))
                 if not candidate.tasks:
-                    group.start_soon(complete, results)
+                    group.start_soon(complete, candidate)
                     continue
-                waiting[candidate.table.id] = results
+                waiting[candidate.table.id] = candidate
+                candidate.waiting = len(candidate.tasks)
                 table = replace(candidate.table, managed_versioning=False)
                 version = candidate.plan.state.version
                 jobs += (Job(table, version, number, task) for number, task in enumerate(candidate.tasks))
@@ -315,9 +305,8 @@ class _Maintenance:
         """Returns whether a table is planned again: another writer or clean-up has changed it."""
         return attempt < ATTEMPTS and isinstance(error, ConcurrentModificationError | TableVersionNotFoundError)
 
-    async def _with_credentials(self, tables: Iterable[Table]) -> Sequence[Table]:
+    async def _with_credentials(self, tables: Sequence[Table]) -> Sequence[Table]:
         """Returns the tables with the credentials that the catalog vends; adds rows for those that it refuses."""
-        tables = [*tables]
         remote = [table.id for table in tables if local_path(table.location) is None]
         if not (self._backend.capabilities.vends and remote):
             return tables
@@ -386,11 +375,10 @@ class _Maintenance:
         if INDEX not in candidate.done:
             candidate.done.append(INDEX)
 
-    async def _complete(self, results: _Results) -> None:
+    async def _complete(self, candidate: _Candidate) -> None:
         """Commits the compaction of a table, and takes the steps after it."""
-        candidate = results.candidate
         if candidate.tasks:
-            await self._commit(results)
+            await self._commit(candidate)
             candidate.done.append(COMPACT)
             after = candidate.after
             # Some kinds of indexes lose the fragments that were rewritten.
@@ -406,13 +394,13 @@ class _Maintenance:
             if any(candidate.removed):
                 candidate.done.append(CLEAN_UP)
 
-    async def _commit(self, results: _Results) -> None:
-        table = results.candidate.table
-        contents = [results.contents[number] for number in sorted(results.contents)]
-        if results.error is not None:
-            await self._discard(table, contents, results.error)
+    async def _commit(self, candidate: _Candidate) -> None:
+        table, error = candidate.table, candidate.error
+        contents = [candidate.contents[number] for number in sorted(candidate.contents)]
+        if error is not None:
+            await self._discard(table, contents, error)
             async with concurrent_changes.explain(self._backend, table):
-                raise results.error
+                raise error
         options = (self._options.compact or CompactOptions()).for_pylance()
 
         def work(dataset: Any) -> tuple[int, DatasetState]:
@@ -420,7 +408,7 @@ class _Maintenance:
             return version, maintaining.read_state(dataset, table, indexes=self._options.index is not None)
 
         try:
-            results.candidate.version, results.candidate.after = await self._change(table, work)
+            candidate.version, candidate.after = await self._change(table, work)
         except ConcurrentModificationError as e:
             # After a conflict it is certain that no version has these files.
             await self._discard(table, contents, e)
