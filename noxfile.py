@@ -81,6 +81,7 @@ LOWEST_TESTS = [
     "unit/cli/test_copying.py",
     "unit/cli/test_discovering.py",
     "unit/cli/test_maintaining.py",
+    "unit/cli/test_options.py",
     "unit/cli/test_reports.py",
     "unit/gateway/test_attacks.py",
     "unit/gateway/test_server.py",

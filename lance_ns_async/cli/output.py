@@ -83,7 +83,8 @@ def write(rows: Iterable[OutputRow], columns: Sequence[str], format: Format, str
         case Format.PARQUET:
             import pyarrow as pa
 
-            table = pa.Table.from_pylist(list(rows), pa.schema([(column, pa.string()) for column in columns]))
+            texts = [{column: _text(row.get(column)) for column in columns} for row in rows]
+            table = pa.Table.from_pylist(texts, pa.schema([(column, pa.string()) for column in columns]))
             write_parquet(table, None)
             return len(table)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,12 +11,12 @@ from lance_ns_async.cli import output
 from lance_ns_async.cli.output import Format
 
 if TYPE_CHECKING:
-    from lance_ns_async.fleet import MaintenancePlan, Report, Row
+    from lance_ns_async.fleet import MaintenancePlan, Report
 
 
 def write(report: Report, columns: Sequence[str], format: Format) -> None:
     """Writes the rows of a report to standard output, and its summary to standard error."""
-    output.write((_texts(row, columns, format) for row in report.rows), columns, format, sys.stdout)
+    output.write((row.to_dict() for row in report.rows), columns, format, sys.stdout)
     print(report.line(), file=sys.stderr)
 
 
@@ -37,16 +36,3 @@ def write_file(
             stream.write(result.to_json() + "\n")
         else:
             output.write(({name: row.get(name) for name in columns} for row in rows), columns, format, stream)
-
-
-def _texts(row: Row, columns: Sequence[str], format: Format) -> Mapping[str, object]:
-    values = row.to_dict()
-    if format is Format.JSON:
-        return values
-    return {column: _text(values.get(column)) for column in columns}
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
