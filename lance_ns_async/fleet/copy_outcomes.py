@@ -64,8 +64,6 @@ class CopyOutcomes:
             self._run.add(Row(refusal.source, REFUSED, refusal.reason, fields=fields))
         for id, reason in plan.losses:
             self._run.add(Row(id, NOT_KEPT, reason))
-        for what, reason in plan.notes:
-            self._run.add(Row(what, NOT_KEPT, reason))
         for step in plan.steps:
             match step:
                 case Conflict():

@@ -13,6 +13,7 @@ from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.fleet.reading import Reading, namespaces_of
+from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import NamespaceId, Table, TableId, same_place
 from lance_ns_async.storage.locations import location_beside
 
@@ -192,10 +193,8 @@ class CopyPlan:
     """Namespaces to create, parents first."""
     steps: Sequence[CopyStep] = ()
     refusals: Sequence[Refusal] = ()
-    losses: Sequence[tuple[NamespaceId | TableId, str]] = ()
-    """What the target does not keep of a namespace or a table of the source."""
-    notes: Sequence[tuple[str, str]] = ()
-    """What the target does not keep of any table: the part, and the reason."""
+    losses: Sequence[tuple[Subject, str]] = ()
+    """What the target does not keep of a namespace or a table of the source, or of any table."""
 
     @property
     def table_changes(self) -> Sequence[TableChange]:
@@ -258,7 +257,7 @@ class CopyPlanner:
         """Returns all changes, and what cannot be done."""
         steps: list[CopyStep] = []
         refusals = [*self.mapped.refusals]
-        losses: list[tuple[NamespaceId | TableId, str]] = []
+        losses: list[tuple[Subject, str]] = []
         source, target = self.source.capabilities, self.target.capabilities
         for id, table in self.source.tables.items():
             if (target_id := self.mapped.targets.get(id)) is None:
@@ -281,10 +280,9 @@ class CopyPlanner:
         needed_tables = [step.id for step in steps if isinstance(step, Declare)]
         namespaces, namespace_losses = self._plan_namespaces(needed_tables)
         losses += namespace_losses.items()
-        notes = []
         if source.stores_columns and not target.stores_columns and needed_tables:
-            notes.append(("columns", "the target stores no columns; the datasets have them"))
-        return CopyPlan(namespaces, steps, refusals, losses, notes)
+            losses.append(("columns", "the target stores no columns; the datasets have them"))
+        return CopyPlan(namespaces, steps, refusals, losses)
 
     def _table_step(self, table: Table, id: TableId, properties: Mapping[str, str]) -> CopyStep:
         """Returns the step for a table whose copy should have these properties.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.storage.dir_markers import DROPPED
@@ -141,7 +141,7 @@ async def walk_folders(
     pending: Iterable[str],
     on_folder: Callable[[ExaminedFolder], None],
     on_error: Callable[[str, LanceNamespaceError], None],
-    after_round: Callable[[], Awaitable[None]],
+    after_round: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Examines folders and everything below them, except in tables.
 
@@ -149,8 +149,12 @@ async def walk_folders(
         walker: Examines each folder.
         pending: Paths to examine.
         on_folder: Receives each result.
-        on_error: Receives the path of a folder that could not be listed, with the error.
+        on_error: Receives the location of a folder that could not be listed, with the error.
         after_round: Awaited after each round of up to 512 folders.
+
+    Raises:
+        LanceNamespaceError: The root could not be listed.
+        InvalidInputError: A request was invalid, which applies to all folders.
     """
     stack = list(pending)
 
@@ -158,7 +162,9 @@ async def walk_folders(
         try:
             folder = await walker.look(path)
         except LanceNamespaceError as e:
-            on_error(path, e)
+            if not path or isinstance(e, InvalidInputError):
+                raise
+            on_error(walker.folders.location(path), e)
             return
         stack.extend(folder.children)
         on_folder(folder)
@@ -166,7 +172,8 @@ async def walk_folders(
     while stack:
         batch, stack[:] = _next_round(walker, stack)
         await each(look, batch, max_in_flight=LISTINGS)
-        await after_round()
+        if after_round is not None:
+            await after_round()
 
 
 def _next_round(walker: FolderWalker, stack: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -149,21 +149,16 @@ def _open(path: str, run: Mapping[str, Any]) -> sqlite3.Connection:
         connection.execute("BEGIN IMMEDIATE")
         _prepare(connection, path, run)
         connection.execute("COMMIT")
-    except sqlite3.Error as e:
-        _close(connection)
+    except BaseException as e:
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+        if not isinstance(e, sqlite3.Error):
+            raise
         if getattr(e, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise InvalidInputError(f"journal {path}: another run uses it; wait for that, or use another file") from e
         raise InvalidInputError(f"journal {path}: it cannot be used ({e}); use another file") from e
-    except BaseException:
-        _close(connection)
-        raise
     return connection
-
-
-def _close(connection: sqlite3.Connection | None) -> None:
-    if connection is not None:
-        with suppress(sqlite3.Error):
-            connection.close()
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:

@@ -54,16 +54,10 @@ async def find_unclaimed(
         if folder.kind in _DATA:
             folders_with_data.append(folder)
 
-    def on_error(path: str, error: LanceNamespaceError) -> None:
-        if not path or isinstance(error, InvalidInputError):
-            raise error
-        location = folders.location(path)
+    def on_error(location: str, error: LanceNamespaceError) -> None:
         run.add(failure_row(location, error, location))
 
-    async def after_round() -> None:
-        """Keeps nothing."""
-
-    await walk_folders(walker, [""], on_folder, on_error, after_round)
+    await walk_folders(walker, [""], on_folder, on_error)
     ids = [id async for id in bulk.flatten(bulk.table_groups(session, recursive=True))]
     described = (await bulk.describe_tables(session, ids)).raise_for_errors()
     claims = {*await in_slices(lambda table: place_key(table.location), described.tables.values())}

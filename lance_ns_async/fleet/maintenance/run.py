@@ -177,29 +177,29 @@ class _Candidate:
     """Number of tasks without a result."""
 
 
+@dataclass(slots=True)
 class _Maintenance:
     """The steps of one run, and the tables between them."""
 
-    def __init__(self, session: Session, options: MaintenanceOptions, run: Run, timeout: float) -> None:
-        self._session = session
-        self._backend = session.backend
-        self._options = options
-        self._run = run
-        self._timeout = timeout
-        self._history: dict[TableId, _Candidate] = {}
-        """What earlier attempts have seen and done."""
-        self._again: list[Table] = []
-        """The tables to try again because of a conflict."""
-        self.candidates: list[_Candidate] = []
+    session: Session
+    options: MaintenanceOptions
+    run: Run
+    timeout: float
+    candidates: list[_Candidate] = field(default_factory=list)
+    """The examined tables."""
+    history: dict[TableId, _Candidate] = field(default_factory=dict)
+    """What earlier attempts have seen and done."""
+    again: list[Table] = field(default_factory=list)
+    """The tables to try again because of a conflict."""
 
     async def select(self, selection: Selection) -> Sequence[Table]:
         """Returns the selected tables, and adds rows for those that cannot be read."""
-        reading = await read_tables(self._session, selection)
+        reading = await read_tables(self.session, selection)
         for row in reading.failure_rows():
-            self._run.add(row)
+            self.run.add(row)
         tables = [*reading.tables.values()]
-        self._run.counters["tables"] = len(tables)
-        self._run.expect(len(tables))
+        self.run.counters["tables"] = len(tables)
+        self.run.expect(len(tables))
         return tables
 
     async def examine(self, tables: Sequence[Table], attempt: int = 1, *, prepares: bool = False) -> None:
@@ -216,27 +216,27 @@ class _Maintenance:
             started = monotonic()
             candidate: _Candidate | None = None
             try:
-                with self._session.within(self._timeout if prepares else None):
+                with self.session.within(self.timeout if prepares else None):
                     candidate = await self._look(table)
                     if prepares:
                         candidate = await self._prepare(candidate)
             except TableNotFoundError as e:
                 if await self._is_registered(table):
-                    self._run.counters[_WITHOUT_DATA] += 1
+                    self.run.counters[_WITHOUT_DATA] += 1
                 else:
-                    self._run.add(failure_row(table.id, e, table.location))
-                self._run.advance()
+                    self.run.add(failure_row(table.id, e, table.location))
+                self.run.advance()
             except LanceNamespaceError as e:
                 if prepares and self._tries_again(e, attempt):
-                    self._again.append(table)
+                    self.again.append(table)
                     return
                 self._fail(candidate or table, e, attempt)
-                self._run.advance()
+                self.run.advance()
             else:
                 candidate.seconds += monotonic() - started
                 self.candidates.append(candidate)
                 if not prepares:
-                    self._run.advance()
+                    self.run.advance()
 
         await each(look, await self._with_credentials(tables), max_in_flight=THREADS)
 
@@ -251,19 +251,19 @@ class _Maintenance:
             try:
                 async with limiter:
                     started = monotonic()
-                    with self._session.within(self._timeout):
+                    with self.session.within(self.timeout):
                         await self._complete(candidate)
             except LanceNamespaceError as e:
                 if self._tries_again(e, attempt):
                     candidate.seconds += monotonic() - started
-                    self._history[candidate.table.id] = candidate
-                    self._again.append(candidate.table)
+                    self.history[candidate.table.id] = candidate
+                    self.again.append(candidate.table)
                     return
                 self._fail(candidate, e, attempt)
             else:
                 candidate.seconds += monotonic() - started
                 self._succeed(candidate, attempt)
-            self._run.advance()
+            self.run.advance()
 
         async with anyio.create_task_group() as group:
 
@@ -298,7 +298,7 @@ class _Maintenance:
                 problem = e
         if problem is not None:
             raise problem
-        again, self._again = self._again, []
+        again, self.again = self.again, []
         return again
 
     def _tries_again(self, error: LanceNamespaceError, attempt: int) -> bool:
@@ -308,27 +308,27 @@ class _Maintenance:
     async def _with_credentials(self, tables: Sequence[Table]) -> Sequence[Table]:
         """Returns the tables with the credentials that the catalog vends; adds rows for those that it refuses."""
         remote = [table.id for table in tables if local_path(table.location) is None]
-        if not (self._backend.capabilities.vends and remote):
+        if not (self.session.backend.capabilities.vends and remote):
             return tables
-        with self._session.within(None):
+        with self.session.within(None):
             described = await describe_tables(
-                self._backend,
+                self.session.backend,
                 remote,
-                max_in_flight=self._session.workers(),
-                locator=self._session.locator,
+                max_in_flight=self.session.workers(),
+                locator=self.session.locator,
             )
         for id, error in described.errors.items():
-            self._run.add(failure_row(id, error))
-            self._run.advance()
+            self.run.add(failure_row(id, error))
+            self.run.advance()
         known = {table.id: table for table in tables} | dict(described.tables)
         return [known[table.id] for table in tables if table.id not in described.errors]
 
     async def _look(self, table: Table) -> _Candidate:
         """Returns the table with its state and its plan. Cost: one open."""
-        options = self._options
+        options = self.options
 
         def work() -> tuple[DatasetState, Sequence[RewriteTask]]:
-            dataset = self._session.opener.open(table)
+            dataset = self.session.opener.open(table)
             state = maintaining.read_state(
                 dataset,
                 table,
@@ -340,7 +340,7 @@ class _Maintenance:
                 return state, ()
             return state, maintaining.plan_tasks(dataset, compact.for_pylance(), min_fragments=compact.min_fragments)
 
-        async with concurrent_changes.explain(self._backend, table):
+        async with concurrent_changes.explain(self.session.backend, table):
             state, tasks = await in_thread(table, work)
         plan = TablePlan(
             table.id,
@@ -352,23 +352,23 @@ class _Maintenance:
             cleans_up=bool(state.old_versions or state.unused_files),
         )
         candidate = _Candidate(table, plan, tasks, first=state, version=state.version)
-        if (earlier := self._history.pop(table.id, None)) is not None:
+        if (earlier := self.history.pop(table.id, None)) is not None:
             candidate.first, candidate.seconds, candidate.done = earlier.first, earlier.seconds, earlier.done
         return candidate
 
     async def _prepare(self, candidate: _Candidate) -> _Candidate:
         """Refreshes stale indexes, and makes the version readable for tasks; returns the table as it is then."""
         if names := candidate.plan.state.stale_indexes:
-            self._history[candidate.table.id] = candidate
+            self.history[candidate.table.id] = candidate
             await self._refresh(candidate, names)
             candidate = await self._look(candidate.table)
         if candidate.tasks and candidate.table.managed_versioning:
             # Tasks read this version from the storage; this publishes its manifest there.
-            await commits.one(self._backend, candidate.table.id, candidate.plan.state.version)
+            await commits.one(self.session.backend, candidate.table.id, candidate.plan.state.version)
         return candidate
 
     async def _refresh(self, candidate: _Candidate, names: Sequence[str]) -> None:
-        options = (self._options.index or IndexOptions()).for_pylance()
+        options = (self.options.index or IndexOptions()).for_pylance()
         candidate.version = await self._change(
             candidate.table, lambda dataset: maintaining.refresh_indexes(dataset, names, options)
         )
@@ -384,9 +384,9 @@ class _Maintenance:
             # Some kinds of indexes lose the fragments that were rewritten.
             if after is not None and after.stale_indexes:
                 await self._refresh(candidate, after.stale_indexes)
-        if self._options.cleanup is None:
+        if self.options.cleanup is None:
             return
-        limits = self._options.cleanup.limits()
+        limits = self.options.cleanup.limits()
         if candidate.plan.cleans_up or (candidate.done and not limits.older_than):
             candidate.removed = await self._change(
                 candidate.table, lambda dataset: maintaining.clean_up(dataset, limits)
@@ -399,13 +399,13 @@ class _Maintenance:
         contents = [candidate.contents[number] for number in sorted(candidate.contents)]
         if error is not None:
             await self._discard(table, contents, error)
-            async with concurrent_changes.explain(self._backend, table):
+            async with concurrent_changes.explain(self.session.backend, table):
                 raise error
-        options = (self._options.compact or CompactOptions()).for_pylance()
+        options = (self.options.compact or CompactOptions()).for_pylance()
 
         def work(dataset: Any) -> tuple[int, DatasetState]:
             version = maintaining.commit(dataset, contents, options)
-            return version, maintaining.read_state(dataset, table, indexes=self._options.index is not None)
+            return version, maintaining.read_state(dataset, table, indexes=self.options.index is not None)
 
         try:
             candidate.version, candidate.after = await self._change(table, work)
@@ -423,35 +423,35 @@ class _Maintenance:
 
     async def _change(self, table: Table, work: Callable[[Any], Any]) -> Any:
         """Returns the result of work on the newest version."""
-        async with concurrent_changes.explain(self._backend, table):
-            return await in_thread(table, lambda: work(self._session.opener.open(table)), changes=True)
+        async with concurrent_changes.explain(self.session.backend, table):
+            return await in_thread(table, lambda: work(self.session.opener.open(table)), changes=True)
 
     async def _is_registered(self, table: Table) -> bool:
         """Returns whether the catalog still has a table whose location has no data."""
         try:
-            with self._session.operation():
-                await self._backend.describe_table(table.id)
+            with self.session.operation():
+                await self.session.backend.describe_table(table.id)
         except LanceNamespaceError:
             return False
         return True
 
     def _fail(self, subject: _Candidate | Table, error: LanceNamespaceError, attempt: int) -> None:
-        candidate = subject if isinstance(subject, _Candidate) else self._history.pop(subject.id, None)
+        candidate = subject if isinstance(subject, _Candidate) else self.history.pop(subject.id, None)
         table = subject.table if isinstance(subject, _Candidate) else subject
         fields = {} if candidate is None else self._fields(candidate)
         row = failure_row(table.id, error, table.location, **fields)
-        self._run.add(replace(row, attempts=max(row.attempts, attempt)))
+        self.run.add(replace(row, attempts=max(row.attempts, attempt)))
 
     def _succeed(self, candidate: _Candidate, attempt: int) -> None:
         outcome = MAINTAINED if candidate.done else UNCHANGED
         fields = self._fields(candidate)
         for name in ("fragments", "bytes"):
-            self._run.counters[f"{name} before"] += fields[f"{name}_before"]
-            self._run.counters[f"{name} after"] += fields[f"{name}_after"]
-        self._run.counters["versions removed"] += candidate.removed[0]
-        self._run.counters["bytes removed"] += candidate.removed[1]
+            self.run.counters[f"{name} before"] += fields[f"{name}_before"]
+            self.run.counters[f"{name} after"] += fields[f"{name}_after"]
+        self.run.counters["versions removed"] += candidate.removed[0]
+        self.run.counters["bytes removed"] += candidate.removed[1]
         reason = ", ".join(dict.fromkeys(candidate.done))
-        self._run.add(Row(candidate.table.id, outcome, reason, candidate.table.location, attempt, fields))
+        self.run.add(Row(candidate.table.id, outcome, reason, candidate.table.location, attempt, fields))
 
     def _fields(self, candidate: _Candidate) -> dict[str, Any]:
         before, after = candidate.first, candidate.after or candidate.plan.state

@@ -116,10 +116,12 @@ def test_new_tables_are_declared_with_their_own_properties() -> None:
     plan = make_plan([source], source=OWN, target=COLUMNS)
     assert plan.steps == [Declare(source, source.id, {"k": "v"})]
     assert plan.namespaces == [NewNamespace(NamespaceId(["a"]), {})]
-    assert not plan.losses and not plan.notes
+    assert not plan.losses
     plan = make_plan([source], source=COLUMNS, target=OWN)
-    assert plan.losses == [(source.id, "properties that the target sets itself: Nessie.commit, table_type")]
-    assert plan.notes == [("columns", "the target stores no columns; the datasets have them")]
+    assert plan.losses == [
+        (source.id, "properties that the target sets itself: Nessie.commit, table_type"),
+        ("columns", "the target stores no columns; the datasets have them"),
+    ]
     # A table with data must not become one whose versions the catalog commits.
     assert make_plan([source], target=MANAGES).steps[0].properties["managed_by"] == "storage"  # type: ignore[union-attr]
 
@@ -148,7 +150,7 @@ def test_tables_that_are_equal_stay() -> None:
     there = table("a.t", "s3://b/t/", properties={"k": "v", "table_type": "lance"})
     for mode in ("create", "sync"):
         plan = make_plan([source], [there], target=OWN, mode=mode, existing={NamespaceId(["a"]): {}})
-        assert plan == CopyPlan([], [Keep(source.id, there.id)], [], [], [])
+        assert plan == CopyPlan([], [Keep(source.id, there.id)], [], [])
 
 
 def test_properties_of_the_target_alone_go_only_with_delete() -> None:
