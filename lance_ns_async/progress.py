@@ -44,12 +44,13 @@ def show_progress(progress: bool | ProgressCallback, label: str) -> Iterator[Pro
     elif progress and sys.stderr.isatty():
         try:
             from rich.console import Console
-            from rich.progress import Progress
+            from rich.progress import MofNCompleteColumn, Progress
         except ImportError:
             with _plain_line(label) as callback:
                 yield callback
             return
-        with Progress(console=Console(stderr=True), transient=True) as bar:
+        columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(label, total=None)
             yield lambda steps, total: bar.update(task, completed=steps, total=total)
     else:

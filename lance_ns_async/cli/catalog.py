@@ -12,6 +12,7 @@ import typer
 
 from lance_ns_async.cli import exposure, profiles
 from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.options import parse_pair, read_text
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
@@ -118,18 +119,11 @@ def require_catalog(
 
 
 def _assignment(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        # The message does not contain the text, because it may be a secret without its key.
-        raise Misuse("-p: must be KEY=VALUE, but one has no key or no '='")
+    key, value = parse_pair("-p", text)
     if not value.startswith("@"):
         return key, value
     file = Path(value[1:]).expanduser()
-    try:
-        content = file.read_text(encoding="utf-8").removesuffix("\n")
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise Misuse(f"-p {key}=@{value[1:]}: {reason}") from error
+    content = read_text(file, f"-p {key}=@{value[1:]}").removesuffix("\n")
     if exposure.secrets_among([key]):
         exposure.warn_if_exposed(file, key)
     return key, content

@@ -1,19 +1,22 @@
-"""Input and execution of the command `copy`: the second catalog, and the rules for ids."""
+"""The command `copy`: its second catalog, and its rules for ids."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated
 
-from lance_ns_async.cli.catalog import Catalog, choose
+import typer
+
+from lance_ns_async.cli import reports
+from lance_ns_async.cli.catalog import Catalog, Config, Impl, Profile, Properties, choose, require_catalog
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.progress import progress
+from lance_ns_async.cli.options import Journal, OutputFormat, exit_after
+from lance_ns_async.cli.output import Format
 
-if TYPE_CHECKING:
-    from lance_ns_async.fleet import Report
-
+COLUMNS = ("id", "target", "outcome", "reason")
 _OWN, _TARGET = "LANCE_NS_", "LANCE_NS_TO_"
 _FILES = "LANCE_NS_CONFIG"
 
@@ -56,37 +59,95 @@ def parse_rules(texts: Sequence[str]) -> Mapping[str, str] | None:
     return rules or None
 
 
+class CopyMode(StrEnum):
+    """Whether a copy changes registrations that differ."""
+
+    CREATE = "create"
+    SYNC = "sync"
+
+
+class NewNames(StrEnum):
+    """The change of names in a copy."""
+
+    LOWER = "lower"
+
+
 def copy(
-    source: Catalog,
-    target: Catalog,
-    what: Sequence[str],
-    *,
-    to: Mapping[str, str] | None,
-    rename: Literal["lower"] | None,
-    mode: Literal["create", "sync"],
-    delete: bool,
-    take_over: bool,
-    data: bool,
-    partial: bool,
-    dry_run: bool,
-    journal: Path | None,
-) -> Report:
-    """Runs the copy with a progress bar, and returns its report."""
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids and patterns of tables, e.g. prod.**; all by default.", show_default=False),
+    ] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="[SOURCE=]TARGET",
+            help="Namespace for the copies, or a namespace and its replacement: hive=lake, hive= drops the level. "
+            "May be repeated.",
+        ),
+    ] = None,
+    rename: Annotated[NewNames | None, typer.Option("--rename", help="Change the names to lower case.")] = None,
+    mode: Annotated[
+        CopyMode, typer.Option("--mode", help="Only add tables, or also change those that differ.")
+    ] = CopyMode.CREATE,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="With --mode sync: deregister what the source has no more; keeps data.")
+    ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="Hand tables whose versions the source's catalog commits over to the storage."
+        ),
+    ] = False,
+    data: Annotated[bool, typer.Option("--data", help="Clone the data to the target's default locations.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Copy although the target cannot have some of the tables.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")] = False,
+    journal: Journal = None,
+    format: OutputFormat = Format.TABLE,
+    to_impl: Annotated[
+        str | None,
+        typer.Option("--to-impl", metavar="NAME", help="Kind of the catalog.", rich_help_panel="Target catalog"),
+    ] = None,
+    to_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to-property",
+            metavar="KEY=VALUE",
+            help="Property of the catalog; KEY=@FILE reads the value from a file.",
+            rich_help_panel="Target catalog",
+        ),
+    ] = None,
+    to_profile: Annotated[
+        str | None,
+        typer.Option("--to-profile", metavar="NAME", help="Name of a profile.", rich_help_panel="Target catalog"),
+    ] = None,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Copy the registrations of tables to another catalog, or keep a copy in sync; the data stays where it is."""
     from lance_ns_async.fleet import sync
 
-    with source.open() as first, target.open() as second, progress("copying tables") as bar:
-        return sync.copy(
-            first,
-            second,
-            what,
-            to=to,
-            rename=rename,
-            mode=mode,
+    catalog = require_catalog(impl, properties, profile, config)
+    other = choose_target(to_impl, to_property, to_profile, config)
+    with catalog.open() as source, other.open() as target:
+        report = sync.copy(
+            source,
+            target,
+            what or ["**"],
+            to=parse_rules(to or ()),
+            rename=None if rename is None else "lower",
+            mode="sync" if mode is CopyMode.SYNC else "create",
             delete=delete,
             take_over=take_over,
             data=data,
             partial=partial,
             dry_run=dry_run,
             journal=journal,
-            progress=bar,
+            progress=True,
         )
+    reports.write(report, COLUMNS, format)
+    exit_after(report.problems)

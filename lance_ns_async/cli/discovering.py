@@ -1,101 +1,68 @@
-"""Execution and output of the command `discover`."""
+"""The command `discover`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Catalog
-from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.output import Format
-from lance_ns_async.cli.progress import progress
-from lance_ns_async.model import NamespaceId
+import typer
 
-if TYPE_CHECKING:
-    from lance_ns_async.fleet import Report
-
-
-def parse_options(values: Sequence[str]) -> dict[str, str] | None:
-    """Returns storage options from `KEY=VALUE` and `@FILE` arguments; None if there are none.
-
-    A file has a `KEY=VALUE` on each line; empty lines and lines that start with `#` are skipped.
-
-    Raises:
-        Misuse: An argument or a line has no key or no `=`, or a file cannot be read.
-    """
-    options = {}
-    for text in _expand(values):
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not key or not equals:
-            # The message does not contain the text, because it may be a secret without its key.
-            raise Misuse("--storage-option: must be KEY=VALUE, but one has no key or no '='")
-        options[key] = value.strip()
-    return options or None
-
-
-def _expand(values: Sequence[str]) -> Iterator[str]:
-    """Yields the arguments, with those of files in place of `@FILE`."""
-    for text in values:
-        if not text.startswith("@"):
-            yield text
-            continue
-        try:
-            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as e:
-            raise Misuse(f"--storage-option {text}: the file cannot be read ({e})") from e
-        yield from (line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
+from lance_ns_async.cli import reports
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.options import (
+    FormatOrSuffix,
+    Journal,
+    Out,
+    StorageOptions,
+    exit_after,
+    parse_storage_options,
+)
+from lance_ns_async.cli.output import Format, format_for
 
 
 def discover(
-    catalog: Catalog,
-    uri: str,
-    *,
-    into: str,
-    include: Sequence[str],
-    exclude: Sequence[str],
-    options: dict[str, str] | None,
-    whole_catalog: bool,
-    dry_run: bool,
-    journal: Path | None,
-) -> Report:
-    """Runs the discovery with a progress bar, and returns its report."""
+    uri: Annotated[str, typer.Argument(help="Folder or bucket, e.g. s3://bucket/data.", show_default=False)],
+    into: Annotated[str, typer.Option("--into", help="Namespace for the tables; created if missing.")] = "",
+    include: Annotated[
+        list[str] | None,
+        typer.Option("--include", metavar="GLOB", help="Only tables whose path matches; may be repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="GLOB", help="Skip folders whose path matches; may be repeated."),
+    ] = None,
+    storage_option: StorageOptions = None,
+    whole_catalog: Annotated[
+        bool, typer.Option("--whole-catalog", help="Also compare with tables outside --into.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Register nothing; show what would be done.")] = False,
+    journal: Journal = None,
+    format: FormatOrSuffix = None,
+    out: Out = None,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Find the Lance tables below a folder or bucket, and register those that the catalog does not have."""
     from lance_ns_async.fleet import sync
+    from lance_ns_async.model import NamespaceId
 
-    with catalog.open() as namespace, progress("discovering tables") as bar:
-        return sync.discover(
+    with require_catalog(impl, properties, profile, config).open() as namespace:
+        report = sync.discover(
             namespace,
             uri,
             into=NamespaceId.parse(into),
-            include=include,
-            exclude=exclude,
-            storage_options=options,
+            include=include or (),
+            exclude=exclude or (),
+            storage_options=parse_storage_options(storage_option),
             whole_catalog=whole_catalog,
             dry_run=dry_run,
             journal=journal,
-            progress=bar,
+            progress=True,
         )
-
-
-def write(report: Report, format: Format, file: Path | None) -> None:
-    """Writes the rows of a report to the file, or to standard output if `file` is None."""
-    if format is Format.PARQUET:
-        output.write_parquet(report.to_arrow(), file)
-        return
-    with output.open_text(file) as stream:
-        if format is Format.JSON:
-            stream.write(report.to_json() + "\n")
-            return
-        rows = [row.to_dict() for row in report.rows]
-        columns = ["id", "outcome", "location", "reason"]
-        if format is Format.PLAIN:
-            columns = ["id", "outcome"]
-        output.write([{name: row[name] for name in columns} for row in rows], columns, format, stream)
-
-
-def print_summary(report: Report) -> None:
-    """Writes the summary and the problems to standard error."""
+    format = format_for(format, out)
+    columns = ("id", "outcome") if format is Format.PLAIN else ("id", "outcome", "location", "reason")
+    reports.write_file(report, (row.to_dict() for row in report.rows), columns, format, out)
     print(report, file=sys.stderr)
+    exit_after(report.problems)

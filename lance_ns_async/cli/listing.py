@@ -1,17 +1,26 @@
-"""Output of the commands `ls` and `describe`: ids as the catalog returns them, locations, and single tables."""
+"""The commands `ls` and `describe`: ids as the catalog returns them, locations, and single tables."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Generator
+from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from lance_ns_async.cli import output
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.errors import say
-from lance_ns_async.cli.output import OutputRow
-from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.cli.options import OutputFormat, Secrets, exit_after
+from lance_ns_async.cli.output import Format, ObjectFormat, OutputRow
 
 if TYPE_CHECKING:
+    from lance_namespace.errors import LanceNamespaceError
+
     from lance_ns_async import Namespace
+    from lance_ns_async.model import NamespaceId
 
 _GROUP = 5_000
 """Number of tables that are located together: enough for concurrency, but few enough for early output."""
@@ -20,67 +29,83 @@ MASK = "***"
 """The value that replaces storage options, which may be secrets."""
 
 
-class Listing:
-    """The rows of one `ls`; after they are read, `failures` is the number of tables that could not be located."""
+def ls(
+    namespace: Annotated[str, typer.Argument(help="Namespace to list; the root by default.", show_default=False)] = "",
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all child namespaces.")] = False,
+    namespaces: Annotated[bool, typer.Option("--namespaces", "-n", help="List namespaces instead of tables.")] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Show the locations.")] = False,
+    format: OutputFormat = Format.PLAIN,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """List the tables or namespaces in a namespace, one per line, as they arrive."""
+    from lance_ns_async.model import NamespaceId
 
-    columns: Sequence[str]
-
-    def __init__(self, namespace: Namespace, start: str, *, recursive: bool, namespaces: bool, long: bool) -> None:
-        self._namespace = namespace
-        self._start = NamespaceId.parse(start)
-        self._recursive = recursive
-        self._namespaces = namespaces
-        self._long = long and not namespaces
-        self.columns = ("id", "location") if self._long else ("id",)
-        self.failures: int = 0
-
-    def rows(self) -> Generator[OutputRow, None, None]:
-        """Yields a row for each namespace or table, as soon as it is known."""
-        if self._namespaces:
-            for namespace in self._namespace.iter_namespaces(self._start, recursive=self._recursive):
-                yield {"id": str(namespace)}
-            return
-        tables = self._namespace.iter_tables(self._start, recursive=self._recursive)
-        if self._long:
-            yield from self._locate(tables)
-            return
-        for table in tables:
-            yield {"id": str(table)}
-
-    def holds_namespaces(self) -> bool:
-        """Returns whether the listed namespace has child namespaces.
-
-        Raises:
-            LanceNamespaceError: The catalog does not respond, or has no such namespace.
-
-        Cost: one call.
-        """
-        from lance_namespace import ListNamespacesRequest
-
-        page = self._namespace.list_namespaces(ListNamespacesRequest(id=list(self._start), limit=1))
-        return bool(page.namespaces)
-
-    def _locate(self, tables: Iterable[TableId]) -> Iterator[OutputRow]:
-        waiting = iter(tables)
-        while group := list(islice(waiting, _GROUP)):
-            result = self._namespace.describe_tables(group)
-            for id in group:
-                if id in result.tables:
-                    yield {"id": str(id), "location": result.tables[id].location}
-            for error in result.errors.values():
-                say(str(error))
-            self.failures += len(result.errors)
+    columns = ("id", "location") if long and not namespaces else ("id",)
+    failures: list[LanceNamespaceError] = []
+    start = NamespaceId.parse(namespace)
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        # The listing is closed explicitly, because a partly read one would outlive its catalog.
+        with closing(_rows(catalog, start, recursive, namespaces, long, failures)) as rows:
+            count = output.write(rows, columns, format, sys.stdout)
+        if not count and not (recursive or namespaces):
+            page = catalog.list_namespaces({"id": list(start), "limit": 1})
+            hint = "; use -r to include child namespaces, -n to list namespaces"
+            say(f"no tables in {namespace or 'the root'}{hint if page.namespaces else ', and no namespaces'}")
+    exit_after(failures)
 
 
-def describe(namespace: Namespace, table: str, *, version: int | None, details: bool, show_secrets: bool) -> OutputRow:
-    """Returns the catalog's description of a table, with `details` also the dataset's; omits unknown fields."""
+def _rows(
+    catalog: Namespace,
+    start: NamespaceId,
+    recursive: bool,
+    namespaces: bool,
+    long: bool,
+    failures: list[LanceNamespaceError],
+) -> Generator[OutputRow, None, None]:
+    """Yields a row for each namespace or table, as soon as it is known; adds tables without location to `failures`."""
+    if namespaces:
+        yield from ({"id": str(id)} for id in catalog.iter_namespaces(start, recursive=recursive))
+        return
+    tables = catalog.iter_tables(start, recursive=recursive)
+    if not long:
+        yield from ({"id": str(id)} for id in tables)
+        return
+    while group := list(islice(tables, _GROUP)):
+        result = catalog.describe_tables(group)
+        yield from ({"id": str(id), "location": result.tables[id].location} for id in group if id in result.tables)
+        for error in result.errors.values():
+            say(str(error))
+            failures.append(error)
+
+
+def describe(
+    table: Annotated[str, typer.Argument(help="Id of the table, e.g. prod.sales.orders.", show_default=False)],
+    version: Annotated[int | None, typer.Option("--version", help="Describe this version; opens the dataset.")] = None,
+    details: Annotated[
+        bool, typer.Option("--details", "-d", help="Show schema and statistics; opens the dataset.")
+    ] = False,
+    show_secrets: Secrets = False,
+    format: Annotated[ObjectFormat, typer.Option("--output", "-o", help="Output format.")] = ObjectFormat.TABLE,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Describe a table: its location, properties and storage options."""
     from lance_namespace import DescribeTableRequest
+
+    from lance_ns_async.model import TableId
 
     id = TableId.parse(table)
     request = DescribeTableRequest(id=list(id), version=version, with_table_uri=True, load_detailed_metadata=details)
-    description = namespace.describe_table(request).model_dump(by_alias=True, exclude_none=True)
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        description = catalog.describe_table(request).model_dump(by_alias=True, exclude_none=True)
     options = description.get("storage_options")
     if options and not show_secrets:
         # Only the storage defines which options are secret, so all values are hidden; the names show which are set.
         description["storage_options"] = dict.fromkeys(options, MASK)
-    return {"id": str(id), **{key: value for key, value in description.items() if value not in ({}, [])}}
+    fields = {key: value for key, value in description.items() if value not in ({}, [])}
+    output.write_object({"id": str(id), **fields}, format)

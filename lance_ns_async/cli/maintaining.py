@@ -1,23 +1,22 @@
-"""Execution and output of the command `maintain`."""
+"""The command `maintain`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Catalog
+import typer
+
+from lance_ns_async.cli import reports
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.output import Format
-from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions
-from lance_ns_async.rendering import printable
+from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, parse_pair
+from lance_ns_async.cli.output import Format, format_for
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lance_ns_async.fleet import MaintenancePlan, Report
 
 PLAN_COLUMNS = (
@@ -43,98 +42,101 @@ REPORT_COLUMNS = (
 )
 
 
-def options(
-    *,
-    compact: bool,
-    target_rows: int | None,
-    min_fragments: int,
-    index: bool,
-    cleanup: bool,
-    older_than: str,
-    retain: int | None,
-    delete_unverified: bool,
-) -> dict[str, Any]:
-    """Returns the arguments of `maintain` for the options of the command line."""
+class EngineName(StrEnum):
+    """Process that compacts fragments."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+def maintain(
+    what: What,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the plan.")] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact/--no-compact", help="Merge small fragments and remove deleted rows.")
+    ] = True,
+    target_rows: Annotated[
+        int | None,
+        typer.Option("--target-rows", min=1, help="Rows of a compacted fragment; by default 1,048,576."),
+    ] = None,
+    min_fragments: Annotated[
+        int, typer.Option("--min-fragments", min=1, help="Merge only if a table has this many fragments to merge.")
+    ] = 2,
+    index: Annotated[bool, typer.Option("--index/--no-index", help="Refresh indexes that lack rows.")] = True,
+    cleanup: Annotated[
+        bool, typer.Option("--cleanup/--no-cleanup", help="Remove old versions without tags, and unused files.")
+    ] = True,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Minimum age of a version to remove, or 'any'.")
+    ] = "14d",
+    retain: Annotated[int | None, typer.Option("--retain", min=1, help="Number of newest versions that stay.")] = None,
+    delete_unverified: Annotated[
+        bool,
+        typer.Option(
+            "--delete-unverified",
+            help="Delete unused files of any age, not only after 7 days; safe only while nobody else writes.",
+        ),
+    ] = False,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="Compact in this process, or with Spark.")
+    ] = EngineName.LOCAL,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Master of Spark; by default this machine.", show_default=False)
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
+    ] = None,
+    format: FormatOrSuffix = None,
+    out: Out = None,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Compact tables, refresh their indexes, and remove old versions."""
+    from lance_ns_async.fleet import CleanupOptions, CompactOptions, sync
+
+    merge = CompactOptions(target_rows=target_rows, min_fragments=min_fragments)
     age = None if older_than == "any" else older_than
     clean = CleanupOptions(older_than=age, retain_versions=retain, delete_unverified=delete_unverified)
-    merge = CompactOptions(target_rows=target_rows, min_fragments=min_fragments)
-    return {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
-
-
-def run(
-    catalog: Catalog,
-    what: Sequence[str],
-    arguments: Mapping[str, Any],
-    *,
-    dry_run: bool,
-    engine: str,
-    master: str | None,
-    settings: Sequence[str],
-) -> Report | MaintenancePlan:
-    """Returns the report of the run; the plan if it is a dry run, which never starts Spark."""
-    if (master or settings) and engine == "local":
+    if (master or conf) and engine is EngineName.LOCAL:
         raise Misuse("--master and --conf: only with --engine spark")
-    from lance_ns_async.fleet import sync
-
+    settings = dict(parse_pair("--conf", text) for text in conf or ())
+    steps: dict[str, Any] = {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
     with ExitStack() as stack:
-        namespace = stack.enter_context(catalog.open())
+        namespace = stack.enter_context(require_catalog(impl, properties, profile, config).open())
+        result: Report | MaintenancePlan
         if dry_run:
-            return sync.plan_maintenance(namespace, list(what), progress=True, **arguments)
-        executor = None
-        if engine == "spark":
-            from lance_ns_async.spark import SparkEngine
-            from lance_ns_async.spark.local import local_spark
+            result = sync.plan_maintenance(namespace, what, progress=True, **steps)
+        else:
+            executor = None
+            if engine is EngineName.SPARK:
+                from lance_ns_async.spark import SparkEngine
+                from lance_ns_async.spark.local import local_spark
 
-            config = {**_settings(settings), **({} if master is None else {"spark.master": master})}
-            spark = local_spark("lance-ns maintain", config=config)
-            stack.callback(spark.stop)
-            executor = SparkEngine(spark)
-        return sync.maintain(namespace, list(what), engine=executor, progress=True, **arguments)
+                config_of_spark = {**settings, **({} if master is None else {"spark.master": master})}
+                spark = local_spark("lance-ns maintain", config=config_of_spark)
+                stack.callback(spark.stop)
+                executor = SparkEngine(spark)
+            result = sync.maintain(namespace, what, engine=executor, progress=True, **steps)
+    _write(result, format_for(format, out), out)
+    exit_after(result.problems)
 
 
-def write(result: Report | MaintenancePlan, format: Format, file: Path | None) -> None:
+def _write(result: Report | MaintenancePlan, format: Format, file: Path | None) -> None:
     """Writes the rows to the file or to standard output, and the summary and the problems to standard error."""
     from lance_ns_async.fleet import Report
-
-    if format is Format.PARQUET:
-        output.write_parquet(_arrow(result), file)
-        print(result, file=sys.stderr)
-        return
-    with output.open_text(file) as stream:
-        if format is Format.JSON:
-            stream.write(result.to_json() + "\n")
-        elif isinstance(result, Report):
-            rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
-            output.write([_cells(row, REPORT_COLUMNS) for row in rows], REPORT_COLUMNS, format, stream)
-        else:
-            rows = [table.to_dict() for table in result.pending]
-            output.write([_cells(row, PLAN_COLUMNS) for row in rows], PLAN_COLUMNS, format, stream)
-    for row in () if isinstance(result, Report) else result.problems:
-        print(f"lance-ns: {row.outcome}: {printable(row.reason)}", file=sys.stderr)
-    print(result.line() if file is None and format is not Format.JSON else result, file=sys.stderr)
-
-
-def _arrow(result: Report | MaintenancePlan) -> pa.Table:
-    import pyarrow as pa
-
-    from lance_ns_async.fleet import Report
+    from lance_ns_async.rendering import printable
 
     if isinstance(result, Report):
-        return result.to_arrow()
-    return pa.Table.from_pylist([table.to_dict() for table in result.tables])
-
-
-def _settings(texts: Sequence[str]) -> dict[str, str]:
-    settings = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            # The message does not contain the text, because it may be a secret without its key.
-            raise Misuse("--conf: must be KEY=VALUE, but one has no key or no '='")
-        settings[key] = value
-    return settings
-
-
-def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    values = {name: row.get(name) for name in columns}
-    return {name: ", ".join(value) if isinstance(value, list) else value for name, value in values.items()}
+        rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
+        reports.write_file(result, rows, REPORT_COLUMNS, format, file)
+    else:
+        rows = [table.to_dict() for table in result.pending]
+        rows = [{**row, "steps": ", ".join(row["steps"])} for row in rows]
+        reports.write_file(result, rows, PLAN_COLUMNS, format, file)
+        if format is not Format.PARQUET:
+            for row in result.problems:
+                print(f"lance-ns: {row.outcome}: {printable(row.reason)}", file=sys.stderr)
+    is_short = file is None and format not in (Format.JSON, Format.PARQUET)
+    print(result.line() if is_short else result, file=sys.stderr)

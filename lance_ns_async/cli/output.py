@@ -36,6 +36,9 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
+_SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
+
+
 class ObjectFormat(StrEnum):
     """Output format of one object."""
 
@@ -80,7 +83,8 @@ def write(rows: Iterable[OutputRow], columns: Sequence[str], format: Format, str
         case Format.PARQUET:
             import pyarrow as pa
 
-            table = pa.Table.from_pylist(list(rows), pa.schema([(column, pa.string()) for column in columns]))
+            texts = [{column: _text(row.get(column)) for column in columns} for row in rows]
+            table = pa.Table.from_pylist(texts, pa.schema([(column, pa.string()) for column in columns]))
             write_parquet(table, None)
             return len(table)
 
@@ -99,6 +103,15 @@ def write_parquet(table: pa.Table, file: Path | None) -> None:
         pq.write_table(table, str(file))
     except OSError as error:
         raise Misuse(f"{file}: {error.strerror or error}") from error
+
+
+def format_for(option: Format | None, file: Path | None) -> Format:
+    """Returns the output format: the requested one, else by the file's suffix, else a table."""
+    if option is not None or file is None or not file.suffix:
+        return option or Format.TABLE
+    if (format := _SUFFIXES.get(file.suffix.lower())) is None:
+        raise Misuse(f"{file}: unknown suffix; use {', '.join(_SUFFIXES)}, or set the format with --output")
+    return format
 
 
 @contextmanager

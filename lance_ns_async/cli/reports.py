@@ -1,62 +1,38 @@
-"""Output of the commands `audit`, `find` and `copy`: the columns of their reports."""
+"""Output of the reports of several commands."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.output import Format
-from lance_ns_async.fleet.conditions import Conditions
-from lance_ns_async.fleet.report import Report, Row
 
-AUDIT_COLUMNS = ("id", "outcome", "severity", "reason", "fix", "location")
-COPY_COLUMNS = ("id", "target", "outcome", "reason")
-FIND_COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
-
-
-def conditions(
-    *,
-    columns: Sequence[str] | None,
-    index: Sequence[str] | None,
-    no_index: Sequence[str] | None,
-    stale_index: Sequence[str] | None,
-    properties: Sequence[str] | None,
-    **bounds: int | str | None,
-) -> Conditions:
-    """Returns the conditions of the options; raises `Misuse` if a property is not KEY=VALUE."""
-    pairs: dict[str, str] = {}
-    for text in properties or ():
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise Misuse(f"--property {text!r}: must be KEY=VALUE")
-        pairs[key] = value
-    return Conditions(
-        columns=columns or (),
-        index=index or (),
-        no_index=no_index or (),
-        stale_index=stale_index or (),
-        properties=pairs,
-        **bounds,  # type: ignore[arg-type]
-    )
+if TYPE_CHECKING:
+    from lance_ns_async.fleet import MaintenancePlan, Report
 
 
 def write(report: Report, columns: Sequence[str], format: Format) -> None:
     """Writes the rows of a report to standard output, and its summary to standard error."""
-    output.write((_texts(row, columns, format) for row in report.rows), columns, format, sys.stdout)
+    output.write((row.to_dict() for row in report.rows), columns, format, sys.stdout)
     print(report.line(), file=sys.stderr)
 
 
-def _texts(row: Row, columns: Sequence[str], format: Format) -> Mapping[str, object]:
-    values = row.to_dict()
-    if format is Format.JSON:
-        return values
-    return {column: _text(values.get(column)) for column in columns}
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
+def write_file(
+    result: Report | MaintenancePlan,
+    rows: Iterable[Mapping[str, object]],
+    columns: Sequence[str],
+    format: Format,
+    file: Path | None,
+) -> None:
+    """Writes the rows, or all of the result as JSON or Parquet; to standard output if `file` is None."""
+    if format is Format.PARQUET:
+        output.write_parquet(result.to_arrow(), file)
+        return
+    with output.open_text(file) as stream:
+        if format is Format.JSON:
+            stream.write(result.to_json() + "\n")
+        else:
+            output.write(({name: row.get(name) for name in columns} for row in rows), columns, format, stream)

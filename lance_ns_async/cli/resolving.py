@@ -1,45 +1,86 @@
-"""Input and output of the command `resolve`."""
+"""The command `resolve`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from lance_ns_async.cli import output
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.output import Format
-from lance_ns_async.model import TableId, is_pattern
+from lance_ns_async.cli.options import FormatOrSuffix, Out, Secrets, exit_after, read_text
+from lance_ns_async.cli.output import Format, format_for
 
 if TYPE_CHECKING:
+    from lance_ns_async.model import TableId
     from lance_ns_async.spark import Locations
 
-_SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
+
+class OnError(StrEnum):
+    """Behaviour for a table that cannot be resolved."""
+
+    REPORT = "report"
+    RAISE = "raise"
 
 
-def read_targets(arguments: Sequence[str], file: Path | None) -> Sequence[str | TableId]:
+def resolve(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids and patterns of tables, e.g. prod.sales.* or prod.**.", show_default=False),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file", "-f", metavar="FILE", help="Read ids and patterns from a file, one per line; - is stdin."
+        ),
+    ] = None,
+    format: FormatOrSuffix = None,
+    out: Out = None,
+    pin: Annotated[
+        bool, typer.Option("--pin/--no-pin", help="Add versions and row counts; opens each dataset once.")
+    ] = True,
+    on_error: Annotated[
+        OnError, typer.Option("--on-error", help="Report tables that fail, or stop at the first one.")
+    ] = OnError.REPORT,
+    show_secrets: Secrets = False,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Resolve many tables concurrently to their locations and versions."""
+    from lance_ns_async.spark import LocationResolver
+
+    targets = _read_targets(what or (), from_file)
+    catalog = require_catalog(impl, properties, profile, config)
+    with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
+        locations = resolver.prefetch(
+            targets, pin_versions=pin, on_error="raise" if on_error is OnError.RAISE else "report"
+        )
+    _write(locations, format_for(format, out), out, secrets=show_secrets)
+    print(locations.report, file=sys.stderr)
+    exit_after(locations.report.problems)
+
+
+def _read_targets(arguments: Sequence[str], file: Path | None) -> Sequence[str | TableId]:
     """Returns the ids and patterns in the arguments and in the file; the file `-` is standard input."""
+    from lance_ns_async.model import TableId, is_pattern
+
     texts = list(arguments)
     if file is not None:
-        with _open(file) as stream:
-            texts += _read_lines(stream)
+        content = sys.stdin.read() if str(file) == "-" else read_text(file, str(file))
+        texts += (line for line in map(str.strip, content.splitlines()) if line and not line.startswith("#"))
     elif not texts:
         raise Misuse("no ids: pass ids or patterns, or --from-file")
     return [text if is_pattern(text) else TableId.parse(text) for text in texts]
 
 
-def format_for(option: Format | None, file: Path | None) -> Format:
-    """Returns the output format: the requested one, else by the file's suffix, else a table."""
-    if option is not None or file is None or not file.suffix:
-        return option or Format.TABLE
-    if (format := _SUFFIXES.get(file.suffix.lower())) is None:
-        raise Misuse(f"{file}: unknown suffix; use {', '.join(_SUFFIXES)}, or set the format with --output")
-    return format
-
-
-def write(locations: Locations, format: Format, file: Path | None, *, secrets: bool) -> None:
+def _write(locations: Locations, format: Format, file: Path | None, *, secrets: bool) -> None:
     """Writes the locations to the file, or to standard output if `file` is None."""
     if format is Format.PARQUET:
         output.write_parquet(locations.to_arrow(secrets=secrets), file)
@@ -61,24 +102,3 @@ def write(locations: Locations, format: Format, file: Path | None, *, secrets: b
             case _:
                 columns = table.column_names
         output.write(table.to_pylist(maps_as_pydicts="strict"), columns, format, stream)
-
-
-@contextmanager
-def _open(file: Path) -> Iterator[TextIO]:
-    if str(file) == "-":
-        yield sys.stdin
-        return
-    try:
-        with file.open(encoding="utf-8") as stream:
-            yield stream
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise Misuse(f"{file}: {reason}") from error
-
-
-def _read_lines(source: Iterable[str]) -> Iterator[str]:
-    """Yields the ids and patterns of a text with one per line; ignores empty lines and lines that begin with `#`."""
-    for line in source:
-        text = line.strip()
-        if text and not text.startswith("#"):
-            yield text

@@ -7,18 +7,21 @@ import gc
 import os
 import signal
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from lance_ns_async.cli.errors import Code, Misuse, say
+import typer
+
+from lance_ns_async.cli.catalog import Catalog, Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.errors import Misuse, say
 from lance_ns_async.cli.exposure import warn_if_exposed
+from lance_ns_async.cli.options import exit_after, read_text
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace
-    from lance_ns_async.cli.catalog import Catalog
     from lance_ns_async.gateway import Gateway
 
 TOKEN = "LANCE_NS_TOKEN"
@@ -26,34 +29,74 @@ TOKEN = "LANCE_NS_TOKEN"
 
 
 def serve(
-    catalog: Catalog,
-    *,
-    host: str,
-    port: int,
-    hosts: Sequence[str],
-    delimiter: str,
-    token_file: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    max_bytes: int,
-    max_answer_bytes: int,
-    max_held_bytes: int | None,
-    functions: Sequence[str],
-    allow_locations: Sequence[str],
-    max_connections: int,
-    grace: float,
+    host: Annotated[
+        str,
+        typer.Option("--host", help="Address to listen on; an address that other machines can reach requires a token."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 selects a free one.")
+    ] = 2333,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Read the token that clients must send; by default LANCE_NS_TOKEN, else a random one that is printed.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate chain, in PEM format."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", help="Private key in PEM format, if it is not in the certificate's file."
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="Accept this host name from a proxy on this machine; may be repeated."),
+    ] = None,
+    delimiter: Annotated[str, typer.Option("--delimiter", help="Delimiter of the names of an id in paths.")] = "$",
+    max_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="Maximum bytes of rows in a request.")] = 2**30,
+    max_answer_bytes: Annotated[
+        int, typer.Option("--max-answer-bytes", min=1, help="Maximum bytes of rows in a response.")
+    ] = 2**28,
+    max_held_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-held-bytes",
+            min=1,
+            help="Maximum bytes of all requests and responses together; by default 4 times the largest limit of one.",
+        ),
+    ] = None,
+    function: Annotated[
+        list[str] | None,
+        typer.Option("--function", help="Allow clients to call this SQL function, too; may be repeated."),
+    ] = None,
+    allow_location: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-location",
+            metavar="PREFIX",
+            help="Allow clients to register tables below this folder, too; may be repeated.",
+        ),
+    ] = None,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="Maximum connections from one address.")
+    ] = 256,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
 ) -> None:
-    """Serves a catalog until SIGINT or SIGTERM; requests in progress then have `grace` seconds to finish.
-
-    Raises:
-        typer.Exit: A request was still in progress after the grace period.
-        Misuse: The token or the certificate cannot be read, or an address of another machine needs a token.
-    """
-    import typer
-
+    """Serve the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
     from lance_ns_async.gateway import serving
     from lance_ns_async.gateway.access import is_loopback
 
+    catalog = require_catalog(impl, properties, profile, config)
     token = _token(token_file)
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):
@@ -68,17 +111,16 @@ def serve(
         token=token,
         delimiter=delimiter,
         tls=tls,
-        hosts=hosts,
+        hosts=name or (),
         max_bytes=max_bytes,
         max_answer_bytes=max_answer_bytes,
         max_held_bytes=max_held_bytes,
-        functions=functions,
-        allow_locations=allow_locations,
+        functions=function or (),
+        allow_locations=allow_location or (),
         max_connections=max_connections,
         grace=grace,
     )
-    if asyncio.run(_serve(catalog, server, grace, show_token=token is None)):
-        raise typer.Exit(Code.FAILURE)
+    exit_after(asyncio.run(_serve(catalog, server, grace, show_token=token is None)))
 
 
 async def _serve(
@@ -121,11 +163,7 @@ def _token(file: Path | None) -> str | None:
         if (token := os.environ.get(TOKEN)) == "":
             raise Misuse(f"{TOKEN}: must not be empty; unset it to use a random token")
         return token
-    try:
-        token = file.expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise Misuse(f"--token-file {file}: {reason}") from error
+    token = read_text(file.expanduser(), f"--token-file {file}").strip()
     if not token:
         raise Misuse(f"--token-file {file}: the file is empty")
     warn_if_exposed(file.expanduser(), "the gateway's token")

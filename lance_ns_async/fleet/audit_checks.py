@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, PermissionDeniedError
 
@@ -12,6 +12,9 @@ from lance_ns_async.fleet.report import Subject
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.model import NamespaceId, Table, TableId, place_of
 from lance_ns_async.storage.locations import check_deletable, check_location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 
@@ -87,9 +90,8 @@ def check_table(table: Table, state: StorageState, *, needs_protection: bool, us
         needs_protection: Whether tools of the catalog may delete its files.
         uses_markers: Whether the catalog itself deregisters tables by markers.
     """
-    for kind, check in _CHECKS.items():
-        if (seen := check(table, state)) is not None:
-            yield Finding(kind, table.id, seen, table.location)
+    for kind, seen in _check_storage(table, state):
+        yield Finding(kind, table.id, seen, table.location)
     if needs_protection and table.is_owned:
         yield Finding(NOT_EXTERNAL, table.id, "the parameter EXTERNAL=TRUE is missing", table.location)
     elif needs_protection:
@@ -98,67 +100,38 @@ def check_table(table: Table, state: StorageState, *, needs_protection: bool, us
         yield Finding(HIDDEN_MARKER, table.id, ".lance-deregistered is at the location", table.location)
 
 
-def _check_location(table: Table, state: StorageState) -> str | None:
-    is_missing = not state.exists and state.has_parent and state.error is None
-    return "there is no folder or file at the location" if is_missing else None
-
-
-def _check_parent(table: Table, state: StorageState) -> str | None:
-    # Deregistering is not offered here, because it would remove all tables of a storage that is not mounted.
-    return None if state.has_parent else "neither the location nor the folder above it exists"
-
-
-def _check_data(table: Table, state: StorageState) -> str | None:
-    is_empty = state.exists and not (state.has_manifest or state.has_data or state.error)
-    return "the location has no data" if is_empty else None
-
-
-def _check_manifest(table: Table, state: StorageState) -> str | None:
-    has_only_files = state.has_data and not (state.has_manifest or state.error)
-    return "the location has files, and _versions has no manifest" if has_only_files else None
-
-
-def _check_readable(table: Table, state: StorageState) -> str | None:
-    if state.error is None:
-        return None
-    prefix = "access is denied: " if isinstance(state.error, PermissionDeniedError) else ""
-    return f"{prefix}{state.error}"
-
-
-def _check_safe(table: Table, state: StorageState) -> str | None:
+def _check_storage(table: Table, state: StorageState) -> Iterator[tuple[str, str]]:
+    """Yields the kind and the description of each finding about the location and what is stored there."""
+    if not state.has_parent:
+        # Deregistering is not offered here, because it would remove all tables of a storage that is not mounted.
+        yield PARENT_MISSING, "neither the location nor the folder above it exists"
+    if state.error is not None:
+        prefix = "access is denied: " if isinstance(state.error, PermissionDeniedError) else ""
+        yield UNREADABLE, f"{prefix}{state.error}"
+    elif not state.exists and state.has_parent:
+        yield LOCATION_MISSING, "there is no folder or file at the location"
+    elif state.has_data and not state.has_manifest:
+        yield MANIFEST_MISSING, "the location has files, and _versions has no manifest"
+    elif state.exists and not state.has_manifest:
+        yield DECLARED_ONLY, "the location has no data"
     try:
         check_deletable(table)
     except InvalidTableStateError as e:
-        return str(e)
-    return None
+        yield UNSAFE_LOCATION, str(e)
+    if table.schema is not None and state.schema is not None:
+        registered, stored = _types(table.schema), _types(state.schema)
+        types = {name: (registered.get(name), stored.get(name)) for name in {**registered, **stored}}
+        differences = [
+            f"{name}: {before or 'no column'} in the catalog, {now or 'no column'} in the dataset"
+            for name, (before, now) in types.items()
+            if before != now
+        ]
+        if differences:
+            yield COLUMNS_DIFFER, "; ".join(differences[:5])
 
 
-def _check_columns(table: Table, state: StorageState) -> str | None:
-    if table.schema is None or state.schema is None:
-        return None
-    stored_types, types = _types(table), {field.name: str(field.type) for field in state.schema}
-    names = [name for name in {**stored_types, **types} if stored_types.get(name) != types.get(name)]
-    if not names:
-        return None
-    return "; ".join(
-        f"{name}: {stored_types.get(name, 'no column')} in the catalog, {types.get(name, 'no column')} in the dataset"
-        for name in names[:5]
-    )
-
-
-def _types(table: Table) -> dict[str, str]:
-    return {field.name: str(field.type) for field in table.schema} if table.schema is not None else {}
-
-
-_CHECKS: Mapping[str, Callable[[Table, StorageState], str | None]] = {
-    LOCATION_MISSING: _check_location,
-    PARENT_MISSING: _check_parent,
-    DECLARED_ONLY: _check_data,
-    MANIFEST_MISSING: _check_manifest,
-    UNREADABLE: _check_readable,
-    UNSAFE_LOCATION: _check_safe,
-    COLUMNS_DIFFER: _check_columns,
-}
+def _types(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
 
 
 def check_places(tables: Mapping[TableId, Table]) -> Iterator[Finding]:

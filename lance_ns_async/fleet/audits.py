@@ -7,18 +7,20 @@ from difflib import get_close_matches
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async.calls.tasks import each, each_added
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding
-from lance_ns_async.fleet.copy_reading import read_source
+from lance_ns_async.fleet.reading import read_and_examine, with_credentials
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.fleet.unclaimed import find_unclaimed
-from lance_ns_async.model import NamespaceId, Table, TableId, local_path
+from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.operations import tables as table_operations
 from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables.lifecycle import replacing
@@ -66,43 +68,39 @@ async def audit(
     """
     kinds = _fixable(fix)
     selection = Selection.read(what)
+    session = namespace.session
     with start("audit", namespace, progress=progress) as run:
-        with_columns = namespace.session.backend.capabilities.stores_columns
+        capabilities = session.backend.capabilities
         suspects: list[Finding] = []
 
         async def examine(table: Table) -> None:
-            suspects.extend(await examine_table(namespace, table))
+            suspects.extend(await _examine(session, table))
+
+        reading = await read_and_examine(session, selection, examine, run, with_columns=capabilities.stores_columns)
+        for row in reading.failure_rows():
+            run.add(row)
+        for subject, error in reading.unread_properties.items():
+            run.add(failure_row(subject, error))
+        tables = reading.tables
+        suspect_ids = {finding.id for finding in [*suspects, *audit_checks.check_places(tables)]}
+        confirmed = await _describe_again(session, [id for id in tables if id in suspect_ids], run)
+        run.expect(len(confirmed))
+        first = {(finding.kind, finding.id) for finding in suspects}
+        findings: list[Finding] = []
+
+        async def examine_again(table: Table) -> None:
+            findings.extend(it for it in await _examine(session, table) if (it.kind, it.id) in first)
             run.advance()
 
-        def on_table(table: Table) -> None:
-            run.expect(1)
-            add(table)
-
-        # Each table is opened as soon as it is described.
-        with namespace.session.within(None):
-            async with each_added(examine, max_in_flight=THREADS) as add:
-                reading = await read_source(namespace, selection, with_columns=with_columns, on_table=on_table)
-        tables = reading.state.tables
-        for id in reading.missing:
-            run.add(failure_row(id, TableNotFoundError(f"Table not found: {id}")))
-        for subject, error in [*reading.errors, *reading.unread_properties.items()]:
-            assert isinstance(subject, TableId | NamespaceId)
-            run.add(failure_row(subject, error))
-        run.counters["tables"] = len(tables)
-        place_findings = list(audit_checks.check_places(tables))
-        suspect_ids = {finding.id for finding in [*suspects, *place_findings]}
-        confirmed = await _look_again(namespace, [id for id in tables if id in suspect_ids], run)
+        with session.within(None):
+            await each(examine_again, confirmed.values(), max_in_flight=THREADS)
         # Both tables of a pair have to be there still; only tables with findings can be in one.
         now = {**{id: table for id, table in tables.items() if id not in suspect_ids}, **confirmed}
-        run.expect(len(confirmed))
-        second = {(finding.kind, finding.id) for finding in suspects}
-        findings = [f for f in await _examine(namespace, confirmed, run) if (f.kind, f.id) in second]
-        findings += [f for f in audit_checks.check_places(now) if f.id in suspect_ids]
-        keys = namespace.session.backend.capabilities.location_properties
-        findings += audit_checks.check_namespaces(reading.state.namespaces, keys)
+        findings += [it for it in audit_checks.check_places(now) if it.id in suspect_ids]
+        findings += audit_checks.check_namespaces(reading.namespaces, capabilities.location_properties)
         if data_under is not None:
-            findings += await find_unclaimed(namespace, data_under, storage_options, run)
-        await _report(namespace, findings, kinds, run)
+            findings += await find_unclaimed(session, data_under, storage_options, run)
+        await _report(session, findings, kinds, run)
         return run.report(frozenset(KINDS))
 
 
@@ -118,14 +116,12 @@ def _fixable(fix: Iterable[str]) -> frozenset[str]:
     return kinds
 
 
-async def _look_again(namespace: AsyncNamespace, ids: list[TableId], run: Run) -> Mapping[TableId, Table]:
+async def _describe_again(session: Session, ids: list[TableId], run: Run) -> Mapping[TableId, Table]:
     """Returns the current registrations; a table that was dropped meanwhile has none."""
-    with namespace.session.within(None):
+    backend = session.backend
+    with session.within(None):
         described = await describe_tables(
-            namespace.session.backend,
-            ids,
-            max_in_flight=namespace.session.workers(),
-            with_columns=namespace.session.backend.capabilities.stores_columns,
+            backend, ids, max_in_flight=session.workers(), with_columns=backend.capabilities.stores_columns
         )
     for id, error in described.errors.items():
         if not isinstance(error, TableNotFoundError):
@@ -133,34 +129,22 @@ async def _look_again(namespace: AsyncNamespace, ids: list[TableId], run: Run) -
     return described.tables
 
 
-async def _examine(namespace: AsyncNamespace, tables: Mapping[TableId, Table], run: Run) -> list[Finding]:
-    """Returns the findings about each table by itself."""
-    findings: list[Finding] = []
-
-    async def examine(table: Table) -> None:
-        findings.extend(await examine_table(namespace, table))
-        run.advance()
-
-    with namespace.session.within(None):
-        await each(examine, tables.values(), max_in_flight=THREADS)
-    return findings
-
-
-async def examine_table(namespace: AsyncNamespace, table: Table) -> list[Finding]:
+async def _examine(session: Session, table: Table) -> Iterable[Finding]:
     """Returns the findings about one table. Cost: one open."""
-    backend = namespace.session.backend
     try:
-        if backend.capabilities.vends and local_path(table.location) is None:
-            table = await namespace.session.locator.locate(table.id)
-        state = await in_thread(table, lambda: storage_state.look(table, namespace.session.opener))
+        table = await with_credentials(session, table)
+        state = await in_thread(table, lambda: storage_state.look(table, session.opener))
     except LanceNamespaceError as e:
         state = StorageState(error=e)
-    needs_protection = backend.needs_protection(table)
-    uses_markers = backend.capabilities.leaves_markers
-    return list(audit_checks.check_table(table, state, needs_protection=needs_protection, uses_markers=uses_markers))
+    return audit_checks.check_table(
+        table,
+        state,
+        needs_protection=session.backend.needs_protection(table),
+        uses_markers=session.backend.capabilities.leaves_markers,
+    )
 
 
-async def _report(namespace: AsyncNamespace, findings: list[Finding], kinds: frozenset[str], run: Run) -> None:
+async def _report(session: Session, findings: list[Finding], kinds: frozenset[str], run: Run) -> None:
     """Repairs the findings of these kinds, and adds a row for each finding."""
 
     async def repair(finding: Finding) -> None:
@@ -170,49 +154,46 @@ async def _report(namespace: AsyncNamespace, findings: list[Finding], kinds: fro
             run.add(Row(finding.id, finding.kind, finding.seen, finding.location, fields=fields))
             return
         try:
-            if await _still_there(namespace, finding):
-                await _FIXES[finding.kind](namespace, finding.id)
+            if await _still_there(session, finding.id, finding):
+                await _FIXES[finding.kind](session, finding.id)
                 run.add(Row(finding.id, FIXED, f"{kind.fix}: {finding.seen}", finding.location, fields=fields))
         except LanceNamespaceError as e:
             run.add(failure_row(finding.id, e, finding.location, **fields))
         finally:
-            namespace.session.locator.forget(finding.id)
+            session.locator.forget(finding.id)
 
     in_order = sorted(findings, key=lambda finding: (finding.kind, str(finding.id)))
-    await each(repair, in_order, max_in_flight=namespace.session.workers() if kinds else 1)
+    await each(repair, in_order, max_in_flight=session.workers() if kinds else 1)
 
 
-async def _still_there(namespace: AsyncNamespace, finding: Finding) -> bool:
+async def _still_there(session: Session, id: TableId, finding: Finding) -> bool:
     """Returns whether a finding is still true, right before its repair."""
-    assert isinstance(finding.id, TableId)
     try:
-        with namespace.session.operation():
-            table = await namespace.session.backend.describe_table(finding.id)
-            findings = await examine_table(namespace, table)
+        with session.operation():
+            findings = await _examine(session, await session.backend.describe_table(id))
     except TableNotFoundError:
         return False
-    return any(f.kind == finding.kind and f.location == finding.location for f in findings)
+    return any(it.kind == finding.kind and it.location == finding.location for it in findings)
 
 
-async def _deregister(namespace: AsyncNamespace, id: TableId) -> None:
-    await namespace.deregister_table({"id": list(id)})
+async def _deregister(session: Session, id: TableId) -> None:
+    await table_operations.deregister_table(session, {"id": list(id)})
 
 
-async def _protect(namespace: AsyncNamespace, id: TableId) -> None:
-    with namespace.session.changing(id):
-        await namespace.session.backend.protect_table(await namespace.session.backend.describe_table(id))
+async def _protect(session: Session, id: TableId) -> None:
+    with session.changing(id):
+        await session.backend.protect_table(await session.backend.describe_table(id))
 
 
-async def _store_columns(namespace: AsyncNamespace, id: TableId) -> None:
-    backend = namespace.session.backend
-    with namespace.session.changing(id):
-        table = await backend.describe_table(id)
-        with_credentials = await namespace.session.locator.locate(id)
-        schema = await in_thread(with_credentials, lambda: namespace.session.opener.open(with_credentials).schema)
-        await replacing.replace(backend, table, table.location, table.properties or {}, schema)
+async def _store_columns(session: Session, id: TableId) -> None:
+    with session.changing(id):
+        table = await session.backend.describe_table(id)
+        located = await session.locator.locate(id)
+        schema = await in_thread(located, lambda: session.opener.open(located).schema)
+        await replacing.replace(session.backend, table, table.location, table.properties or {}, schema)
 
 
-_FIXES: Mapping[str, Callable[[AsyncNamespace, TableId], Awaitable[None]]] = {
+_FIXES: Mapping[str, Callable[[Session, TableId], Awaitable[None]]] = {
     audit_checks.LOCATION_MISSING: _deregister,
     audit_checks.DECLARED_ONLY: _deregister,
     audit_checks.COLUMNS_DIFFER: _store_columns,

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.tasks import each
-from lance_ns_async.fleet import copy_changes
-from lance_ns_async.fleet.copy_outcomes import CREATED, PROBLEMS, CopyOutcomes
-from lance_ns_async.fleet.copy_plan import CopyPlan, DataPair, MappedIds, Mode, TargetState, map_tables, plan_copy
-from lance_ns_async.fleet.copy_reading import SourceReading, read_extra_tables, read_source, read_target
+from lance_ns_async.fleet.copy_changes import CopyChanges
+from lance_ns_async.fleet.copy_outcomes import PROBLEMS, CopyOutcomes
+from lance_ns_async.fleet.copy_plan import CREATED, CopyOptions, CopyPlan, CopyPlanner, Mode, map_tables
+from lance_ns_async.fleet.copy_reading import read_extra_tables, read_target
 from lance_ns_async.fleet.copy_run import CopyRun
 from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
 from lance_ns_async.fleet.journal import catalog_of, function_name, open_journal
+from lance_ns_async.fleet.reading import Reading, read_tables
 from lance_ns_async.fleet.report import ERRORS, Report
 from lance_ns_async.fleet.run import start
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 
 
@@ -89,33 +90,24 @@ async def copy(
         replacement. With `data`, each table that both catalogs have costs a describe and an open in both of them, and
         if they differ one small read more; no data is read for the comparison.
     """
-    mapping = IdMapping.parse(to, rename)
-    check_arguments(mapping, mode=mode, delete=delete, take_over=take_over, data=data)
-    check_catalogs(source, target, data=data)
-    selection = Selection.read(what)
-    options = {"mode": mode, "delete": delete, "take_over": take_over, "data": data, "partial": partial}
+    mapping, selection = IdMapping.parse(to, rename), Selection.read(what)
+    options = CopyOptions(mode, delete, take_over, data)
+    _check_arguments(source.session, target.session, mapping, options)
     arguments = {
-        "source": catalog_of(source),
-        "target": catalog_of(target),
+        "source": catalog_of(source.session),
+        "target": catalog_of(target.session),
         "what": sorted(str(item) for item in (*selection.ids, *(it.item for it in selection.patterns))),
         "to": function_name(mapping.function) or [[str(old), str(new)] for old, new in mapping.rules],
         "rename": rename if isinstance(rename, str) else function_name(rename),
-        **options,
+        **asdict(options),
+        "partial": partial,
     }
+    changes = CopyChanges(source.session, target.session)
     with start("copy", source, target, progress=progress) as run:
         async with open_journal(None if dry_run else journal, "copy", arguments) as log:
             planned = await log.entries("planned")
-            reading, plan = await make_plan(
-                source,
-                target,
-                selection,
-                mapping,
-                mode=mode,
-                delete=delete,
-                take_over=take_over,
-                data=data,
-                unfinished=[TableId.parse(key) for key, outcome in planned.items() if outcome == CREATED],
-            )
+            unfinished = [TableId.parse(key) for key, outcome in planned.items() if outcome == CREATED]
+            reading, plan = await _plan(changes, selection, mapping, options, unfinished)
             outcomes = CopyOutcomes(run, log, await log.entries("done"), planned)
             outcomes.add_reading(reading)
             outcomes.add_plan(plan)
@@ -125,97 +117,71 @@ async def copy(
                 outcomes.add_dry_run(plan)
             else:
                 await outcomes.record_plan(plan)
-                await CopyRun(source, target, data=data, record=outcomes.record).run(plan)
+                await CopyRun(changes, data=data, record=outcomes.record).run(plan)
                 outcomes.add_resumed()
                 if not any(row.outcome in ERRORS for row in run.rows):
                     await log.finish()
         return run.report(PROBLEMS, dry_run=dry_run)
 
 
-def check_arguments(mapping: IdMapping, *, mode: Mode, delete: bool, take_over: bool, data: bool) -> None:
-    """Raises InvalidInputError for arguments that contradict each other."""
-    if mode not in ("create", "sync"):
-        raise InvalidInputError(f"mode {mode!r}: must be 'create' or 'sync'")
-    if delete and mode != "sync":
+def _check_arguments(source: Session, target: Session, mapping: IdMapping, options: CopyOptions) -> None:
+    """Raises InvalidInputError for arguments that contradict each other, or would give a location a second name."""
+    if options.mode not in ("create", "sync"):
+        raise InvalidInputError(f"mode {options.mode!r}: must be 'create' or 'sync'")
+    if options.delete and options.mode != "sync":
         raise InvalidInputError("delete: needs mode 'sync'; a copy in mode 'create' removes nothing")
-    if delete and not mapping.is_invertible:
+    if options.delete and not mapping.is_invertible:
         raise InvalidInputError(
             "delete: needs `to` as a namespace or a mapping of namespaces, and no function for names, because the "
             "ids of tables that are gone cannot be traced back otherwise"
         )
-    if take_over and data:
+    if options.take_over and options.data:
         raise InvalidInputError("take_over: a clone has versions of its own; omit one of take_over and data")
-
-
-def check_catalogs(source: AsyncNamespace, target: AsyncNamespace, *, data: bool) -> None:
-    """Raises InvalidInputError for a copy within one catalog that would give a location a second name."""
-    if not data and catalog_of(source) == catalog_of(target):
+    if not options.data and catalog_of(source) == catalog_of(target):
         raise InvalidInputError(
             f"copy: source and target are the same catalog, {catalog_of(source)}. Each table would have two names for "
             "one location, and a drop of one of them would delete the data of both; use data to clone the data"
         )
 
 
-def check_table(backend: Backend, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
-    """Raises InvalidInputError if the catalog would always reject a table. Cost: no call."""
-    if location is not None:
-        backend.check_location(id, location)
-    backend.check_declaration(id, location, properties)
-
-
-async def make_plan(
-    source: AsyncNamespace,
-    target: AsyncNamespace,
+async def _plan(
+    changes: CopyChanges,
     selection: Selection,
     mapping: IdMapping,
-    *,
-    mode: Mode,
-    delete: bool,
-    take_over: bool,
-    data: bool,
-    unfinished: Sequence[TableId] = (),
-) -> tuple[SourceReading, CopyPlan]:
+    options: CopyOptions,
+    unfinished: Sequence[TableId],
+) -> tuple[Reading, CopyPlan]:
     """Reads both catalogs, and returns what was read from the source and the plan. Changes nothing."""
-    keeps_columns = target.session.backend.capabilities.stores_columns
-    reading = await read_source(source, selection, with_columns=keeps_columns)
-    mapped = map_tables(reading.tables, mapping, target.session.backend.capabilities)
-    images = [image for id in reading.state.namespaces if (image := mapping.namespace(id))]
+    source, target = changes.source, changes.target
+    backend = target.backend
+    keeps_columns = backend.capabilities.stores_columns
+    reading = await read_tables(source, selection, with_columns=keeps_columns)
+    mapped = map_tables(reading.ids, mapping, backend.capabilities)
     state = await read_target(
         target,
-        [mapped.targets[id] for id in reading.state.tables if id in mapped.targets],
-        images,
-        with_columns=keeps_columns and source.session.backend.capabilities.stores_columns,
+        [mapped.targets[id] for id in reading.tables if id in mapped.targets],
+        [image for id in reading.namespaces if (image := mapping.namespace(id))],
+        with_columns=keeps_columns and source.backend.capabilities.stores_columns,
     )
-    if delete and reading.is_complete:
+    if options.delete and not reading.errors:
         copies = {*mapped.targets.values(), *(it.target for it in mapped.refusals if it.target)}
         extra = await read_extra_tables(target, selection, mapping, copies, reading)
-        state = TargetState(state.tables, state.errors, state.namespaces, state.capabilities, extra)
-    pairs = await _read_data(source, target, mapped, state) if data else {}
-    plan = plan_copy(
-        reading.state,
-        state,
-        mapped,
-        mapping,
-        mode=mode,
-        check=lambda id, location, properties: check_table(target.session.backend, id, location, properties),
-        delete=delete,
-        take_over=take_over,
-        data=data,
-        pairs=pairs,
+        state = replace(state, extra_tables=extra)
+    both = {id: copy for id, copy in mapped.targets.items() if options.data and copy in state.tables}
+
+    def check(id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
+        if location is not None:
+            backend.check_location(id, location)
+        backend.check_declaration(id, location, properties)
+
+    planner = CopyPlanner(
+        source=reading,
+        target=state,
+        mapped=mapped,
+        mapping=mapping,
+        options=options,
+        check=check,
+        pairs=await changes.read_pairs(both),
         unfinished=unfinished,
     )
-    return reading, plan
-
-
-async def _read_data(
-    source: AsyncNamespace, target: AsyncNamespace, mapped: MappedIds, state: TargetState
-) -> Mapping[TableId, DataPair]:
-    """Returns what is stored of the tables that both catalogs have."""
-    pairs: dict[TableId, DataPair] = {}
-
-    async def read(id: TableId) -> None:
-        pairs[id] = await copy_changes.read_pair(source, target, id, mapped.targets[id])
-
-    both = [id for id, copy in mapped.targets.items() if copy in state.tables]
-    await each(read, both, max_in_flight=min(source.session.workers(), target.session.workers()))
-    return pairs
+    return reading, planner.plan()

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.fleet.copy_plan import (
+    DEREGISTERED,
     Conflict,
     CopyPlan,
-    Declare,
     Deregister,
     Keep,
     NewNamespace,
     Replace,
+    TableChange,
 )
-from lance_ns_async.fleet.copy_reading import SourceReading
 from lance_ns_async.fleet.copy_run import Change
 from lance_ns_async.fleet.journal import Journal
+from lance_ns_async.fleet.reading import Reading
 from lance_ns_async.fleet.report import Row
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.model import TableId
 from lance_ns_async.rendering import MISSING
 
-CREATED, CHANGED, UNCHANGED, DEREGISTERED = "created", "changed", "unchanged", "deregistered"
-CONFLICT, REFUSED, NOT_KEPT, NOT_TRIED = "conflict", "refused", "not kept", "not tried"
+UNCHANGED, CONFLICT, REFUSED = "unchanged", "conflict", "refused"
+NOT_KEPT, NOT_TRIED = "not kept", "not tried"
 
 PROBLEMS = frozenset({CONFLICT, REFUSED})
 """The outcomes that need attention, besides errors."""
@@ -47,7 +48,7 @@ class CopyOutcomes:
         self._done = dict(done)
         self._planned = dict(planned)
 
-    def add_reading(self, reading: SourceReading) -> None:
+    def add_reading(self, reading: Reading) -> None:
         """Adds what the source does not have, and what could not be read."""
         for id, error in reading.errors:
             self._run.add(failure_row(id, error))
@@ -63,8 +64,6 @@ class CopyOutcomes:
             self._run.add(Row(refusal.source, REFUSED, refusal.reason, fields=fields))
         for id, reason in plan.losses:
             self._run.add(Row(id, NOT_KEPT, reason))
-        for what, reason in plan.notes:
-            self._run.add(Row(what, NOT_KEPT, reason))
         for step in plan.steps:
             match step:
                 case Conflict():
@@ -78,20 +77,20 @@ class CopyOutcomes:
     def add_untried(self, plan: CopyPlan) -> None:
         """Adds the changes that are not made because of refused tables."""
         reason = "the target cannot have all tables; use `partial` to copy the others"
-        for change in _table_changes(plan):
-            self._run.add(Row(_source(change), NOT_TRIED, reason, fields={"target": str(_target(change))}))
+        for change in plan.table_changes:
+            self._run.add(Row(change.source_id, NOT_TRIED, reason, fields={"target": str(change.id)}))
 
     def add_dry_run(self, plan: CopyPlan) -> None:
         """Adds the changes that a run would make."""
         self._run.counters[_NAMESPACES] += len(plan.namespaces)
-        for change in _table_changes(plan):
+        for change in plan.table_changes:
             self._run.add(_row(change))
 
     async def record_plan(self, plan: CopyPlan) -> None:
         """Records the planned changes in the journal, before the first one is made."""
-        changes = [*_table_changes(plan)]
+        changes = plan.table_changes
         self._run.expect(len(plan.namespaces) + len(changes))
-        await self._journal.put(*(("planned", str(_target(change)), _outcome(change)) for change in changes))
+        await self._journal.put(*(("planned", str(change.id), change.outcome) for change in changes))
         await self._journal.flush()
 
     async def record(self, change: Change, error: LanceNamespaceError | None) -> None:
@@ -103,11 +102,11 @@ class CopyOutcomes:
             else:
                 self._run.add(failure_row(change.id, error))
             return
-        key = str(_target(change))
+        key = str(change.id)
         self._done.pop(key, None)
         self._planned.pop(key, None)
         if error is not None:
-            self._run.add(failure_row(_source(change), error, target=key))
+            self._run.add(failure_row(change.source_id, error, target=key))
         else:
             row = self._run.add(_row(change))
             await self._journal.put(("done", key, row.to_dict()))
@@ -121,40 +120,12 @@ class CopyOutcomes:
                 self._run.add(Row(TableId.parse(key), DEREGISTERED, fields={"target": key}), resumed=True)
 
 
-def _table_changes(plan: CopyPlan) -> Iterator[Declare | Replace | Deregister]:
-    return (step for step in plan.steps if isinstance(step, Declare | Replace | Deregister))
-
-
-def _row(change: Declare | Replace | Deregister) -> Row:
-    fields: dict[str, Any] = {"target": str(_target(change))}
+def _row(change: TableChange) -> Row:
+    fields: dict[str, Any] = {"target": str(change.id)}
+    reason, location = "", change.table.location if isinstance(change, Deregister) else change.source.location
     if isinstance(change, Replace):
         fields["changes"] = [*change.changes]
         if change.clone_location is not None:
-            reason = f"cloned again to {change.clone_location}; the earlier clone stays at {change.old.location}"
-            return Row(_source(change), CHANGED, reason, location=change.clone_location, fields=fields)
-    table = change.table if isinstance(change, Deregister) else change.source
-    return Row(_source(change), _outcome(change), location=table.location, fields=fields)
-
-
-def _outcome(change: Declare | Replace | Deregister) -> str:
-    match change:
-        case Declare():
-            return CREATED
-        case Replace():
-            return CHANGED
-        case Deregister():
-            return DEREGISTERED
-
-
-def _source(change: Declare | Replace | Deregister) -> TableId:
-    return change.table.id if isinstance(change, Deregister) else change.source.id
-
-
-def _target(change: Declare | Replace | Deregister) -> TableId:
-    match change:
-        case Declare():
-            return change.id
-        case Replace():
-            return change.old.id
-        case Deregister():
-            return change.table.id
+            location = change.clone_location
+            reason = f"cloned again to {location}; the earlier clone stays at {change.old.location}"
+    return Row(change.source_id, change.outcome, reason, location, fields=fields)

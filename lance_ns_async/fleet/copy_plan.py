@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.fleet.id_mapping import IdMapping
+from lance_ns_async.fleet.reading import Reading, namespaces_of
+from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import NamespaceId, Table, TableId, same_place
 from lance_ns_async.storage.locations import location_beside
 
 Mode: TypeAlias = Literal["create", "sync"]
 """`create` adds tables that the target does not have; `sync` also changes those that differ."""
 
-Check: TypeAlias = Callable[[TableId, str | None, Mapping[str, str]], None]
+CheckDeclaration: TypeAlias = Callable[[TableId, str | None, Mapping[str, str]], None]
 """Raises InvalidInputError if the target would always reject a table with this id, location and properties."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceState:
-    """The tables to copy, and the properties of namespaces, as the source describes them."""
+CREATED, CHANGED, DEREGISTERED = "created", "changed", "deregistered"
+"""The outcomes of the changes of tables."""
 
-    tables: Mapping[TableId, Table]
-    namespaces: Mapping[NamespaceId, Mapping[str, str]]
-    capabilities: Capabilities
+
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    """The options of a copy that decide what is changed; see `fleet.copy`."""
+
+    mode: Mode = "create"
+    delete: bool = False
+    take_over: bool = False
+    data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,12 @@ class Declare:
     """Whether the source's catalog hands the commits of versions over to the storage."""
     there: Table | None = None
     """The registration that an interrupted clone has left, which gets the data."""
+    outcome: ClassVar[str] = CREATED
+
+    @property
+    def source_id(self) -> TableId:
+        """The id in the source."""
+        return self.source.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +135,17 @@ class Replace:
     """The location for a new clone of the data; None if the data stays."""
     cloned: StoredData | None = None
     """The data of the earlier clone, which has to be unchanged."""
+    outcome: ClassVar[str] = CHANGED
+
+    @property
+    def id(self) -> TableId:
+        """The id in the target."""
+        return self.old.id
+
+    @property
+    def source_id(self) -> TableId:
+        """The id in the source."""
+        return self.source.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +170,19 @@ class Deregister:
     """A registration to remove."""
 
     table: Table
+    outcome: ClassVar[str] = DEREGISTERED
+
+    @property
+    def id(self) -> TableId:
+        """The id in the target; in a report, it takes the place of that in the source."""
+        return self.table.id
+
+    source_id = id
 
 
-Step: TypeAlias = Declare | Replace | Keep | Conflict | Deregister
+TableChange: TypeAlias = Declare | Replace | Deregister
+
+CopyStep: TypeAlias = TableChange | Keep | Conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +191,15 @@ class CopyPlan:
 
     namespaces: Sequence[NewNamespace] = ()
     """Namespaces to create, parents first."""
-    steps: Sequence[Step] = ()
+    steps: Sequence[CopyStep] = ()
     refusals: Sequence[Refusal] = ()
-    losses: Sequence[tuple[NamespaceId | TableId, str]] = ()
-    """What the target does not keep of a namespace or a table of the source."""
-    notes: Sequence[tuple[str, str]] = ()
-    """What the target does not keep of any table: the part, and the reason."""
+    losses: Sequence[tuple[Subject, str]] = ()
+    """What the target does not keep of a namespace or a table of the source, or of any table."""
+
+    @property
+    def table_changes(self) -> Sequence[TableChange]:
+        """The steps that change the target."""
+        return [step for step in self.steps if isinstance(step, TableChange)]
 
 
 def map_tables(tables: Iterable[TableId], mapping: IdMapping, can: Capabilities) -> MappedIds:
@@ -201,147 +237,179 @@ def map_tables(tables: Iterable[TableId], mapping: IdMapping, can: Capabilities)
     return MappedIds(targets, refusals)
 
 
-def namespaces_of(tables: Iterable[TableId], namespaces: Iterable[NamespaceId] = ()) -> Sequence[NamespaceId]:
-    """Returns all namespaces that tables and other namespaces need, without the root, parents first."""
-    needed: dict[NamespaceId, None] = {}
-    for id in dict.fromkeys([*(id.parent for id in tables), *namespaces]):
-        for depth in range(1, len(id) + 1):
-            needed[NamespaceId(id[:depth])] = None
-    return sorted(needed, key=len)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlanner:
+    """Plans the changes that bring the target to the state of the source."""
 
+    source: Reading
+    target: TargetState
+    mapped: MappedIds
+    mapping: IdMapping
+    """The rules behind `mapped`, for the namespaces."""
+    options: CopyOptions
+    check: CheckDeclaration
+    pairs: Mapping[TableId, DataPair] = field(default_factory=dict)
+    """With `data`, the data of the tables that both catalogs have, by the id in the source."""
+    unfinished: Collection[TableId] = ()
+    """With `data`, the ids in the target at which an earlier run began a clone."""
 
-def plan_copy(
-    source: SourceState,
-    target: TargetState,
-    mapped: MappedIds,
-    mapping: IdMapping,
-    *,
-    mode: Mode,
-    check: Check,
-    delete: bool = False,
-    take_over: bool = False,
-    data: bool = False,
-    pairs: Mapping[TableId, DataPair] = MappingProxyType({}),
-    unfinished: Collection[TableId] = (),
-) -> CopyPlan:
-    """Returns the changes that bring the target to the state of the source.
-
-    Args:
-        source: The tables to copy.
-        target: What the target has.
-        mapped: The ids of the copies.
-        mapping: The rules behind `mapped`, for the namespaces.
-        mode: Whether tables that differ are changed.
-        check: The target's check of a declaration.
-        delete: Whether properties that only the target has are removed, and `target.extra_tables` are deregistered.
-        take_over: Whether tables whose versions the source commits are handed over to the storage.
-        data: Whether the data is cloned, so that locations differ.
-        pairs: With `data`, the data of the tables that both catalogs have, by the id in the source.
-        unfinished: With `data`, the ids in the target at which an earlier run began a clone.
-    """
-    steps: list[Step] = []
-    refusals = [*mapped.refusals]
-    losses: list[tuple[NamespaceId | TableId, str]] = []
-    own = (*source.capabilities.own_properties, *target.capabilities.own_properties)
-    for id, table in source.tables.items():
-        if (target_id := mapped.targets.get(id)) is None:
-            continue
-        properties, excluded = split_properties(table.properties or {}, own)
-        if missing_keys := sorted(key for key in excluded if not matches(key, source.capabilities.own_properties)):
-            losses.append((id, f"properties that the target sets itself: {', '.join(missing_keys)}"))
-        if target.capabilities.commits_versions:
-            # A table with data, but without versions in the catalog, would count as empty.
-            properties["managed_by"] = "storage"
-        if (error := target.errors.get(target_id)) is not None:
-            steps.append(Conflict(id, target_id, str(error)))
-            continue
-        try:
-            _check_versions(table, take_over=take_over, data=data)
-            check(target_id, None if data else table.location, properties)
-            there = target.tables.get(target_id)
-            if data and there is not None and pairs[id].source != pairs[id].target:
-                kept = {} if delete else split_properties(there.properties or {}, own)[0]
-                steps.append(
-                    _data_step(
-                        table,
-                        there,
-                        pairs[id],
-                        properties,
-                        {**kept, **properties},
-                        check,
-                        is_sync=mode == "sync",
-                        is_unfinished=target_id in unfinished,
-                    )
-                )
+    def plan(self) -> CopyPlan:
+        """Returns all changes, and what cannot be done."""
+        steps: list[CopyStep] = []
+        refusals = [*self.mapped.refusals]
+        losses: list[tuple[Subject, str]] = []
+        source, target = self.source.capabilities, self.target.capabilities
+        for id, table in self.source.tables.items():
+            if (target_id := self.mapped.targets.get(id)) is None:
                 continue
-            steps.append(
-                _table_step(
-                    table,
-                    target_id,
-                    there,
-                    properties,
-                    own,
-                    mode=mode,
-                    exact=delete,
-                    data=data,
-                    columns=target.capabilities.stores_columns,
-                )
+            properties, excluded = self._split(table.properties)
+            if missing_keys := sorted(key for key in excluded if not matches(key, source.own_properties)):
+                losses.append((id, f"properties that the target sets itself: {', '.join(missing_keys)}"))
+            if target.commits_versions:
+                # A table with data, but without versions in the catalog, would count as empty.
+                properties["managed_by"] = "storage"
+            if (error := self.target.errors.get(target_id)) is not None:
+                steps.append(Conflict(id, target_id, str(error)))
+                continue
+            try:
+                steps.append(self._table_step(table, target_id, properties))
+            except InvalidInputError as e:
+                refusals.append(Refusal(id, target_id, str(e)))
+        if self.options.delete:
+            steps += map(_removal, self.target.extra_tables)
+        needed_tables = [step.id for step in steps if isinstance(step, Declare)]
+        namespaces, namespace_losses = self._plan_namespaces(needed_tables)
+        losses += namespace_losses.items()
+        if source.stores_columns and not target.stores_columns and needed_tables:
+            losses.append(("columns", "the target stores no columns; the datasets have them"))
+        return CopyPlan(namespaces, steps, refusals, losses)
+
+    def _table_step(self, table: Table, id: TableId, properties: Mapping[str, str]) -> CopyStep:
+        """Returns the step for a table whose copy should have these properties.
+
+        Raises:
+            InvalidInputError: The target cannot have the table.
+        """
+        options, there = self.options, self.target.tables.get(id)
+        if table.managed_versioning and not (options.take_over or options.data):
+            raise InvalidInputError(
+                f"table {table.id}: its catalog commits its versions (managed_by=impl), so the target would not see "
+                "later versions; use take_over to hand the commits over to the storage, or data to clone it"
             )
-        except InvalidInputError as e:
-            refusals.append(Refusal(id, target_id, str(e)))
-    if delete:
-        for extra in target.extra_tables:
-            if extra.managed_versioning:
-                reason = f"table {extra.id}: its catalog commits its versions, and would lose them; deregister it there"
-                steps.append(Conflict(extra.id, extra.id, reason))
-            else:
-                steps.append(Deregister(extra))
-    needed_tables = [step.id for step in steps if isinstance(step, Declare)]
-    namespaces, namespace_losses = _plan_namespaces(source, target, needed_tables, mapping)
-    losses += namespace_losses.items()
-    notes = []
-    if source.capabilities.stores_columns and not target.capabilities.stores_columns and needed_tables:
-        notes.append(("columns", "the target stores no columns; the datasets have them"))
-    return CopyPlan(namespaces, steps, refusals, losses, notes)
+        self.check(id, None if options.data else table.location, properties)
+        takes_over = table.managed_versioning and not options.data
+        if there is None:
+            return Declare(table, id, properties, takes_over)
+        kept = {} if options.delete else self._split(there.properties)[0]
+        all_properties = {**kept, **properties}
+        if options.data and (pair := self.pairs[table.id]).source != pair.target:
+            return self._data_step(table, there, pair, properties, all_properties)
+        if there.managed_versioning:
+            return Conflict(table.id, id, f"table {table.id}: {_COMMITS_VERSIONS}")
+        changes = self._differences(table, there, properties)
+        if not changes and not takes_over:
+            return Keep(table.id, id)
+        if options.mode == "create":
+            reason = (
+                f"exists with another {', '.join(changes)}" if changes else "exists, and the source commits versions"
+            )
+            return Conflict(table.id, id, f"table {table.id}: {reason}; use mode 'sync' to change it")
+        return Replace(table, there, all_properties, changes, takes_over)
 
+    def _data_step(
+        self,
+        table: Table,
+        there: Table,
+        pair: DataPair,
+        new_properties: Mapping[str, str],
+        all_properties: Mapping[str, str],
+    ) -> CopyStep:
+        """Returns the step for a table whose data in the target is not that of the source.
 
-def _data_step(
-    table: Table,
-    there: Table,
-    pair: DataPair,
-    new_properties: Mapping[str, str],
-    all_properties: Mapping[str, str],
-    check: Check,
-    *,
-    is_sync: bool,
-    is_unfinished: bool,
-) -> Step:
-    """Returns the step for a table whose data in the target is not that of the source.
-
-    Data is never overwritten: a clone gets a new location, and the registration changes to it.
-    """
-    id = there.id
-    if pair.target is None and (is_sync or is_unfinished):
-        return Declare(table, id, new_properties, there=there)
-    if pair.target is None:
-        reason = "it exists without data; use mode 'sync' to clone the data into it"
-    elif pair.source is None:
-        reason = f"its data has version {pair.target.version}, and nothing was written to the source; deregister it"
-    elif not pair.is_clone:
-        reason = f"{_difference(pair.source, pair.target)}, and it was not cloned; deregister it to clone the data"
-    elif not is_sync:
-        reason = f"{_difference(pair.source, pair.target)}; use mode 'sync' to clone the data again"
-    elif there.managed_versioning:
-        reason = "the target's catalog commits its versions (managed_by=impl); deregister it there first"
-    else:
-        location = location_beside(there.location)
-        try:
-            check(id, location, all_properties)
-        except InvalidInputError as e:
-            reason = f"{_difference(pair.source, pair.target)}; drop it to clone the data again ({e})"
+        Data is never overwritten: a clone gets a new location, and the registration changes to it.
+        """
+        id, is_sync = there.id, self.options.mode == "sync"
+        if pair.target is None and (is_sync or id in self.unfinished):
+            return Declare(table, id, new_properties, there=there)
+        if pair.target is None:
+            reason = "it exists without data; use mode 'sync' to clone the data into it"
+        elif pair.source is None:
+            reason = f"its data has version {pair.target.version}, and nothing was written to the source; deregister it"
+        elif not pair.is_clone:
+            reason = f"{_difference(pair.source, pair.target)}, and it was not cloned; deregister it to clone the data"
+        elif not is_sync:
+            reason = f"{_difference(pair.source, pair.target)}; use mode 'sync' to clone the data again"
+        elif there.managed_versioning:
+            reason = _COMMITS_VERSIONS
         else:
-            return Replace(table, there, all_properties, ["data"], clone_location=location, cloned=pair.target)
-    return Conflict(table.id, id, f"table {id}: {reason}")
+            location = location_beside(there.location)
+            try:
+                self.check(id, location, all_properties)
+            except InvalidInputError as e:
+                reason = f"{_difference(pair.source, pair.target)}; drop it to clone the data again ({e})"
+            else:
+                return Replace(table, there, all_properties, ["data"], clone_location=location, cloned=pair.target)
+        return Conflict(table.id, id, f"table {table.id}: {reason}")
+
+    def _differences(self, source: Table, target: Table, properties: Mapping[str, str]) -> Sequence[str]:
+        """Returns the parts in which a registration differs from that of the source with these properties."""
+        changes: list[str] = []
+        if not self.options.data and not same_place(source.location, target.location):
+            changes.append("location")
+        current, goal = self._split(target.properties)[0], self._split(properties)[0]
+        is_incomplete = any(current.get(key) != value for key, value in goal.items())
+        if is_incomplete or (self.options.delete and current.keys() - goal):
+            changes.append("properties")
+        columns, copies = source.schema, target.schema
+        if self.target.capabilities.stores_columns and columns is not None and copies is not None:
+            changes += [] if columns.equals(copies) else ["columns"]
+        return changes
+
+    def _split(self, properties: Mapping[str, str] | None) -> tuple[dict[str, str], dict[str, str]]:
+        """Returns the properties of a table that can be copied, and those that belong to one of the catalogs."""
+        return _split(
+            properties or {}, (*self.source.capabilities.own_properties, *self.target.capabilities.own_properties)
+        )
+
+    def _plan_namespaces(self, tables: Iterable[TableId]) -> tuple[Sequence[NewNamespace], Mapping[NamespaceId, str]]:
+        """Returns the namespaces to create, parents first, and what the target does not keep of them."""
+        source, target = self.source.capabilities, self.target.capabilities
+        origins: dict[NamespaceId, NamespaceId] = {}
+        for id in self.source.namespaces:
+            if image := self.mapping.namespace(id):
+                origins.setdefault(image, id)
+        needed = namespaces_of(tables, origins)
+        parents = {id.parent for id in needed}
+        own = (*source.own_namespace_properties, *target.own_namespace_properties)
+        # The parent of an existing namespace exists, too; it was not described.
+        parents_of_existing = {*namespaces_of((), [id.parent for id in self.target.namespaces])}
+        new_namespaces: list[NewNamespace] = []
+        losses: dict[NamespaceId, str] = {}
+        for id in needed:
+            origin = origins.get(id)
+            properties, excluded = _split({} if origin is None else self.source.namespaces[origin], own)
+            if (current := self.target.namespaces.get(id)) is not None:
+                if origin is not None and any(current.get(key) != value for key, value in properties.items()):
+                    losses[origin] = f"the properties of {id} differ; catalogs have no call to change them"
+                continue
+            if id in parents_of_existing:
+                continue
+            if origin is not None and excluded:
+                losses[origin] = f"properties of the source's catalog: {', '.join(sorted(excluded))}"
+            if id in parents:
+                properties.update(target.parent_properties)
+            new_namespaces.append(NewNamespace(id, properties))
+        return new_namespaces, losses
+
+
+_COMMITS_VERSIONS = "the target's catalog commits its versions (managed_by=impl); deregister it there first"
+
+
+def _removal(extra: Table) -> CopyStep:
+    if not extra.managed_versioning:
+        return Deregister(extra)
+    reason = f"table {extra.id}: its catalog commits its versions, and would lose them; deregister it there"
+    return Conflict(extra.id, extra.id, reason)
 
 
 def _difference(source: StoredData, target: StoredData) -> str:
@@ -350,77 +418,8 @@ def _difference(source: StoredData, target: StoredData) -> str:
     return f"its data has version {target.version} as the source has, but other files"
 
 
-def _check_versions(table: Table, *, take_over: bool, data: bool) -> None:
-    if table.managed_versioning and not (take_over or data):
-        raise InvalidInputError(
-            f"table {table.id}: its catalog commits its versions (managed_by=impl), so the target would not see later "
-            "versions; use take_over to hand the commits over to the storage, or data to clone it"
-        )
-
-
-def _table_step(
-    table: Table,
-    id: TableId,
-    there: Table | None,
-    properties: Mapping[str, str],
-    own: Collection[str],
-    *,
-    mode: Mode,
-    exact: bool,
-    data: bool,
-    columns: bool,
-) -> Step:
-    takes_over = table.managed_versioning and not data
-    if there is None:
-        return Declare(table, id, properties, takes_over)
-    if there.managed_versioning:
-        reason = "the target's catalog commits its versions (managed_by=impl); deregister it there first"
-        return Conflict(table.id, id, f"table {id}: {reason}")
-    changes = differences(table, there, properties, own, exact=exact, data=data, columns=columns)
-    if not changes and not takes_over:
-        return Keep(table.id, id)
-    if mode == "create":
-        reason = f"exists with another {', '.join(changes)}" if changes else "exists, and the source commits versions"
-        return Conflict(table.id, id, f"table {id}: {reason}; use mode 'sync' to change it")
-    kept = {} if exact else split_properties(there.properties or {}, own)[0]
-    return Replace(table, there, {**kept, **properties}, changes, takes_over)
-
-
-def differences(
-    source: Table,
-    target: Table,
-    properties: Mapping[str, str],
-    own: Collection[str],
-    *,
-    exact: bool,
-    data: bool = False,
-    columns: bool = True,
-) -> Sequence[str]:
-    """Returns the parts in which a registration differs from the one it should be.
-
-    Args:
-        source: The table in the source.
-        target: The table in the target.
-        properties: The properties that the target should have.
-        own: Patterns of the names of properties that are ignored.
-        exact: Whether further properties of the target count, too.
-        data: Whether the data is cloned, so that locations differ.
-        columns: Whether the target stores columns.
-    """
-    changes: list[str] = []
-    if not data and not same_place(source.location, target.location):
-        changes.append("location")
-    current = split_properties(target.properties or {}, own)[0]
-    goal = split_properties(properties, own)[0]
-    if any(current.get(key) != value for key, value in goal.items()) or (exact and current.keys() - goal):
-        changes.append("properties")
-    if columns and source.schema is not None and target.schema is not None and not source.schema.equals(target.schema):
-        changes.append("columns")
-    return changes
-
-
-def split_properties(properties: Mapping[str, str], own: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the properties that can be copied, and those that describe one catalog's registration only."""
+def _split(properties: Mapping[str, str], own: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the properties that can be copied, and those whose names match one of the patterns."""
     portable = {key: value for key, value in properties.items() if not matches(key, own)}
     return portable, {key: value for key, value in properties.items() if key not in portable}
 
@@ -428,35 +427,3 @@ def split_properties(properties: Mapping[str, str], own: Collection[str]) -> tup
 def matches(key: str, patterns: Iterable[str]) -> bool:
     """Returns whether the name of a property matches one of the patterns, whatever its case."""
     return any(fnmatchcase(key.lower(), pattern) for pattern in patterns)
-
-
-def _plan_namespaces(
-    source: SourceState, target: TargetState, tables: Iterable[TableId], mapping: IdMapping
-) -> tuple[Sequence[NewNamespace], Mapping[NamespaceId, str]]:
-    """Returns the namespaces to create, parents first, and what the target does not keep of them."""
-    origins: dict[NamespaceId, NamespaceId] = {}
-    for id in source.namespaces:
-        if image := mapping.namespace(id):
-            origins.setdefault(image, id)
-    needed = namespaces_of(tables, origins)
-    parents = {id.parent for id in needed}
-    own = (*source.capabilities.own_namespace_properties, *target.capabilities.own_namespace_properties)
-    # The parent of an existing namespace exists, too; it was not described.
-    parents_of_existing = {*namespaces_of((), [id.parent for id in target.namespaces])}
-    new_namespaces: list[NewNamespace] = []
-    losses: dict[NamespaceId, str] = {}
-    for id in needed:
-        origin = origins.get(id)
-        properties, excluded = split_properties({} if origin is None else source.namespaces[origin], own)
-        if (current := target.namespaces.get(id)) is not None:
-            if origin is not None and any(current.get(key) != value for key, value in properties.items()):
-                losses[origin] = f"the properties of {id} differ; catalogs have no call to change them"
-            continue
-        if id in parents_of_existing:
-            continue
-        if origin is not None and excluded:
-            losses[origin] = f"properties of the source's catalog: {', '.join(sorted(excluded))}"
-        if id in parents:
-            properties.update(target.capabilities.parent_properties)
-        new_namespaces.append(NewNamespace(id, properties))
-    return new_namespaces, losses

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import groupby
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from lance_namespace.errors import LanceNamespaceError, UnauthenticatedError
 
 from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.declare import Outcome, declare_tables
-from lance_ns_async.fleet import copy_changes
-from lance_ns_async.fleet.copy_plan import CopyPlan, Declare, Deregister, NewNamespace, Replace, Step
+from lance_ns_async.fleet.copy_changes import CopyChanges
+from lance_ns_async.fleet.copy_plan import CopyPlan, Declare, Deregister, NewNamespace, Replace, TableChange
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
 
-Change: TypeAlias = NewNamespace | Declare | Replace | Deregister
+Change: TypeAlias = NewNamespace | TableChange
 
-Record: TypeAlias = Callable[[Change, LanceNamespaceError | None], Awaitable[None]]
+RecordChange: TypeAlias = Callable[[Change, LanceNamespaceError | None], Awaitable[None]]
 """Receives each change after it was made, or failed with the error."""
 
 
 class CopyRun:
     """One run of a plan. The failure of one change does not affect changes that do not depend on it."""
 
-    def __init__(self, source: AsyncNamespace, target: AsyncNamespace, *, data: bool, record: Record) -> None:
-        self._source = source
-        self._target = target
+    def __init__(self, changes: CopyChanges, *, data: bool, record: RecordChange) -> None:
+        self._changes = changes
+        self._target = changes.target
         self._data = data
         self._record = record
         self._failed_namespaces: dict[NamespaceId, LanceNamespaceError] = {}
@@ -37,13 +36,17 @@ class CopyRun:
         """Makes all changes of the plan."""
         for _, level in groupby(plan.namespaces, key=lambda namespace: len(namespace.id)):
             await self._each(level)
-        await self._declare(step for step in plan.steps if isinstance(step, Declare) and not self._is_single(step))
-        await self._each(step for step in plan.steps if self._is_single(step))
-        await self._each(step for step in plan.steps if isinstance(step, Deregister))
-
-    def _is_single(self, step: Step) -> TypeGuard[Declare | Replace]:
-        """Returns whether a step needs more than a declaration."""
-        return isinstance(step, Replace) or (isinstance(step, Declare) and (self._data or step.takes_over))
+        declared: list[Declare] = []
+        single: list[TableChange] = []
+        removals: list[TableChange] = []
+        for step in plan.table_changes:
+            if isinstance(step, Declare) and not (self._data or step.takes_over):
+                declared.append(step)
+            else:
+                (removals if isinstance(step, Deregister) else single).append(step)
+        await self._declare(declared)
+        await self._each(single)
+        await self._each(removals)
 
     async def _declare(self, steps: Iterable[Declare]) -> None:
         """Registers tables, in batches if the target has them."""
@@ -57,18 +60,18 @@ class CopyRun:
                 waiting[step.id] = step
 
         async def record(declaration: Declaration, outcome: Outcome) -> None:
-            self._target.session.locator.forget(declaration.id)
+            self._target.locator.forget(declaration.id)
             await self._settle(waiting[declaration.id], outcome if isinstance(outcome, LanceNamespaceError) else None)
 
         declarations = [
             Declaration(step.id, step.source.location, step.properties, step.source.schema) for step in waiting.values()
         ]
-        session = self._target.session
-        with session.within(None):
-            await declare_tables(session.backend, declarations, record, max_in_flight=session.workers())
+        target = self._target
+        with target.within(None):
+            await declare_tables(target.backend, declarations, record, max_in_flight=target.workers())
 
     async def _each(self, changes: Iterable[Change]) -> None:
-        await each(self._change, changes, max_in_flight=self._target.session.workers())
+        await each(self._change, changes, max_in_flight=self._target.workers())
 
     async def _change(self, change: Change) -> None:
         try:
@@ -98,17 +101,16 @@ class CopyRun:
                 raise type(error)(f"not tried, because the namespace {failed} could not be created: {error}")
 
     async def _make(self, change: Change) -> None:
-        source, target = self._source, self._target
         match change:
             case NewNamespace():
-                await copy_changes.create_namespace(target, change)
+                await self._changes.create_namespace(change)
             case Declare() if self._data:
-                await copy_changes.clone(source, target, change.source.id, change.id, change.properties, change.there)
+                await self._changes.clone(change)
             case Declare():
-                await copy_changes.take_over(source, target, change)
-            case Replace() if change.clone_location is not None:
-                await copy_changes.clone_again(source, target, change)
+                await self._changes.take_over(change)
+            case Replace(clone_location=str(location)):
+                await self._changes.clone_again(change, location)
             case Replace():
-                await copy_changes.replace(source, target, change, moves=not self._data)
+                await self._changes.replace(change, moves=not self._data)
             case Deregister():
-                await copy_changes.deregister(target, change)
+                await self._changes.deregister(change.table)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from lance_namespace.errors import (
@@ -21,11 +23,13 @@ from lance_ns_async.fleet import leftovers
 from lance_ns_async.fleet.folder_names import folder_names, original_names
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.journal import Journal, JournalEntry, catalog_of, function_name, open_journal
+from lance_ns_async.fleet.reading import namespaces_of
 from lance_ns_async.fleet.report import Report, Row, Subject
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.operations import bulk
+from lance_ns_async.namespace.operations import bulk, namespaces
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.folders import Folders, place_key
 from lance_ns_async.storage.threads import THREADS
@@ -102,13 +106,13 @@ async def discover(
             of the tables below `into`; one open and a listing of the data files for each new table, and a call for each
         namespace, and the calls of `register_tables` for new tables.
     """
-    target = namespace.session.namespace([*into])
-    workers = namespace.session.workers(max_in_flight)
-    options = namespace.session.backend.configured_options if storage_options is None else storage_options
+    session = namespace.session
+    target, workers = session.namespace([*into]), session.workers(max_in_flight)
+    options = session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
     arguments = {
         "uri": folders.root,
-        "catalog": catalog_of(namespace),
+        "catalog": catalog_of(session),
         "into": [*target],
         "name": function_name(name),
         "include": [*include],
@@ -118,7 +122,7 @@ async def discover(
     }
     with start("discover", namespace, progress=progress) as run:
         async with open_journal(journal, "discover", arguments) as record:
-            work = _Discovery(namespace, run, record, folders, target, name, workers)
+            work = _Discovery(session, run, record, folders, target, name, workers)
             paths = await work.find(FolderWalker(folders, tuple(include), tuple(exclude)))
             tables = await work.compare(await work.choose_ids(paths), whole_catalog)
             tables = await work.select_complete(tables, options)
@@ -134,38 +138,30 @@ async def discover(
         return run.report(_PROBLEMS, dry_run=dry_run)
 
 
+@dataclass(slots=True)
 class _Discovery:
     """One run of `discover`."""
 
-    def __init__(
-        self,
-        namespace: AsyncNamespace,
-        run: Run,
-        journal: Journal,
-        folders: Folders,
-        into: NamespaceId,
-        name: NameFunction | None,
-        workers: int,
-    ) -> None:
-        self._namespace = namespace
-        self._run = run
-        self._journal = journal
-        self._folders = folders
-        self._into = into
-        self._name = name
-        self._workers = workers
-        self._finished: dict[str, Any] = {}
-        self._shared: dict[str, TableId] = {}
-        """The id that a table would have if other folders would not have it, too, by its path."""
-        self.is_complete = True
-        """Whether no error was raised that another run may not get, so that the journal need not be kept."""
+    session: Session
+    run: Run
+    journal: Journal
+    folders: Folders
+    into: NamespaceId
+    name: NameFunction | None
+    workers: int
+    is_complete: bool = True
+    """Whether no error was raised that another run may not get, so that the journal need not be kept."""
+    finished: dict[str, Any] = field(default_factory=dict)
+    """The rows in the journal by path."""
+    shared: dict[str, TableId] = field(default_factory=dict)
+    """The id that a table would have if other folders would not have it, too, by its path."""
 
     async def find(self, walker: FolderWalker) -> Sequence[str]:
         """Returns the paths of the tables, sorted; the journal's first, and then those of the rest of the walk."""
-        journal, run = self._journal, self._run
+        journal, run = self.journal, self.run
         states = await journal.entries(_FOLDERS)
         found = await journal.entries(_TABLES)
-        self._finished = await journal.entries(_ROWS)
+        self.finished = await journal.entries(_ROWS)
         tables = dict.fromkeys(path for path in found if walker.selects(path))
         pending = [path for path, state in states.items() if state != _DONE] if states else [""]
         entries: list[JournalEntry] = []
@@ -173,7 +169,7 @@ class _Discovery:
 
         def on_folder(folder: ExaminedFolder) -> None:
             if not folder.path and folder.kind is FolderKind.VANISHED:
-                raise InvalidInputError(f"uri {self._folders.root!r}: there is no such folder, or it is empty")
+                raise InvalidInputError(f"uri {self.folders.root!r}: there is no such folder, or it is empty")
             run.counters["tables" if folder.kind is FolderKind.TABLE else "folders"] += 1
             run.expect(len(folder.children))
             run.advance()
@@ -185,15 +181,12 @@ class _Discovery:
                     run.expect(1)
                     tables[folder.path] = None
             elif folder.kind is not FolderKind.FOLDER:
-                location = self._folders.location(folder.path)
+                location = self.folders.location(folder.path)
                 row = run.add(Row(location, str(folder.kind), folder.reason, location))
                 entries.append((_ROWS, folder.path, row.to_dict()))
 
-        def on_error(path: str, error: LanceNamespaceError) -> None:
-            if not path or isinstance(error, InvalidInputError):
-                raise error
+        def on_error(location: str, error: LanceNamespaceError) -> None:
             run.advance()
-            location = self._folders.location(path)
             # Its entry in the journal stays pending, so that another run lists it again.
             run.add(self._failure(location, error, location))
 
@@ -203,7 +196,7 @@ class _Discovery:
             await journal.put(*batch)
 
         # The rows of folders come from the journal here, and those of tables later.
-        for path, row in self._finished.items():
+        for path, row in self.finished.items():
             if path not in found:
                 run.add(Row.from_dict(row), resumed=True)
         await walk_folders(walker, pending, on_folder, on_error, save)
@@ -213,10 +206,10 @@ class _Discovery:
     async def choose_ids(self, paths: Sequence[str]) -> Mapping[TableId, str]:
         """Returns the path of each table by its id; reports invalid and conflicting ids."""
         by_key: dict[tuple[str, ...], list[tuple[TableId, str]]] = defaultdict(list)
-        key = self._namespace.session.backend.capabilities.key
+        key = self.session.backend.capabilities.key
 
         def choose(path: str) -> None:
-            location = self._folders.location(path)
+            location = self.folders.location(path)
             try:
                 id = self._choose_id(path)
             except LanceNamespaceError as e:
@@ -226,30 +219,30 @@ class _Discovery:
                 by_key[key(id)].append((id, path))
 
         await in_slices(choose, paths)
-        if self._name is None:
+        if self.name is None:
             for candidates in [it for it in by_key.values() if len(it) > 1]:
                 for id, path in candidates.copy():
                     own = self._folder_id(path)
                     if own is not None and key(own) != key(id):
                         candidates.remove((id, path))
                         by_key[key(own)].append((own, path))
-                        self._shared[path] = id
+                        self.shared[path] = id
         tables: dict[TableId, str] = {}
         for candidates in by_key.values():
             if len(candidates) == 1:
                 tables[candidates[0][0]] = candidates[0][1]
                 continue
             for id, path in candidates:
-                others = ", ".join(self._folders.location(other) for _, other in candidates if other != path)
+                others = ", ".join(self.folders.location(other) for _, other in candidates if other != path)
                 reason = f"other tables have this name, too: {others}; use a name function, or exclude all but one"
-                self._add(Row(id, CONFLICT, reason, self._folders.location(path)))
+                self._add(Row(id, CONFLICT, reason, self.folders.location(path)))
         return tables
 
     def _choose_id(self, path: str) -> TableId | None:
         """Returns the id of a table; None to leave it out."""
-        text = path or self._folders.root.rpartition("/")[2]
-        if self._name is not None:
-            names = self._name(text)
+        text = path or self.folders.root.rpartition("/")[2]
+        if self.name is not None:
+            names = self.name(text)
             return None if names is None else self._checked_id(names, path)
         try:
             return self._checked_id(original_names(text), path)
@@ -261,21 +254,21 @@ class _Discovery:
     def _folder_id(self, path: str) -> TableId | None:
         """Returns the id with the whole name of a table's folder; None if the catalog cannot have it."""
         try:
-            return self._checked_id(folder_names(path or self._folders.root.rpartition("/")[2]), path)
+            return self._checked_id(folder_names(path or self.folders.root.rpartition("/")[2]), path)
         except LanceNamespaceError:
             return None
 
     def _checked_id(self, names: Iterable[str], path: str) -> TableId:
-        location = self._folders.location(path)
-        id = self._namespace.session.table([*self._into, *names])
-        self._namespace.session.backend.check_location(id, location)
-        self._namespace.session.backend.check_declaration(id, location, {})
+        location = self.folders.location(path)
+        id = self.session.table([*self.into, *names])
+        self.session.backend.check_location(id, location)
+        self.session.backend.check_declaration(id, location, {})
         return id
 
     async def compare(self, tables: Mapping[TableId, str], whole_catalog: bool) -> Mapping[TableId, str]:
         """Returns the paths of tables that are not registered; reports the others."""
-        known = await self._known(NamespaceId() if whole_catalog else self._into)
-        key = self._namespace.session.backend.capabilities.key
+        known = await self._known(NamespaceId() if whole_catalog else self.into)
+        key = self.session.backend.capabilities.key
         by_place: dict[str, TableId] = {}
         by_id: dict[tuple[str, ...], Table] = {}
 
@@ -288,15 +281,15 @@ class _Discovery:
 
         def check(item: tuple[TableId, str]) -> None:
             id, path = item
-            location = self._folders.location(path)
-            if (row := self._finished.get(path)) is not None:
+            location = self.folders.location(path)
+            if (row := self.finished.get(path)) is not None:
                 self._add(Row.from_dict(row), resumed=True)
                 return
             table = by_id.get(key(id))
             if table is not None:
                 self._add(_registered_row(id, location, table))
             elif (other := by_place.get(place_key(location))) is not None:
-                if other == self._shared.get(path):
+                if other == self.shared.get(path):
                     self._add(Row(other, PRESENT, location=location))
                     return
                 reason = f"it is registered as {other}"
@@ -317,27 +310,27 @@ class _Discovery:
         excluded: set[TableId] = set()
 
         async def check(id: TableId) -> None:
-            location = self._folders.location(tables[id])
+            location = self.folders.location(tables[id])
             try:
                 missing = await leftovers.find_missing(location, options)
             except LanceNamespaceError:
-                self._run.counters["not opened"] += 1
+                self.run.counters["not opened"] += 1
                 return
             if missing:
                 excluded.add(id)
                 self._add(Row(id, HALF_DELETED, leftovers.describe_missing(missing), location))
 
-        with self._namespace.session.within(None):
+        with self.session.within(None):
             await each(check, tables, max_in_flight=THREADS)
         return {id: path for id, path in tables.items() if id not in excluded}
 
     async def register(self, tables: Mapping[TableId, str]) -> None:
         """Creates the namespaces of the tables, and registers the tables."""
-        bad_namespaces = await self._create_namespaces({id.parent for id in tables})
+        bad_namespaces = await self._create_namespaces(id.parent for id in tables)
 
         def declarations() -> Iterator[Declaration]:
             for id, path in tables.items():
-                location = self._folders.location(path)
+                location = self.folders.location(path)
                 if (reason := bad_namespaces.get(id.parent)) is None:
                     yield Declaration(id, location)
                 else:
@@ -345,7 +338,7 @@ class _Discovery:
 
         async def record(declaration: Declaration, outcome: Outcome) -> None:
             id, path = declaration.id, tables[declaration.id]
-            location = self._folders.location(path)
+            location = self.folders.location(path)
             match outcome:
                 case Table():
                     row = self.registered_row(id, path)
@@ -355,41 +348,36 @@ class _Discovery:
                     row = self._failure(id, outcome, location)
             self._add(row)
             if row.outcome in (REGISTERED, PRESENT, ELSEWHERE):
-                await self._journal.put((_ROWS, path, row.to_dict()))
+                await self.journal.put((_ROWS, path, row.to_dict()))
 
-        with self._namespace.session.within(None):
-            await bulk.register_each(self._namespace.session, declarations(), record, max_in_flight=self._workers)
+        with self.session.within(None):
+            await bulk.register_each(self.session, declarations(), record, max_in_flight=self.workers)
 
     def registered_row(self, id: TableId, path: str) -> Row:
         """Returns the row of a new table."""
-        shared = self._shared.get(path)
+        shared = self.shared.get(path)
         reason = "" if shared is None else f"other folders could be {shared}, too; rename one, and drop the others"
-        return Row(id, REGISTERED, reason, self._folders.location(path))
+        return Row(id, REGISTERED, reason, self.folders.location(path))
 
     async def _existing_row(self, id: TableId, location: str, error: LanceNamespaceError) -> Row:
         """Returns the row of a table that another client registered meanwhile, or a lost response of this one."""
-        result = await self._namespace.describe_tables([id])
+        result = await bulk.describe_tables(self.session, [id])
         if id in result.tables:
             return _registered_row(id, location, result.tables[id])
         return self._failure(id, error, location)
 
     async def _known(self, start: NamespaceId) -> Sequence[Table]:
         """Returns the tables of the catalog below a namespace; none if it does not exist."""
-        ids: list[TableId] = []
         try:
-            ids = [id async for id in self._namespace.iter_tables(start, recursive=True)]
+            ids = [id async for id in bulk.flatten(bulk.table_groups(self.session, start, recursive=True))]
         except NamespaceNotFoundError:
             return []
-        described = await self._namespace.describe_tables(ids, max_in_flight=self._workers)
+        described = await bulk.describe_tables(self.session, ids, max_in_flight=self.workers)
         # A table that cannot be described has no known location; a registration under its name reports it.
         return list(described.tables.values())
 
     async def _create_namespaces(self, parents: Iterable[NamespaceId]) -> Mapping[NamespaceId, str]:
         """Creates the namespaces and those above them; returns the errors of those that could not be created."""
-        levels: dict[int, set[NamespaceId]] = defaultdict(set)
-        for parent in parents:
-            for depth in range(1, len(parent) + 1):
-                levels[depth].add(NamespaceId(parent[:depth]))
         errors: dict[NamespaceId, str] = {}
 
         async def create(id: NamespaceId) -> None:
@@ -397,15 +385,15 @@ class _Discovery:
                 errors[id] = reason
                 return
             try:
-                if not await self._namespace.exists(id):
-                    await self._namespace.create_namespace({"id": [*id], "mode": "ExistOk"})
-                    self._run.counters["namespaces"] += 1
+                if not await bulk.exists(self.session, id):
+                    await namespaces.create_namespace(self.session, {"id": [*id], "mode": "ExistOk"})
+                    self.run.counters["namespaces"] += 1
             except LanceNamespaceError as e:
                 errors[id] = str(e)
-                self._run.add(self._failure(id, e))
+                self.run.add(self._failure(id, e))
 
-        for depth in sorted(levels):
-            await each(create, sorted(levels[depth]), max_in_flight=self._workers)
+        for _, level in groupby(namespaces_of((), parents), key=len):
+            await each(create, level, max_in_flight=self.workers)
         return errors
 
     def _failure(self, id: Subject, error: LanceNamespaceError, location: str | None = None) -> Row:
@@ -413,8 +401,8 @@ class _Discovery:
         return failure_row(id, error, location)
 
     def _add(self, row: Row, *, resumed: bool = False) -> None:
-        self._run.add(row, resumed=resumed)
-        self._run.advance()
+        self.run.add(row, resumed=resumed)
+        self.run.advance()
 
 
 def _registered_row(id: TableId, location: str, table: Table) -> Row:

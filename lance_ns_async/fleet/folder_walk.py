@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.storage.dir_markers import DROPPED
@@ -54,12 +54,6 @@ class ExaminedFolder:
 
 
 @dataclass
-class _Tally:
-    tables: int = 0
-    others: int = 0
-
-
-@dataclass
 class FolderWalker:
     """Examines folders; the first request to each of them depends on the results for similar folders.
 
@@ -77,8 +71,9 @@ class FolderWalker:
     """Patterns of paths of folders and tables that are skipped."""
     sees_dropped: bool = False
     """Whether folders are examined that a directory catalog has renamed to delete them."""
-    _tallies: dict[tuple[str, str], _Tally] = field(default_factory=lambda: defaultdict(_Tally))
-    """The results by parent and by name with all numbers replaced by 0; an empty text means any."""
+    _excess: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    """How many more tables than others were examined, by parent and by name with all numbers replaced by 0; an empty
+    text means any."""
 
     def selects(self, path: str) -> bool:
         """Returns whether a table with this path is included."""
@@ -125,18 +120,13 @@ class FolderWalker:
         if path.endswith(_SUFFIX):
             return True
         for key in _classes(path):
-            if key in self._tallies:
-                tally = self._tallies[key]
-                return tally.tables > tally.others
+            if key in self._excess:
+                return self._excess[key] > 0
         return None
 
     def _count(self, path: str, *, is_table: bool) -> None:
         for key in _classes(path):
-            tally = self._tallies[key]
-            if is_table:
-                tally.tables += 1
-            else:
-                tally.others += 1
+            self._excess[key] += 1 if is_table else -1
 
     def _descends(self, name: str, excluded_names: Iterable[str]) -> bool:
         """Returns whether a folder may contain tables; names with a dot or one underscore in front are hidden."""
@@ -151,7 +141,7 @@ async def walk_folders(
     pending: Iterable[str],
     on_folder: Callable[[ExaminedFolder], None],
     on_error: Callable[[str, LanceNamespaceError], None],
-    after_round: Callable[[], Awaitable[None]],
+    after_round: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Examines folders and everything below them, except in tables.
 
@@ -159,8 +149,12 @@ async def walk_folders(
         walker: Examines each folder.
         pending: Paths to examine.
         on_folder: Receives each result.
-        on_error: Receives the path of a folder that could not be listed, with the error.
+        on_error: Receives the location of a folder that could not be listed, with the error.
         after_round: Awaited after each round of up to 512 folders.
+
+    Raises:
+        LanceNamespaceError: The root could not be listed.
+        InvalidInputError: A request was invalid, which applies to all folders.
     """
     stack = list(pending)
 
@@ -168,7 +162,9 @@ async def walk_folders(
         try:
             folder = await walker.look(path)
         except LanceNamespaceError as e:
-            on_error(path, e)
+            if not path or isinstance(e, InvalidInputError):
+                raise
+            on_error(walker.folders.location(path), e)
             return
         stack.extend(folder.children)
         on_folder(folder)
@@ -176,7 +172,8 @@ async def walk_folders(
     while stack:
         batch, stack[:] = _next_round(walker, stack)
         await each(look, batch, max_in_flight=LISTINGS)
-        await after_round()
+        if after_round is not None:
+            await after_round()
 
 
 def _next_round(walker: FolderWalker, stack: Sequence[str]) -> tuple[list[str], list[str]]:

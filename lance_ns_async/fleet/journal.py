@@ -22,7 +22,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import shortened
-from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.process_end import native_call, thread_start
 
 T = TypeVar("T")
@@ -119,10 +119,10 @@ async def open_journal(
         await journal.aclose()
 
 
-def catalog_of(namespace: AsyncNamespace) -> str:
-    """Returns a text that identifies the catalog of a namespace in every process, for `open_journal`."""
+def catalog_of(session: Session) -> str:
+    """Returns a text that identifies the catalog of a session in every process, for `open_journal`."""
     # The digest at the end of the id differs between processes.
-    return namespace.namespace_id().rpartition("#")[0]
+    return session.id.rpartition("#")[0]
 
 
 def function_name(function: object) -> str | None:
@@ -149,21 +149,16 @@ def _open(path: str, run: Mapping[str, Any]) -> sqlite3.Connection:
         connection.execute("BEGIN IMMEDIATE")
         _prepare(connection, path, run)
         connection.execute("COMMIT")
-    except sqlite3.Error as e:
-        _close(connection)
+    except BaseException as e:
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+        if not isinstance(e, sqlite3.Error):
+            raise
         if getattr(e, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise InvalidInputError(f"journal {path}: another run uses it; wait for that, or use another file") from e
         raise InvalidInputError(f"journal {path}: it cannot be used ({e}); use another file") from e
-    except BaseException:
-        _close(connection)
-        raise
     return connection
-
-
-def _close(connection: sqlite3.Connection | None) -> None:
-    if connection is not None:
-        with suppress(sqlite3.Error):
-            connection.close()
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:

@@ -25,7 +25,7 @@ class Run:
         self.operation = operation
         self.rows: list[Row] = []
         self.counters: Counter[str] = Counter()
-        self.resumed = 0
+        self.resumed: int = 0
         self._progress = progress
         self._total = 0
         self._finished_items = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lance_ns_async.fleet import audits, copies, discovery, table_search
 from lance_ns_async.fleet.maintenance import run as maintenance
@@ -43,9 +43,10 @@ def blocking_between(
     return wait
 
 
-audit = blocking(audits.audit)
-copy = blocking_between(copies.copy)
-discover = blocking(discovery.discover)
-find = blocking(table_search.find)
-maintain = blocking(maintenance.maintain)
-plan_maintenance = blocking(maintenance.plan_maintenance)
+# Type checkers take the inferred type of a final name as its declared one.
+audit: Final = blocking(audits.audit)
+copy: Final = blocking_between(copies.copy)
+discover: Final = blocking(discovery.discover)
+find: Final = blocking(table_search.find)
+maintain: Final = blocking(maintenance.maintain)
+plan_maintenance: Final = blocking(maintenance.plan_maintenance)

@@ -8,16 +8,15 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async.calls.tasks import each_added
 from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
-from lance_ns_async.fleet.copy_reading import read_source
+from lance_ns_async.fleet.reading import read_and_examine, with_credentials
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import failure_row, start
-from lance_ns_async.model import NamespaceId, Table, TableId, local_path
+from lance_ns_async.model import Table
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.storage.threads import THREADS
 
 MATCH = "match"
 
@@ -58,7 +57,7 @@ async def find(
         raise InvalidInputError(f"sort {sort!r}: use one of {', '.join(SORT_KEYS)}, with - in front for descending")
     if limit is not None and limit < 1:
         raise InvalidInputError(f"limit {limit}: must be at least 1, or None for all")
-    selection = Selection.read(what)
+    session, selection = namespace.session, Selection.read(what)
     now = datetime.now(UTC)
     with start("find", namespace, progress=progress) as run:
         matches: list[Facts] = []
@@ -66,7 +65,7 @@ async def find(
 
         async def examine(table: Table) -> None:
             try:
-                facts = await _facts(namespace, table)
+                facts = await _facts(session, table)
             except TableNotFoundError:
                 # Nothing was written to the table, or it was dropped after the listing.
                 run.counters["without data"] += 1
@@ -75,26 +74,12 @@ async def find(
             else:
                 if where is None or (where.match(facts, now) if isinstance(where, Conditions) else where(facts)):
                     matches.append(facts)
-            run.advance()
 
-        def on_table(table: Table) -> None:
-            run.expect(1)
-            add(table)
-
-        # Each table is opened as soon as it is described.
-        with namespace.session.within(None):
-            async with each_added(examine, max_in_flight=THREADS) as add:
-                reading = await read_source(namespace, selection, with_columns=False, on_table=on_table)
-        tables = reading.state.tables
-        run.counters["tables"] = len(tables)
-        failures += [failure_row(id, TableNotFoundError(f"Table not found: {id}")) for id in reading.missing]
-        for subject, error in reading.errors:
-            assert isinstance(subject, TableId | NamespaceId)
-            failures.append(failure_row(subject, error))
-        matches = [facts for facts in matches if facts.id in tables]
+        reading = await read_and_examine(session, selection, examine, run)
+        matches = [facts for facts in matches if facts.id in reading.tables]
         for facts in _select(matches, key, descending=sort.startswith("-"), limit=limit):
             run.add(Row(facts.id, MATCH, "", facts.location, fields=_fields(facts)))
-        for row in failures:
+        for row in (*failures, *reading.failure_rows()):
             run.add(row)
         return run.report()
 
@@ -104,10 +89,9 @@ def _select(matches: Sequence[Facts], key: str, *, descending: bool, limit: int 
     return sorted(by_id, key=lambda facts: getattr(facts, key), reverse=descending)[:limit]
 
 
-async def _facts(namespace: AsyncNamespace, table: Table) -> Facts:
-    if namespace.session.backend.capabilities.vends and local_path(table.location) is None:
-        table = await namespace.session.locator.locate(table.id)
-    return await namespace.session.open_and_run(
+async def _facts(session: Session, table: Table) -> Facts:
+    table = await with_credentials(session, table)
+    return await session.open_and_run(
         table, lambda dataset: read_facts(table.id, table.location, table.properties or {}, dataset)
     )
 

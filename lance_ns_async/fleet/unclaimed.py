@@ -12,15 +12,15 @@ from lance_ns_async.fleet import leftovers
 from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
-from lance_ns_async.model import Table
-from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.operations import bulk
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.folders import LISTINGS, Folders, place_key
 
 _DATA = frozenset({FolderKind.TABLE, FolderKind.UNFINISHED})
 
 
 async def find_unclaimed(
-    namespace: AsyncNamespace, uri: str, storage_options: Mapping[str, str] | None, run: Run
+    session: Session, uri: str, storage_options: Mapping[str, str] | None, run: Run
 ) -> Sequence[Finding]:
     """Returns a finding for each unclaimed table below a folder or bucket, with its size and age.
 
@@ -29,7 +29,7 @@ async def find_unclaimed(
     listed are rows of the run.
 
     Args:
-        namespace: The catalog.
+        session: The session with the catalog.
         uri: The folder or bucket.
         storage_options: Options for the storage; None uses those of the catalog's properties, and the environment.
         run: The run.
@@ -43,7 +43,7 @@ async def find_unclaimed(
         The listings of `discover`; a listing and a bulk describe of the whole catalog, and for each unclaimed table
         two listings and an open.
     """
-    options = namespace.session.backend.configured_options if storage_options is None else storage_options
+    options = session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
     walker = FolderWalker(folders, sees_dropped=True)
     folders_with_data: list[ExaminedFolder] = []
@@ -54,23 +54,13 @@ async def find_unclaimed(
         if folder.kind in _DATA:
             folders_with_data.append(folder)
 
-    def on_error(path: str, error: LanceNamespaceError) -> None:
-        if not path or isinstance(error, InvalidInputError):
-            raise error
-        location = folders.location(path)
+    def on_error(location: str, error: LanceNamespaceError) -> None:
         run.add(failure_row(location, error, location))
 
-    async def after_round() -> None:
-        """Keeps nothing."""
-
-    await walk_folders(walker, [""], on_folder, on_error, after_round)
-    ids = [id async for id in namespace.iter_tables(recursive=True)]
-    described = (await namespace.describe_tables(ids)).raise_for_errors()
-
-    def key(table: Table) -> str:
-        return place_key(table.location)
-
-    claims = {*await in_slices(key, described.tables.values())}
+    await walk_folders(walker, [""], on_folder, on_error)
+    ids = [id async for id in bulk.flatten(bulk.table_groups(session, recursive=True))]
+    described = (await bulk.describe_tables(session, ids)).raise_for_errors()
+    claims = {*await in_slices(lambda table: place_key(table.location), described.tables.values())}
     unclaimed: list[Finding] = []
     now = datetime.now(UTC)
 

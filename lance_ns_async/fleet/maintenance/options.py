@@ -12,25 +12,8 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.fleet.conditions import parse_age
 from lance_ns_async.tables.maintaining import TARGET_ROWS, CleanupLimits
 
-_COMPACTION = frozenset(
-    {
-        "batch_size",
-        "binary_copy_read_batch_bytes",
-        "compaction_mode",
-        "data_storage_version",
-        "defer_index_remap",
-        "io_buffer_size",
-        "materialize_deletions",
-        "materialize_deletions_threshold",
-        "max_bytes_per_file",
-        "max_rows_per_group",
-        "max_source_bytes",
-        "max_source_fragments",
-        "max_source_rows",
-        "num_threads",
-    }
-)
-"""Further options of a compaction in pylance."""
+_EXCLUDED = frozenset({"target_rows_per_fragment", "excluded_fragment_ids"})
+"""Options of pylance's compactions that another field has, or that apply to one table only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +35,12 @@ class CompactOptions:
         for name, value in (("target_rows", self.target_rows), ("min_fragments", self.min_fragments)):
             if value is not None and value < 1:
                 raise InvalidInputError(f"{name} {value}: must be at least 1")
-        for name in self.options:
-            if name not in _COMPACTION:
-                raise InvalidInputError(f"options {name!r}: use one of {', '.join(sorted(_COMPACTION))}")
+        if self.options:
+            from lance.optimize import CompactionOptions
+
+            names = CompactionOptions.__annotations__.keys() - _EXCLUDED
+            if unknown := [name for name in self.options if name not in names]:
+                raise InvalidInputError(f"options {unknown[0]!r}: use one of {', '.join(sorted(names))}")
 
     def for_pylance(self) -> dict[str, Any]:
         """Returns the options as pylance has them."""

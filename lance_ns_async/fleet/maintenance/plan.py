@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lance_ns_async.fleet.report import Row
 from lance_ns_async.model import TableId
 from lance_ns_async.rendering import Section, as_html, as_text, duration
 from lance_ns_async.tables.maintaining import DatasetState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COMPACT = "compact"
 INDEX = "index"
@@ -127,6 +130,12 @@ class MaintenancePlan:
     def to_json(self) -> str:
         """Returns the plan as JSON."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    def to_arrow(self) -> pa.Table:
+        """Returns the examined tables as an Arrow table."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist([table.to_dict() for table in self.tables])
 
     def _sections(self) -> Iterator[Section]:
         if pending := self.pending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -18,15 +18,16 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
-from lance_ns_async.fleet.copy_reading import read_source
 from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine
 from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
 from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, MaintenancePlan, TablePlan
+from lance_ns_async.fleet.reading import read_tables
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
-from lance_ns_async.model import NamespaceId, Table, TableId, local_path
+from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.datasets import remove_files
 from lance_ns_async.storage.threads import THREADS, in_thread
@@ -76,9 +77,9 @@ async def plan_maintenance(
     options = MaintenanceOptions.of(compact, index, cleanup)
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
-        work = _Maintenance(namespace, options, run, TIMEOUT)
+        work = _Maintenance(namespace.session, options, run, TIMEOUT)
         tables = await work.select(selection)
-        await work.examine(tables, run.advance)
+        await work.examine(tables)
         report = run.report()
         plans = [candidate.plan for candidate in work.candidates]
         return MaintenancePlan(
@@ -136,11 +137,11 @@ async def maintain(
         raise InvalidInputError(f"timeout {timeout}: must be a number of seconds above 0")
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
-        work = _Maintenance(namespace, options, run, timeout)
+        work = _Maintenance(namespace.session, options, run, timeout)
         executor = engine or LocalEngine(namespace.session.opener, timeout=timeout)
         tables = await work.select(selection)
         for attempt in range(1, ATTEMPTS + 1):
-            await work.prepare(tables, attempt)
+            await work.examine(tables, attempt, prepares=True)
             tables = await work.finish(executor, attempt)
             if not tables:
                 break
@@ -168,54 +169,44 @@ class _Candidate:
     """The state after a compaction."""
     removed: tuple[int, int] = (0, 0)
     """The versions and bytes that were cleaned up."""
+    contents: dict[int, bytes] = field(default_factory=dict)
+    """The results of the tasks that have succeeded, by number."""
+    error: LanceNamespaceError | None = None
+    """The error of the first task that has failed."""
+    waiting: int = 0
+    """Number of tasks without a result."""
 
 
 @dataclass(slots=True)
-class _Results:
-    """The results of the jobs of one table, as they arrive."""
-
-    candidate: _Candidate
-    contents: dict[int, bytes] = field(default_factory=dict)
-    error: LanceNamespaceError | None = None
-    missing: int = 0
-
-
 class _Maintenance:
     """The steps of one run, and the tables between them."""
 
-    def __init__(self, namespace: AsyncNamespace, options: MaintenanceOptions, run: Run, timeout: float) -> None:
-        self._namespace = namespace
-        self._backend = namespace.session.backend
-        self._options = options
-        self._run = run
-        self._timeout = timeout
-        self._history: dict[TableId, _Candidate] = {}
-        """What earlier attempts have seen and done."""
-        self._again: list[Table] = []
-        """The tables to try again because of a conflict."""
-        self.candidates: list[_Candidate] = []
+    session: Session
+    options: MaintenanceOptions
+    run: Run
+    timeout: float
+    candidates: list[_Candidate] = field(default_factory=list)
+    """The examined tables."""
+    history: dict[TableId, _Candidate] = field(default_factory=dict)
+    """What earlier attempts have seen and done."""
+    again: list[Table] = field(default_factory=list)
+    """The tables to try again because of a conflict."""
 
     async def select(self, selection: Selection) -> Sequence[Table]:
         """Returns the selected tables, and adds rows for those that cannot be read."""
-        reading = await read_source(self._namespace, selection, with_columns=False)
-        for id in reading.missing:
-            self._run.add(failure_row(id, TableNotFoundError(f"Table not found: {id}")))
-        for subject, error in reading.errors:
-            assert isinstance(subject, TableId | NamespaceId)
-            self._run.add(failure_row(subject, error))
-        tables = [*reading.state.tables.values()]
-        self._run.counters["tables"] = len(tables)
-        self._run.expect(len(tables))
+        reading = await read_tables(self.session, selection)
+        for row in reading.failure_rows():
+            self.run.add(row)
+        tables = [*reading.tables.values()]
+        self.run.counters["tables"] = len(tables)
+        self.run.expect(len(tables))
         return tables
 
-    async def examine(
-        self, tables: Iterable[Table], settle: Callable[[], None], attempt: int = 1, *, prepares: bool = False
-    ) -> None:
+    async def examine(self, tables: Sequence[Table], attempt: int = 1, *, prepares: bool = False) -> None:
         """Looks at the tables concurrently; afterwards, `candidates` has those that could be examined.
 
         Args:
             tables: The tables.
-            settle: Called after each table that has no further steps.
             attempt: The number of this attempt, from 1.
             prepares: Whether the tables are prepared for their compaction: stale indexes are refreshed.
         """
@@ -225,78 +216,75 @@ class _Maintenance:
             started = monotonic()
             candidate: _Candidate | None = None
             try:
-                with self._namespace.session.within(self._timeout if prepares else None):
+                with self.session.within(self.timeout if prepares else None):
                     candidate = await self._look(table)
                     if prepares:
                         candidate = await self._prepare(candidate)
             except TableNotFoundError as e:
                 if await self._is_registered(table):
-                    self._run.counters[_WITHOUT_DATA] += 1
+                    self.run.counters[_WITHOUT_DATA] += 1
                 else:
-                    self._run.add(failure_row(table.id, e, table.location))
-                settle()
+                    self.run.add(failure_row(table.id, e, table.location))
+                self.run.advance()
             except LanceNamespaceError as e:
                 if prepares and self._tries_again(e, attempt):
-                    self._again.append(table)
+                    self.again.append(table)
                     return
                 self._fail(candidate or table, e, attempt)
-                settle()
+                self.run.advance()
             else:
                 candidate.seconds += monotonic() - started
                 self.candidates.append(candidate)
+                if not prepares:
+                    self.run.advance()
 
         await each(look, await self._with_credentials(tables), max_in_flight=THREADS)
 
-    async def prepare(self, tables: Iterable[Table], attempt: int) -> None:
-        """Examines the tables, and prepares the indexes that lack rows."""
-        await self.examine(tables, self._run.advance, attempt, prepares=True)
-
     async def finish(self, engine: Engine, attempt: int) -> Sequence[Table]:
         """Takes the other steps for all candidates; returns the tables to try again because of a conflict."""
-        waiting: dict[TableId, _Results] = {}
+        waiting: dict[TableId, _Candidate] = {}
         jobs: list[Job] = []
         limiter = anyio.CapacityLimiter(THREADS)
 
-        async def complete(results: _Results) -> None:
-            candidate = results.candidate
+        async def complete(candidate: _Candidate) -> None:
             started = monotonic()
             try:
                 async with limiter:
                     started = monotonic()
-                    with self._namespace.session.within(self._timeout):
-                        await self._complete(results)
+                    with self.session.within(self.timeout):
+                        await self._complete(candidate)
             except LanceNamespaceError as e:
                 if self._tries_again(e, attempt):
                     candidate.seconds += monotonic() - started
-                    self._history[candidate.table.id] = candidate
-                    self._again.append(candidate.table)
+                    self.history[candidate.table.id] = candidate
+                    self.again.append(candidate.table)
                     return
                 self._fail(candidate, e, attempt)
             else:
                 candidate.seconds += monotonic() - started
                 self._succeed(candidate, attempt)
-            self._run.advance()
+            self.run.advance()
 
         async with anyio.create_task_group() as group:
 
             def settle(result: JobResult) -> None:
-                results = waiting[result.id]
-                results.candidate.seconds += result.seconds
-                results.missing -= 1
+                candidate = waiting[result.id]
+                candidate.seconds += result.seconds
+                candidate.waiting -= 1
                 if result.error is None:
-                    results.contents[result.number] = result.content
+                    candidate.contents[result.number] = result.content
                 else:
-                    results.error = results.error or result.error
-                if not results.missing:
+                    candidate.error = candidate.error or result.error
+                if not candidate.waiting:
                     del waiting[result.id]
-                    group.start_soon(complete, results)
+                    group.start_soon(complete, candidate)
 
             for candidate in self.candidates:
-                results = _Results(candidate, missing=len(candidate.tasks))
                 if not candidate.tasks:
-                    group.start_soon(complete, results)
+                    group.start_soon(complete, candidate)
                     continue
-                waiting[candidate.table.id] = results
+                waiting[candidate.table.id] = candidate
+                candidate.waiting = len(candidate.tasks)
                 table = replace(candidate.table, managed_versioning=False)
                 version = candidate.plan.state.version
                 jobs += (Job(table, version, number, task) for number, task in enumerate(candidate.tasks))
@@ -310,38 +298,37 @@ class _Maintenance:
                 problem = e
         if problem is not None:
             raise problem
-        again, self._again = self._again, []
+        again, self.again = self.again, []
         return again
 
     def _tries_again(self, error: LanceNamespaceError, attempt: int) -> bool:
         """Returns whether a table is planned again: another writer or clean-up has changed it."""
         return attempt < ATTEMPTS and isinstance(error, ConcurrentModificationError | TableVersionNotFoundError)
 
-    async def _with_credentials(self, tables: Iterable[Table]) -> Sequence[Table]:
+    async def _with_credentials(self, tables: Sequence[Table]) -> Sequence[Table]:
         """Returns the tables with the credentials that the catalog vends; adds rows for those that it refuses."""
-        tables = [*tables]
         remote = [table.id for table in tables if local_path(table.location) is None]
-        if not (self._backend.capabilities.vends and remote):
+        if not (self.session.backend.capabilities.vends and remote):
             return tables
-        with self._namespace.session.within(None):
+        with self.session.within(None):
             described = await describe_tables(
-                self._backend,
+                self.session.backend,
                 remote,
-                max_in_flight=self._namespace.session.workers(),
-                locator=self._namespace.session.locator,
+                max_in_flight=self.session.workers(),
+                locator=self.session.locator,
             )
         for id, error in described.errors.items():
-            self._run.add(failure_row(id, error))
-            self._run.advance()
+            self.run.add(failure_row(id, error))
+            self.run.advance()
         known = {table.id: table for table in tables} | dict(described.tables)
         return [known[table.id] for table in tables if table.id not in described.errors]
 
     async def _look(self, table: Table) -> _Candidate:
         """Returns the table with its state and its plan. Cost: one open."""
-        options = self._options
+        options = self.options
 
         def work() -> tuple[DatasetState, Sequence[RewriteTask]]:
-            dataset = self._namespace.session.opener.open(table)
+            dataset = self.session.opener.open(table)
             state = maintaining.read_state(
                 dataset,
                 table,
@@ -353,7 +340,7 @@ class _Maintenance:
                 return state, ()
             return state, maintaining.plan_tasks(dataset, compact.for_pylance(), min_fragments=compact.min_fragments)
 
-        async with concurrent_changes.explain(self._backend, table):
+        async with concurrent_changes.explain(self.session.backend, table):
             state, tasks = await in_thread(table, work)
         plan = TablePlan(
             table.id,
@@ -365,42 +352,41 @@ class _Maintenance:
             cleans_up=bool(state.old_versions or state.unused_files),
         )
         candidate = _Candidate(table, plan, tasks, first=state, version=state.version)
-        if (earlier := self._history.pop(table.id, None)) is not None:
+        if (earlier := self.history.pop(table.id, None)) is not None:
             candidate.first, candidate.seconds, candidate.done = earlier.first, earlier.seconds, earlier.done
         return candidate
 
     async def _prepare(self, candidate: _Candidate) -> _Candidate:
         """Refreshes stale indexes, and makes the version readable for tasks; returns the table as it is then."""
         if names := candidate.plan.state.stale_indexes:
-            self._history[candidate.table.id] = candidate
+            self.history[candidate.table.id] = candidate
             await self._refresh(candidate, names)
             candidate = await self._look(candidate.table)
         if candidate.tasks and candidate.table.managed_versioning:
             # Tasks read this version from the storage; this publishes its manifest there.
-            await commits.one(self._backend, candidate.table.id, candidate.plan.state.version)
+            await commits.one(self.session.backend, candidate.table.id, candidate.plan.state.version)
         return candidate
 
     async def _refresh(self, candidate: _Candidate, names: Sequence[str]) -> None:
-        options = (self._options.index or IndexOptions()).for_pylance()
+        options = (self.options.index or IndexOptions()).for_pylance()
         candidate.version = await self._change(
             candidate.table, lambda dataset: maintaining.refresh_indexes(dataset, names, options)
         )
         if INDEX not in candidate.done:
             candidate.done.append(INDEX)
 
-    async def _complete(self, results: _Results) -> None:
+    async def _complete(self, candidate: _Candidate) -> None:
         """Commits the compaction of a table, and takes the steps after it."""
-        candidate = results.candidate
         if candidate.tasks:
-            await self._commit(results)
+            await self._commit(candidate)
             candidate.done.append(COMPACT)
             after = candidate.after
             # Some kinds of indexes lose the fragments that were rewritten.
             if after is not None and after.stale_indexes:
                 await self._refresh(candidate, after.stale_indexes)
-        if self._options.cleanup is None:
+        if self.options.cleanup is None:
             return
-        limits = self._options.cleanup.limits()
+        limits = self.options.cleanup.limits()
         if candidate.plan.cleans_up or (candidate.done and not limits.older_than):
             candidate.removed = await self._change(
                 candidate.table, lambda dataset: maintaining.clean_up(dataset, limits)
@@ -408,21 +394,21 @@ class _Maintenance:
             if any(candidate.removed):
                 candidate.done.append(CLEAN_UP)
 
-    async def _commit(self, results: _Results) -> None:
-        table = results.candidate.table
-        contents = [results.contents[number] for number in sorted(results.contents)]
-        if results.error is not None:
-            await self._discard(table, contents, results.error)
-            async with concurrent_changes.explain(self._backend, table):
-                raise results.error
-        options = (self._options.compact or CompactOptions()).for_pylance()
+    async def _commit(self, candidate: _Candidate) -> None:
+        table, error = candidate.table, candidate.error
+        contents = [candidate.contents[number] for number in sorted(candidate.contents)]
+        if error is not None:
+            await self._discard(table, contents, error)
+            async with concurrent_changes.explain(self.session.backend, table):
+                raise error
+        options = (self.options.compact or CompactOptions()).for_pylance()
 
         def work(dataset: Any) -> tuple[int, DatasetState]:
             version = maintaining.commit(dataset, contents, options)
-            return version, maintaining.read_state(dataset, table, indexes=self._options.index is not None)
+            return version, maintaining.read_state(dataset, table, indexes=self.options.index is not None)
 
         try:
-            results.candidate.version, results.candidate.after = await self._change(table, work)
+            candidate.version, candidate.after = await self._change(table, work)
         except ConcurrentModificationError as e:
             # After a conflict it is certain that no version has these files.
             await self._discard(table, contents, e)
@@ -437,35 +423,35 @@ class _Maintenance:
 
     async def _change(self, table: Table, work: Callable[[Any], Any]) -> Any:
         """Returns the result of work on the newest version."""
-        async with concurrent_changes.explain(self._backend, table):
-            return await in_thread(table, lambda: work(self._namespace.session.opener.open(table)), changes=True)
+        async with concurrent_changes.explain(self.session.backend, table):
+            return await in_thread(table, lambda: work(self.session.opener.open(table)), changes=True)
 
     async def _is_registered(self, table: Table) -> bool:
         """Returns whether the catalog still has a table whose location has no data."""
         try:
-            with self._namespace.session.operation():
-                await self._backend.describe_table(table.id)
+            with self.session.operation():
+                await self.session.backend.describe_table(table.id)
         except LanceNamespaceError:
             return False
         return True
 
     def _fail(self, subject: _Candidate | Table, error: LanceNamespaceError, attempt: int) -> None:
-        candidate = subject if isinstance(subject, _Candidate) else self._history.pop(subject.id, None)
+        candidate = subject if isinstance(subject, _Candidate) else self.history.pop(subject.id, None)
         table = subject.table if isinstance(subject, _Candidate) else subject
         fields = {} if candidate is None else self._fields(candidate)
         row = failure_row(table.id, error, table.location, **fields)
-        self._run.add(replace(row, attempts=max(row.attempts, attempt)))
+        self.run.add(replace(row, attempts=max(row.attempts, attempt)))
 
     def _succeed(self, candidate: _Candidate, attempt: int) -> None:
         outcome = MAINTAINED if candidate.done else UNCHANGED
         fields = self._fields(candidate)
         for name in ("fragments", "bytes"):
-            self._run.counters[f"{name} before"] += fields[f"{name}_before"]
-            self._run.counters[f"{name} after"] += fields[f"{name}_after"]
-        self._run.counters["versions removed"] += candidate.removed[0]
-        self._run.counters["bytes removed"] += candidate.removed[1]
+            self.run.counters[f"{name} before"] += fields[f"{name}_before"]
+            self.run.counters[f"{name} after"] += fields[f"{name}_after"]
+        self.run.counters["versions removed"] += candidate.removed[0]
+        self.run.counters["bytes removed"] += candidate.removed[1]
         reason = ", ".join(dict.fromkeys(candidate.done))
-        self._run.add(Row(candidate.table.id, outcome, reason, candidate.table.location, attempt, fields))
+        self.run.add(Row(candidate.table.id, outcome, reason, candidate.table.location, attempt, fields))
 
     def _fields(self, candidate: _Candidate) -> dict[str, Any]:
         before, after = candidate.first, candidate.after or candidate.plan.state

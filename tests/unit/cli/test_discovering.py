@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lance_ns_async.cli.discovering import parse_options
 from lance_ns_async.cli.errors import Code
 from tests.support.folders import make_table
 from tests.unit.cli.test_app import Run
@@ -33,13 +32,3 @@ def test_discover_fails_for_conflicts_and_bad_arguments(tmp_path: Path) -> None:
     assert Run("discover", str(tmp_path / "nothing"), *where).code == Code.USAGE
     bad = Run("discover", str(tmp_path), *where, "--storage-option", "hunter2")
     assert bad.code == Code.USAGE and "hunter2" not in bad.err
-
-
-def test_storage_options_come_from_files(tmp_path: Path) -> None:
-    file = tmp_path / "options"
-    file.write_text("# of the bucket\n\naws_secret_access_key=a=b\n  region = x\n")
-    assert parse_options([f"@{file}", "k=v"]) == {"aws_secret_access_key": "a=b", "region": "x", "k": "v"}
-    file.write_text("hunter2\n")
-    for option in (f"@{file}", f"@{tmp_path / 'none'}", f"@{tmp_path}"):
-        bad = Run("discover", str(tmp_path), "-i", "dir", "-p", f"root={tmp_path}", "--storage-option", option)
-        assert bad.code == Code.USAGE and "hunter2" not in bad.err and "--storage-option" in bad.err

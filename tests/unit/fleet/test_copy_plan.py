@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,11 @@ from lance_ns_async import NamespaceId, Table, TableId
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.fleet.copy_plan import (
+    CheckDeclaration,
     Conflict,
+    CopyOptions,
     CopyPlan,
+    CopyPlanner,
     DataPair,
     Declare,
     Deregister,
@@ -22,13 +25,12 @@ from lance_ns_async.fleet.copy_plan import (
     NewNamespace,
     Refusal,
     Replace,
-    SourceState,
     StoredData,
     TargetState,
     map_tables,
-    plan_copy,
 )
 from lance_ns_async.fleet.id_mapping import IdMapping
+from lance_ns_async.fleet.reading import Reading
 
 ANY = Capabilities(min_depth=0, max_depth=None)
 FOLDS = replace(ANY, folds_case=True)
@@ -67,17 +69,24 @@ def make_plan(
     existing: Mapping[NamespaceId, Mapping[str, str]] | None = None,
     errors: Mapping[TableId, Any] | None = None,
     extra: list[Table] = [],  # noqa: B006
+    check: CheckDeclaration = accept,
+    pairs: Mapping[TableId, DataPair] | None = None,
+    unfinished: Collection[TableId] = (),
     **options: Any,
 ) -> CopyPlan:
     mapping = IdMapping.parse(to)
     by_id = {it.id: it for it in tables}
-    return plan_copy(
-        SourceState(by_id, namespaces or {}, source),
-        TargetState({it.id: it for it in there}, errors or {}, existing or {}, target, extra),
-        map_tables(by_id, mapping, target),
-        mapping,
-        **{"mode": "create", "check": accept, **options},
+    planner = CopyPlanner(
+        source=Reading(by_id, namespaces or {}, source),
+        target=TargetState({it.id: it for it in there}, errors or {}, existing or {}, target, extra),
+        mapped=map_tables(by_id, mapping, target),
+        mapping=mapping,
+        options=CopyOptions(**options),
+        check=check,
+        pairs=pairs or {},
+        unfinished=unfinished,
     )
+    return planner.plan()
 
 
 def test_ids_that_the_target_cannot_have_are_refused() -> None:
@@ -107,10 +116,12 @@ def test_new_tables_are_declared_with_their_own_properties() -> None:
     plan = make_plan([source], source=OWN, target=COLUMNS)
     assert plan.steps == [Declare(source, source.id, {"k": "v"})]
     assert plan.namespaces == [NewNamespace(NamespaceId(["a"]), {})]
-    assert not plan.losses and not plan.notes
+    assert not plan.losses
     plan = make_plan([source], source=COLUMNS, target=OWN)
-    assert plan.losses == [(source.id, "properties that the target sets itself: Nessie.commit, table_type")]
-    assert plan.notes == [("columns", "the target stores no columns; the datasets have them")]
+    assert plan.losses == [
+        (source.id, "properties that the target sets itself: Nessie.commit, table_type"),
+        ("columns", "the target stores no columns; the datasets have them"),
+    ]
     # A table with data must not become one whose versions the catalog commits.
     assert make_plan([source], target=MANAGES).steps[0].properties["managed_by"] == "storage"  # type: ignore[union-attr]
 
@@ -139,7 +150,7 @@ def test_tables_that_are_equal_stay() -> None:
     there = table("a.t", "s3://b/t/", properties={"k": "v", "table_type": "lance"})
     for mode in ("create", "sync"):
         plan = make_plan([source], [there], target=OWN, mode=mode, existing={NamespaceId(["a"]): {}})
-        assert plan == CopyPlan([], [Keep(source.id, there.id)], [], [], [])
+        assert plan == CopyPlan([], [Keep(source.id, there.id)], [], [])
 
 
 def test_properties_of_the_target_alone_go_only_with_delete() -> None:

@@ -112,11 +112,11 @@ async def test_flushed_entries_survive_a_kill(tmp_path: Path) -> None:
 async def test_a_catalog_has_one_text_in_every_process(tmp_path: Path) -> None:
     script = (
         "import sys; from lance_ns_async import AsyncNamespace; from lance_ns_async.fleet.journal import catalog_of; "
-        "print(catalog_of(AsyncNamespace.connect('dir', {'root': sys.argv[1]})))"
+        "print(catalog_of(AsyncNamespace.connect('dir', {'root': sys.argv[1]}).session))"
     )
     printed = run_script(script, tmp_path).stdout
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
-        assert printed.strip() == catalog_of(namespace)
+        assert printed.strip() == catalog_of(namespace.session)
 
 
 def test_functions_have_names() -> None:

@@ -1,0 +1,40 @@
+"""The command `audit`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lance_ns_async.cli import reports
+from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.options import OutputFormat, StorageOptions, What, exit_after, parse_storage_options
+from lance_ns_async.cli.output import Format
+
+COLUMNS = ("id", "outcome", "severity", "reason", "fix", "location")
+
+
+def audit(
+    what: What,
+    fix: Annotated[
+        list[str] | None, typer.Option("--fix", metavar="KIND", help="Repair findings of this kind; may be repeated.")
+    ] = None,
+    data_under: Annotated[
+        str | None,
+        typer.Option("--data-under", metavar="URI", help="Also find tables below this folder that no table claims."),
+    ] = None,
+    storage_option: StorageOptions = None,
+    format: OutputFormat = Format.TABLE,
+    impl: Impl = None,
+    properties: Properties = None,
+    profile: Profile = None,
+    config: Config = None,
+) -> None:
+    """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
+    from lance_ns_async.fleet import sync
+
+    options = parse_storage_options(storage_option)
+    with require_catalog(impl, properties, profile, config).open() as catalog:
+        report = sync.audit(catalog, what, fix=fix or (), data_under=data_under, storage_options=options, progress=True)
+    reports.write(report, COLUMNS, format)
+    exit_after(report.problems)

@@ -1,0 +1,160 @@
+"""The selected tables of a catalog, described with as few calls as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
+
+from lance_ns_async.backends import derived
+from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.calls.tasks import each, each_added
+from lance_ns_async.engine.describe import OnTable, describe_tables
+from lance_ns_async.fleet.report import Row
+from lance_ns_async.fleet.run import Run, failure_row
+from lance_ns_async.model import NamespaceId, Table, TableId, local_path
+from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.patterns import Selection
+from lance_ns_async.namespace.search import search
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.storage.threads import THREADS
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The tables of a selection, and what could not be read of it."""
+
+    tables: Mapping[TableId, Table]
+    namespaces: Mapping[NamespaceId, Mapping[str, str]]
+    """The properties of the namespaces of the tables, and of those that can contain a selected table."""
+    capabilities: Capabilities
+    missing: Sequence[TableId] = ()
+    """Requested tables that do not exist."""
+    errors: Sequence[tuple[NamespaceId | TableId, LanceNamespaceError]] = ()
+    """Tables and namespaces that could not be read; if there are none, no selected table is unknown."""
+    unread_properties: Mapping[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    """Namespaces whose properties could not be read."""
+
+    @property
+    def ids(self) -> set[TableId]:
+        """All tables that exist, also those that could not be described."""
+        return {*self.tables, *(id for id, _ in self.errors if isinstance(id, TableId))}
+
+    def failure_rows(self) -> Iterator[Row]:
+        """Yields a row for each table that does not exist, and for everything that could not be read."""
+        for id in self.missing:
+            yield failure_row(id, TableNotFoundError(f"Table not found: {id}"))
+        for item, error in self.errors:
+            yield failure_row(item, error)
+
+
+async def read_tables(
+    session: Session, selection: Selection, *, with_columns: bool = False, on_table: OnTable | None = None
+) -> Reading:
+    """Returns the selected tables of a catalog, described, and the properties of their namespaces.
+
+    Args:
+        session: The session with the catalog.
+        selection: The requested tables.
+        with_columns: Whether the columns that the catalog stores are read, too.
+        on_table: Receives each table as soon as it is described, also of a namespace whose listing fails later.
+
+    Raises:
+        InvalidInputError: The catalog cannot have a requested id.
+
+    Cost:
+        The listings of the matching namespaces, a bulk describe, and one call for each namespace.
+    """
+    backend, workers = session.backend, session.workers()
+    requested_ids = [session.table(id) for id in selection.ids]
+    reads_again = with_columns and backend.capabilities.stores_columns
+    result = await search(
+        AsyncNamespace(session), selection.patterns, max_in_flight=workers, on_table=None if reads_again else on_table
+    )
+    errors: list[tuple[NamespaceId | TableId, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
+    known = {} if reads_again else result.descriptions
+    ids = dict.fromkeys([*result.tables, *result.guesses, *requested_ids])
+    with session.within(None):
+        described = await describe_tables(
+            backend,
+            [id for id in ids if id not in known],
+            max_in_flight=workers,
+            with_columns=with_columns,
+            on_table=on_table,
+        )
+    missing: list[TableId] = []
+    for id, error in described.errors.items():
+        if not isinstance(error, TableNotFoundError | NamespaceNotFoundError):
+            errors.append((id, error))
+        elif id in requested_ids:
+            missing.append(id)
+    tables = {id: table for id in ids if (table := known.get(id) or described.tables.get(id)) is not None}
+    namespaces, unread = await describe_namespaces(session, namespaces_of(tables, result.namespaces))
+    # A namespace can contain readable tables, although its own properties are not readable.
+    namespaces = {**{id: {} for id in unread}, **namespaces}
+    return Reading(tables, namespaces, backend.capabilities, missing, errors, unread)
+
+
+async def read_and_examine(
+    session: Session,
+    selection: Selection,
+    examine: Callable[[Table], Awaitable[None]],
+    run: Run,
+    *,
+    with_columns: bool = False,
+) -> Reading:
+    """Returns the selected tables; each one is examined as soon as it is described, and counts in the progress.
+
+    Tables that are dropped during the reading may be examined, too.
+    """
+
+    async def work(table: Table) -> None:
+        await examine(table)
+        run.advance()
+
+    def on_table(table: Table) -> None:
+        run.expect(1)
+        add(table)
+
+    with session.within(None):
+        async with each_added(work, max_in_flight=THREADS) as add:
+            reading = await read_tables(session, selection, with_columns=with_columns, on_table=on_table)
+    run.counters["tables"] = len(reading.tables)
+    return reading
+
+
+async def with_credentials(session: Session, table: Table) -> Table:
+    """Returns the table with the credentials that its catalog vends. Cost: one call, none for a local table."""
+    if session.backend.capabilities.vends and local_path(table.location) is None:
+        return await session.locator.locate(table.id)
+    return table
+
+
+def namespaces_of(tables: Iterable[TableId], namespaces: Iterable[NamespaceId] = ()) -> Sequence[NamespaceId]:
+    """Returns all namespaces that tables and other namespaces need, without the root, parents first."""
+    needed: dict[NamespaceId, None] = {}
+    for id in dict.fromkeys([*(id.parent for id in tables), *namespaces]):
+        for depth in range(1, len(id) + 1):
+            needed[NamespaceId(id[:depth])] = None
+    return sorted(needed, key=len)
+
+
+async def describe_namespaces(
+    session: Session, ids: Iterable[NamespaceId]
+) -> tuple[Mapping[NamespaceId, Mapping[str, str]], Mapping[NamespaceId, LanceNamespaceError]]:
+    """Returns the properties of the namespaces that exist, and the errors of those that could not be described."""
+    present: dict[NamespaceId, Mapping[str, str]] = {}
+    errors: dict[NamespaceId, LanceNamespaceError] = {}
+
+    async def describe(id: NamespaceId) -> None:
+        try:
+            with session.operation():
+                present[id] = await derived.describe_namespace(session.backend, id)
+        except NamespaceNotFoundError:
+            return
+        except LanceNamespaceError as e:
+            errors[id] = e
+
+    await each(describe, ids, max_in_flight=session.workers())
+    return present, errors
