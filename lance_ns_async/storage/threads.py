@@ -19,7 +19,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.calls.policy import remaining
-from lance_ns_async.errors import shortened
+from lance_ns_async.errors import error_about, shortened
 from lance_ns_async.model import Table
 from lance_ns_async.storage.locations import check_writable
 from lance_ns_async.storage.process_end import NativeWork, before_waiting, current_work, native_call, thread_start
@@ -200,9 +200,11 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         InvalidInputError: The rows cannot be read, or the process is ending.
     """
     if kind == "data" and (count := load().given_up) >= THREADS:
-        raise ServiceUnavailableError(
-            f"Service unavailable: {table.id} ({count} abandoned operations on data are still in progress, so that "
-            "no other can start; nothing was done; try again later, or restart this process)"
+        raise error_about(
+            ServiceUnavailableError,
+            table.id,
+            f"{count} abandoned operations on data are still in progress, so that "
+            "no other can start; nothing was done; try again later, or restart this process",
         )
     if changes:
         check_writable(table)

@@ -14,6 +14,7 @@ from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import Advance, describe_tables, without_traceback
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.results import BulkResult
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables.lifecycle import concurrent_changes
@@ -77,9 +78,10 @@ async def open_each(
         try:
             left = remaining()
             if left is not None and left <= 0:
-                raise ServiceUnavailableError(
-                    f"Service unavailable: {id} (the operation's time ended before the table was opened; set a longer "
-                    "timeout)"
+                raise error_about(
+                    ServiceUnavailableError,
+                    id,
+                    "the operation's time ended before the table was opened; set a longer timeout",
                 )
             datasets[id] = await open_one(tables[id])
         except LanceNamespaceError as e:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import lance_namespace as spec
 from lance_namespace.errors import UnsupportedOperationError
 
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.spec.responses import DescribeTableResponse
 from lance_ns_async.storage import datasets
@@ -63,9 +64,10 @@ class Opener:
         if (namespace := self._namespace()) is not None:
             return {"namespace_client": namespace, "table_id": list(table.id)}
         if table.managed_versioning:
-            raise UnsupportedOperationError(
-                f"Not supported: {table.id} (its catalog commits its versions, and Lance can reach that only "
-                "from a namespace that connect created)"
+            raise error_about(
+                UnsupportedOperationError,
+                table.id,
+                "its catalog commits its versions, and Lance can reach that only from a namespace that connect created",
             )
         return {}
 

@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from lance_ns_async.errors import PHRASES
+from lance_ns_async.errors import PHRASES, error_about
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
 from lance_ns_async.storage.datasets import MAIN, Snapshot
@@ -64,8 +64,8 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
         except TableAlreadyExistsError as e:
             if not isinstance(data, pa.Table | pa.RecordBatch):
                 # The data may be readable only once, and was read.
-                raise ConcurrentModificationError(
-                    f"Concurrent modification: {table.id} (another client wrote its first version; {mode} again)"
+                raise error_about(
+                    ConcurrentModificationError, table.id, f"another client wrote its first version; {mode} again"
                 ) from e
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":

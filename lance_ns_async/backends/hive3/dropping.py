@@ -103,9 +103,11 @@ async def _move_away(hive: Metastore, id: NamespaceId, catalog: HiveCatalog) -> 
     await hive.alter_catalog(id, replace(catalog, location=_nowhere(catalog.location)), _OPERATION)
     # If there are several servers behind one address, another one may have the old location in its cache.
     if (await hive.catalog(id, _OPERATION)).location == catalog.location:
-        raise ServiceUnavailableError(
-            f"Service unavailable: {id} ({_OPERATION}: the metastore still has it at {catalog.location}, and would "
-            "delete everything there; try again later)"
+        raise error_about(
+            ServiceUnavailableError,
+            id,
+            f"{_OPERATION}: the metastore still has it at {catalog.location}, and would "
+            "delete everything there; try again later",
         )
 
 

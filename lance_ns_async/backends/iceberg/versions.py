@@ -27,7 +27,7 @@ from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.errors import failure_of
+from lance_ns_async.errors import error_about, failure_of
 from lance_ns_async.model import Table, TableId
 
 if TYPE_CHECKING:
@@ -285,9 +285,11 @@ async def _find_committed(
             state = await load(id, True)
         committed_version = state.version(version.number)
         if committed_version is None and doubt is not None:
-            raise ServiceUnavailableError(
-                f"Service unavailable: {id} (version {version.number} exists, but the catalog lists only its latest "
-                f"version {state.current}; whether by this commit is unknown: {doubt})"
+            raise error_about(
+                ServiceUnavailableError,
+                id,
+                f"version {version.number} exists, but the catalog lists only its latest "
+                f"version {state.current}; whether by this commit is unknown: {doubt}",
             )
         if committed_version is not None and committed_version.staging == version.staging:
             committed_versions[id] = Versions(state.table, [committed_version])

@@ -50,7 +50,7 @@ class CreateQueue:
             if has_begun:
                 raise
             message = "the operation timed out while another call was creating it"
-            raise ServiceUnavailableError(f"Service unavailable: {id} ({message})") from None
+            raise error_about(ServiceUnavailableError, id, message) from None
 
 
 def server_key(endpoint: str, api_path: str) -> str:

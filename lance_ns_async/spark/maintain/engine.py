@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 from lance_namespace.errors import InternalError, InvalidInputError
 
-from lance_ns_async.errors import one_line, shortened
+from lance_ns_async.errors import error_about, one_line, shortened
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.distribution import distribute
@@ -87,7 +87,7 @@ class SparkEngine:
                 return
         reason = "its result was not delivered" if problem is None else _message(problem)
         for job in waiting.values():
-            error = InternalError(f"Internal error: {job.table.id} (the Spark task of its compaction failed: {reason})")
+            error = error_about(InternalError, job.table.id, f"the Spark task of its compaction failed: {reason}")
             error.__cause__ = problem
             settle(JobResult(job.table.id, job.number, error=error))
 

@@ -9,6 +9,7 @@ from lance_namespace.errors import InvalidTableStateError, TableNotFoundError, T
 
 from lance_ns_async.engine.describe import Advance
 from lance_ns_async.engine.results import BulkResult
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import EXPIRY, Table, TableId
 from lance_ns_async.storage.datasets import Details, Snapshot, read_details
 from lance_ns_async.storage.threads import THREADS, in_thread
@@ -55,8 +56,8 @@ async def open_tables(
                 details = await read(table)
         except TableNotFoundError:
             # The catalog has the table, so only its data is missing.
-            raise InvalidTableStateError(
-                f"Invalid table state: {table.id} (declared, nothing written yet at {table.location})"
+            raise error_about(
+                InvalidTableStateError, table.id, f"declared, nothing written yet at {table.location}"
             ) from None
         # Metadata that differs between tables would make schemas with the same columns unequal.
         schema = details.schema.remove_metadata()

@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import deadline
-from lance_ns_async.errors import NotALanceTableError
+from lance_ns_async.errors import NotALanceTableError, error_about
 from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
@@ -146,9 +146,11 @@ class _Run:
         for id, old in (self._request.previous or {}).items():
             entry = self.entries.get(id)
             if entry is not None and old.version is not None and entry.table.location != old.location:
-                self._errors[id] = InvalidTableStateError(
-                    f"Invalid table state: {id} (the table has moved from {old.location} to {entry.table.location}, so "
-                    f"version {old.version} is no longer valid; prefetch it again)"
+                self._errors[id] = error_about(
+                    InvalidTableStateError,
+                    id,
+                    f"the table has moved from {old.location} to {entry.table.location}, so "
+                    f"version {old.version} is no longer valid; prefetch it again",
                 )
 
     async def open(self, steps: Steps) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from pyspark.sql.types import StructField, StructType
 
-from lance_ns_async.errors import without_source
+from lance_ns_async.errors import error_about, without_source
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.types import arrow_schema, is_list, spark_type
 
@@ -152,4 +152,4 @@ def _misfits(frame: pa.Schema, target: Iterable[pa.Field]) -> list[str]:
 
 
 def _invalid(id: TableId, why: str) -> TableSchemaValidationError:
-    return TableSchemaValidationError(f"Table schema invalid: {id} ({why})")
+    return error_about(TableSchemaValidationError, id, why)

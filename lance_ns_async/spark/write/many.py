@@ -18,6 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.errors import error_about
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.model import TableId
@@ -163,7 +164,7 @@ class _ManyTables:
 
     def _fit(self, id: TableId, dataset: LanceDataset | None) -> pa.Schema:
         if dataset is not None and self._writing.mode == "create":
-            raise TableAlreadyExistsError(f"Table already exists: {id} (version {dataset.version}; it is unchanged)")
+            raise error_about(TableAlreadyExistsError, id, f"version {dataset.version}; it is unchanged")
         return self._writing.fit(id, self._df.schema, dataset)
 
     def _write(self, grouping: Grouping, values: int) -> None:

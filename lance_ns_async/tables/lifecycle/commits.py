@@ -23,6 +23,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Backend, Version, Versions
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.locate import locate
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import MAIN
 from lance_ns_async.tables.lifecycle import manifests
@@ -74,7 +75,7 @@ async def one(backend: Backend, id: TableId, number: int | None, branch: str | N
     version = next((version for version in versions if number in (None, version.number)), None)
     if version is None:
         which = "it has no version yet" if number is None else f"version {number}"
-        raise TableVersionNotFoundError(f"Table version not found: {id} ({which})")
+        raise error_about(TableVersionNotFoundError, id, which)
     return await _at_hand(table, version) if table.managed_versioning else version
 
 
@@ -112,9 +113,10 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
     references = await manifests.find_references(table)
     for version in obsolete:
         if version.number in references:
-            raise InvalidTableStateError(
-                f"Invalid table state: {id} (version {version.number} cannot be deleted: "
-                f"{references[version.number]} refers to it)"
+            raise error_about(
+                InvalidTableStateError,
+                id,
+                f"version {version.number} cannot be deleted: {references[version.number]} refers to it",
             )
     numbers = [version.number for version in obsolete]
     if not table.managed_versioning:
@@ -192,12 +194,10 @@ async def _at_hand(table: Table, version: Version) -> Version:
 
 def _no_manifest(table: Table, version: Version) -> LanceNamespaceError:
     if version.number == table.version:
-        return InvalidTableStateError(
-            f"Invalid table state: {table.id} (its latest version {version.number} has no manifest at {table.location})"
+        return error_about(
+            InvalidTableStateError, table.id, f"its latest version {version.number} has no manifest at {table.location}"
         )
-    return TableVersionNotFoundError(
-        f"Table version not found: {table.id} (version {version.number}: its manifest was removed)"
-    )
+    return error_about(TableVersionNotFoundError, table.id, f"version {version.number}: its manifest was removed")
 
 
 def _must_commit(backend: Backend) -> None:
@@ -209,6 +209,8 @@ def _must_commit(backend: Backend) -> None:
 
 def _must_be_managed(table: Table) -> None:
     if not table.managed_versioning:
-        raise UnsupportedOperationError(
-            f"Not supported: {table.id} (Lance commits its versions in the storage, because managed_by is not 'impl')"
+        raise error_about(
+            UnsupportedOperationError,
+            table.id,
+            "Lance commits its versions in the storage, because managed_by is not 'impl'",
         )

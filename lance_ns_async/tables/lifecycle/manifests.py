@@ -25,6 +25,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Version
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import Table, local_path
 from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.threads import in_thread
@@ -73,8 +74,8 @@ async def read(table: Table, version: Version) -> pa.Schema:
     def work() -> pa.Schema:
         store = _Store(table)
         if store.has(_name(version.manifest)):
-            raise ConcurrentModificationError(
-                f"Concurrent modification: {table.id} (version {version.number}: its manifest already exists)"
+            raise error_about(
+                ConcurrentModificationError, table.id, f"version {version.number}: its manifest already exists"
             )
         return store.schema(version)
 
@@ -254,10 +255,12 @@ class _Store:
 
     def _check_same(self, staging: str | Path, final: str | Path) -> None:
         if not filecmp.cmp(staging, final, shallow=False):
-            raise InvalidTableStateError(
-                f"Invalid table state: {self._table.id} ({os.path.basename(final)} differs from the "
+            raise error_about(
+                InvalidTableStateError,
+                self._table.id,
+                f"{os.path.basename(final)} differs from the "
                 "manifest that the catalog committed, "
-                f"{os.path.basename(staging)}: another client committed a version without the catalog)"
+                f"{os.path.basename(staging)}: another client committed a version without the catalog",
             )
 
 

@@ -24,6 +24,7 @@ from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.rollback import rollback, undoing
 from lance_ns_async.engine.locate import locate
+from lance_ns_async.errors import error_about
 from lance_ns_async.model import Table, TableId, same_place
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.locations import check_writable
@@ -237,9 +238,11 @@ class Staging:
         """Returns the table with fresh credentials."""
         table = await locate(self.backend, staged_write.table.id)
         if not same_place(table.location, staged_write.table.location):
-            raise ConcurrentModificationError(
-                f"Concurrent modification: {table.id} (the data was written to {staged_write.table.location}, but the "
-                f"table is now at {table.location}; write it again)"
+            raise error_about(
+                ConcurrentModificationError,
+                table.id,
+                f"the data was written to {staged_write.table.location}, but the "
+                f"table is now at {table.location}; write it again",
             )
         return table
 
