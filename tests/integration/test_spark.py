@@ -40,13 +40,13 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> 
 
 
 def test_each_row_names_its_table(spark: SparkSession, many: Locations) -> None:
-    locations = many.select("db.t1?").dataframe(spark).where("s is null").orderBy("id").collect()
-    assert [(row["_table"], row["id"]) for row in locations] == [(f"db$t{n}", n * 10) for n in range(10, 20)]
+    result = many.select("db.t1?").dataframe(spark).where("s is null").orderBy("id").collect()
+    assert [(row["_table"], row["id"]) for row in result] == [(f"db$t{n}", n * 10) for n in range(10, 20)]
 
 
-@pytest.mark.parametrize(("calls", "got"), [(1, 1), (3, 3), (500, TABLES)])
-def test_the_number_of_tasks_may_be_chosen(spark: SparkSession, many: Locations, calls: int, got: int) -> None:
-    assert partitions(many.dataframe(spark, partitions=calls)) == got
+@pytest.mark.parametrize(("requested", "count"), [(1, 1), (3, 3), (500, TABLES)])
+def test_the_number_of_tasks_may_be_chosen(spark: SparkSession, many: Locations, requested: int, count: int) -> None:
+    assert partitions(many.dataframe(spark, partitions=requested)) == count
 
 
 def test_a_table_of_many_fragments_is_read_by_many_tasks(spark: SparkSession, lake: Lake) -> None:
@@ -79,7 +79,7 @@ def test_scans_are_named_by_their_tables(spark: SparkSession, many: Locations) -
     rendered = str(executions.apply(executions.size() - 1).physicalPlanDescription())
     assert "BatchScan lance-ns: read 200 tables of db.*" in rendered
     older = by_map_in_arrow(spark, Plan([], 1, "_table"), frame.schema, "lance-ns: read 200 tables of db.*")
-    assert "lance-ns: read 200 tables of db.*(plan#" in str(older._jdf.queryExecution().toString())
+    assert "lance-ns: read 200 tables of db.*(text#" in str(older._jdf.queryExecution().toString())
 
 
 def test_a_session_keeps_few_names_of_scans(spark: SparkSession, many: Locations) -> None:
