@@ -79,11 +79,6 @@ class Folders:
         self.pages: int = 0
         """Number of further pages of these listings, estimated by the number of entries."""
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the root is in the local file system."""
-        return self._path is not None
-
     def location(self, path: str) -> str:
         """Returns the location of a folder, by its path relative to the root."""
         if not path:

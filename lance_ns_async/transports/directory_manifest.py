@@ -115,14 +115,6 @@ class Entries:
         """The locations of tables in namespaces; a folder there is not a table of the root."""
         return frozenset(location.strip("/") for id, location in self.locations() if DELIMITER in id)
 
-    def with_metadata(self, key: str) -> Sequence[ManifestEntry]:
-        """Returns the entries whose metadata has this key."""
-        column = self._rows["metadata"]
-        has_key = pc.fill_null(pc.match_substring(column, key), False)
-        # The chunks are combined because pyarrow 20 ends the process if there are none.
-        may = pc.indices_nonzero(has_key.combine_chunks()).to_pylist()
-        return [entry for entry in self._entries(may) if key in entry.metadata]
-
     def apply(self, change: Change) -> pa.Table:
         """Returns the rows after a change."""
         removed_ids = [*change.remove, *(entry.object_id for entry in change.put)]
