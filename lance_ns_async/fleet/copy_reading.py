@@ -14,7 +14,6 @@ from lance_ns_async.fleet.copy_plan import TargetState
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.fleet.reading import Reading, describe_namespaces
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.patterns import Pattern, Selection
 from lance_ns_async.namespace.search import search
@@ -97,7 +96,7 @@ async def read_extra_tables(
     patterns = [_fold(pattern) for pattern in selection.patterns] if mapping.rename else selection.patterns
     starts = dict.fromkeys(image for pattern in selection.patterns for image in mapping.images(pattern.start))
     areas = [Pattern(start, (*start, ..., *Pattern.parse("*").levels)) for start in starts]
-    result = await search(AsyncNamespace(session), areas, max_in_flight=session.workers())
+    result = await search(session, areas, max_in_flight=session.workers())
     for at, error in [*result.errors.items(), *result.doubtful.items()]:
         if not isinstance(error, NamespaceNotFoundError | TableNotFoundError):
             error.add_note(f"tables to deregister are unknown, because {at} could not be read")

@@ -14,7 +14,6 @@ from lance_ns_async.engine.describe import OnTable, describe_tables
 from lance_ns_async.fleet.report import Row
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.model import NamespaceId, Table, TableId, local_path
-from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.namespace.search import search
 from lance_ns_async.namespace.session import Session
@@ -70,7 +69,7 @@ async def read_tables(
     requested_ids = [session.table(id) for id in selection.ids]
     reads_again = with_columns and backend.capabilities.stores_columns
     result = await search(
-        AsyncNamespace(session), selection.patterns, max_in_flight=workers, on_table=None if reads_again else on_table
+        session, selection.patterns, max_in_flight=workers, on_table=None if reads_again else on_table
     )
     errors: list[tuple[NamespaceId | TableId, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
     known = {} if reads_again else result.descriptions

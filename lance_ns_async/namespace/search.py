@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
@@ -11,8 +12,9 @@ from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import OnTable
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.patterns import Pattern
+from lance_ns_async.namespace.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class SearchResult:
 
 
 async def search(
-    namespace: AsyncNamespace,
+    session: Session,
     patterns: Sequence[Pattern],
     *,
     max_in_flight: int,
@@ -47,7 +49,7 @@ async def search(
     """
     if not patterns:
         return SearchResult((), (), {}, {}, {})
-    walk = _Walk(namespace, patterns)
+    walk = _Walk(session, patterns)
     holding = await walk.run(max_in_flight)
     to_list: list[NamespaceId] = []
     guesses: dict[TableId, None] = {}
@@ -60,9 +62,9 @@ async def search(
     def matches_any(id: TableId) -> bool:
         return any(pattern.matches(id) for pattern in patterns)
 
-    with namespace.session.within(None):
+    with session.within(None):
         lister = Lister(
-            namespace.session.backend, max_in_flight=max_in_flight, wanted=matches_any, tolerant=True, on_table=on_table
+            session.backend, max_in_flight=max_in_flight, wanted=matches_any, tolerant=True, on_table=on_table
         )
         listing = await lister.many(to_list)
     for parent, error in listing.errors.items():
@@ -76,8 +78,8 @@ async def search(
 class _Walk:
     """Walk through the namespaces that patterns lead to, one level at a time."""
 
-    def __init__(self, namespace: AsyncNamespace, patterns: Sequence[Pattern]) -> None:
-        self._namespace = namespace
+    def __init__(self, session: Session, patterns: Sequence[Pattern]) -> None:
+        self._session = session
         self._patterns = patterns
         self._starts = dict.fromkeys(pattern.start for pattern in patterns)
         self._below: list[NamespaceId] = []
@@ -105,7 +107,9 @@ class _Walk:
         names = {name for some in child_names if some is not None for name in some}
         if None in child_names:
             try:
-                names.update([child.name async for child in self._namespace.iter_namespaces(at)])
+                async with aclosing(bulk.namespace_groups(self._session, at)) as groups:
+                    async for group in groups:
+                        names.update(child.name for child in group)
             except LanceNamespaceError as e:
                 self.note(at, e)
                 return

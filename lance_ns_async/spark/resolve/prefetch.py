@@ -71,7 +71,7 @@ async def prefetch(
         seconds.append(call.seconds)
 
     with deadline(request.timeout), namespace.observe(note):
-        result = await search(namespace, request.selection.patterns, max_in_flight=request.max_in_flight)
+        result = await search(namespace.session, request.selection.patterns, max_in_flight=request.max_in_flight)
         run = _Run(namespace, cache, request, result)
         with show_progress(request.progress, "resolving tables") as callback:
             steps = Steps(run.total, callback)
