@@ -61,6 +61,11 @@ class Namespace(Facade, spec.LanceNamespace):
     - ServiceUnavailableError: there is no connection, or no response within the time of the operation.
     - UnsupportedOperationError: the catalog cannot perform the operation, or the request has an `identity`.
     - InternalError: any other failure.
+
+    Operations on the rows, indexes, columns, tags and branches of a table cost one call, and one open of its dataset in
+    a worker thread, except where a method says otherwise. They may also raise TableNotFoundError: the table does not
+    exist, or nothing was written to it yet. A change of a table is never sent twice: after a time-out, the error says
+    that the outcome is unknown. A catalog that commits the versions of its tables knows only the main branch.
     """
 
     @classmethod
