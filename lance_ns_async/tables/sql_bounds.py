@@ -153,7 +153,7 @@ class SqlCheck:
     def __init__(self, bounds: Bounds = LOCAL) -> None:
         self._bounds = bounds
         self._bytes = self._terms = self._parsing = self._planning = 0
-        self.tokens = 0
+        self.tokens: int = 0
         """Number of tokens of all texts so far."""
 
     def check(self, texts: Texts) -> None:
