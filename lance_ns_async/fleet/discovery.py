@@ -160,9 +160,9 @@ class _Discovery:
         """Returns the paths of the tables, sorted; the journal's first, and then those of the rest of the walk."""
         journal, run = self.journal, self.run
         states = await journal.entries(_FOLDERS)
-        found = await journal.entries(_TABLES)
+        recorded = await journal.entries(_TABLES)
         self.finished = await journal.entries(_ROWS)
-        tables = dict.fromkeys(path for path in found if walker.selects(path))
+        tables = dict.fromkeys(path for path in recorded if walker.selects(path))
         pending = [path for path, state in states.items() if state != _DONE] if states else [""]
         entries: list[JournalEntry] = []
         run.expect(len(pending) + len(tables))
@@ -197,7 +197,7 @@ class _Discovery:
 
         # The rows of folders come from the journal here, and those of tables later.
         for path, row in self.finished.items():
-            if path not in found:
+            if path not in recorded:
                 run.add(Row.from_dict(row), resumed=True)
         await walk_folders(walker, pending, on_folder, on_error, save)
         await journal.flush()

@@ -95,6 +95,12 @@ UNFIT: Mapping[str, tuple[str, pa.Field, str, str]] = {
         "a value cannot be cast to fixed_size",
     ),
     "range": ("append", pa.field("x", pa.int8()), "int(id * 100)", "a value cannot be cast to int8: Integer value"),
+    "null": (
+        "append",
+        pa.field("x", pa.int64(), nullable=False),
+        "if(id = 19, null, id)",
+        "has a null, but is not nullable",
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -45,6 +46,17 @@ def test_create_and_ignore_leave_an_existing_table(
     assert files(tmp_path) == before
 
 
+@pytest.mark.parametrize("id", ["db.t", "db$t", TableId(["db", "t"])])
+def test_ids_have_three_forms(spark: SparkSession, lake: Lake, id: Any) -> None:
+    assert lake.resolver.write(spark.range(3), id).id == TableId(["db", "t"])
+    assert lake.ids() == [0, 1, 2]
+
+
+def test_ignore_creates_a_missing_table(spark: SparkSession, lake: Lake) -> None:
+    assert lake.write(spark.range(3), "ignore").rows == 3
+    assert lake.ids() == [0, 1, 2]
+
+
 def test_append_adds_rows_by_column_name(spark: SparkSession, lake: Lake) -> None:
     lake.write(spark.range(3).withColumn("s", f.lit("a")))
     more = spark.range(3, 5).select(f.lit("b").alias("s"), "id")
@@ -67,6 +79,12 @@ def test_prefetch_after_append_returns_the_new_version(spark: SparkSession, lake
 def test_append_needs_a_table(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$t"):
         lake.write(failing(spark), "append")
+
+
+def test_append_to_a_declared_table_writes_its_first_version(spark: SparkSession, lake: Lake) -> None:
+    lake.declare()
+    assert lake.write(spark.range(3), "append").version == 1
+    assert lake.ids() == [0, 1, 2]
 
 
 def test_overwrite_replaces_rows_and_columns(spark: SparkSession, lake: Lake) -> None:
