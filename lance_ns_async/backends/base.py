@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, error_about, spelled
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, has, same_place
 from lance_ns_async.settings import Settings

@@ -6,14 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import wraps
 from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
 import anyio
 from lance_namespace.errors import ServiceUnavailableError
 
-from lance_ns_async.calls.policy import deadline
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.errors import shortened
 
 P = ParamSpec("P")
@@ -46,7 +45,7 @@ async def rollback(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) -
         raise
     except BaseException as error:  # panics of Lance, interrupts and memory errors need a rollback, too
         try:
-            await undoing(undo)(error)
+            await run_cleanup(undo, error)
         except asyncio.CancelledError as e:
             if not isinstance(error, asyncio.CancelledError):
                 raise
@@ -57,50 +56,45 @@ async def rollback(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) -
         raise
 
 
-def undoing(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Returns the cleanup function with its own bounded time; a cancellation during the cleanup waits for its end.
+async def run_cleanup(work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Returns the result of a cleanup, which has its own bounded time; a cancellation waits for the cleanup's end.
 
     If the cleanup then fails, a note of the cancellation says so, and a warning is logged.
     """
-
-    @wraps(work)
-    async def lasting(*args: P.args, **kwargs: P.kwargs) -> T:
-        with deadline(_UNDO_SECONDS, extend=True):
-            # The task inherits the deadline. A task group would be cancelled together with this coroutine.
-            task = asyncio.ensure_future(work(*args, **kwargs))
-        cancellation: asyncio.CancelledError | None = None
-        until, ends = monotonic() + _UNDO_SECONDS + _UNDO_GRACE, False
-        # The scope shields from anyio's cancellations, which repeat; the separate task from those of asyncio.
-        with anyio.CancelScope(shield=True):
-            while not task.done():
-                try:
-                    await asyncio.wait([task], timeout=max(0.0, until - monotonic()))
-                except asyncio.CancelledError as e:
-                    cancellation = e
-                if not task.done() and monotonic() >= until:
-                    if ends:
-                        break
-                    task.cancel()
-                    until, ends = until + _UNDO_GRACE, True
-        error: BaseException | None
-        if not task.done():
-            error = ServiceUnavailableError("Service unavailable: the rollback does not end")
-        elif task.cancelled():
-            error = ServiceUnavailableError("Service unavailable: the rollback took too long")
-        else:
-            error = task.exception()
-        if cancellation is not None:
-            if error is not None:
-                note = _not_undone(error)
-                cancellation.add_note(note)
-                # The code that awaits a cancelled task may not get this exception object.
-                log.warning("cancelled, %s", note)
-            raise cancellation
+    with deadline(_UNDO_SECONDS, extend=True):
+        # The task inherits the deadline. A task group would be cancelled together with this coroutine.
+        task = asyncio.ensure_future(work(*args, **kwargs))
+    cancellation: asyncio.CancelledError | None = None
+    until, ends = monotonic() + _UNDO_SECONDS + _UNDO_GRACE, False
+    # The scope shields from anyio's cancellations, which repeat; the separate task from those of asyncio.
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task], timeout=max(0.0, until - monotonic()))
+            except asyncio.CancelledError as e:
+                cancellation = e
+            if not task.done() and monotonic() >= until:
+                if ends:
+                    break
+                task.cancel()
+                until, ends = until + _UNDO_GRACE, True
+    error: BaseException | None
+    if not task.done():
+        error = ServiceUnavailableError("Service unavailable: the rollback does not end")
+    elif task.cancelled():
+        error = ServiceUnavailableError("Service unavailable: the rollback took too long")
+    else:
+        error = task.exception()
+    if cancellation is not None:
         if error is not None:
-            raise error
-        return task.result()
-
-    return lasting
+            note = _not_undone(error)
+            cancellation.add_note(note)
+            # The code that awaits a cancelled task may not get this exception object.
+            log.warning("cancelled, %s", note)
+        raise cancellation
+    if error is not None:
+        raise error
+    return task.result()
 
 
 def _not_undone(error: BaseException) -> str:

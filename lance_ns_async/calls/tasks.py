@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import anyio
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
-from lance_ns_async.calls.policy import remaining
+from lance_ns_async.calls.deadline import remaining
 
 K = TypeVar("K")
 S = TypeVar("S")

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, UnauthenticatedError
 
 from lance_ns_async.backends.base import Backend, Declaration
-from lance_ns_async.calls.policy import remaining
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import without_traceback
 from lance_ns_async.model import Table, TableId

@@ -22,8 +22,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.paging import walk
-from lance_ns_async.calls.policy import remaining
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.results import BulkResult

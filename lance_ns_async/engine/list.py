@@ -56,14 +56,14 @@ class Lister:
         backend: Backend,
         *,
         max_in_flight: int,
-        wanted: TableFilter | None = None,
+        include: TableFilter | None = None,
         tolerant: bool = False,
         on_table: OnTable | None = None,
     ) -> None:
         self._backend = backend
         self._on_table = on_table
         self._max_in_flight = max_in_flight
-        self._filter = wanted
+        self._filter = include
         self._tolerant = tolerant
         self.descriptions: dict[TableId, Table] = {}
         self.doubtful: dict[TableId, LanceNamespaceError] = {}

@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import remaining
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import EXPIRY, Table, TableId

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.backends import derived
+from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.calls.tasks import each
@@ -47,7 +47,7 @@ class CopyChanges:
     async def create_namespace(self, namespace: NewNamespace) -> None:
         """Creates a namespace; one that another client has created meanwhile stays as it is."""
         with self.target.operation():
-            await derived.keep_or_create_namespace(self.target.backend, namespace.id, namespace.properties)
+            await operations.keep_or_create_namespace(self.target.backend, namespace.id, namespace.properties)
 
     async def take_over(self, step: Declare) -> None:
         """Registers a table whose versions the source's catalog commits, and hands these commits over to the storage.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async.backends import derived
+from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.tasks import each, each_added
 from lance_ns_async.engine.describe import OnTable, describe_tables
@@ -149,7 +149,7 @@ async def describe_namespaces(
     async def describe(id: NamespaceId) -> None:
         try:
             with session.operation():
-                present[id] = await derived.describe_namespace(session.backend, id)
+                present[id] = await operations.describe_namespace(session.backend, id)
         except NamespaceNotFoundError:
             return
         except LanceNamespaceError as e:

@@ -1222,7 +1222,7 @@ class AsyncNamespace:
         self,
         namespaces: Iterable[Iterable[str]],
         *,
-        wanted: TableFilter | None = None,
+        include: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:
@@ -1230,7 +1230,7 @@ class AsyncNamespace:
 
         Args:
             namespaces: The namespace ids; each is a sequence of names.
-            wanted: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
+            include: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
                 other formats, a table that does not belong in the result costs no describe.
             max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call.
@@ -1247,7 +1247,7 @@ class AsyncNamespace:
             One call for each page, and one for each table if the catalog's listings contain other formats.
         """
         return await bulk.list_many(
-            self.session, namespaces, wanted=wanted, max_in_flight=max_in_flight, timeout=timeout
+            self.session, namespaces, include=include, max_in_flight=max_in_flight, timeout=timeout
         )
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> AsyncGenerator[TableId, None]:

@@ -64,7 +64,7 @@ async def search(
 
     with session.within(None):
         lister = Lister(
-            session.backend, max_in_flight=max_in_flight, wanted=matches_any, tolerant=True, on_table=on_table
+            session.backend, max_in_flight=max_in_flight, include=matches_any, tolerant=True, on_table=on_table
         )
         listing = await lister.many(to_list)
     for parent, error in listing.errors.items():

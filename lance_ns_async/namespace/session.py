@@ -15,7 +15,9 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import registry
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import Caller, Policy, deadline
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.deadline import deadline
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree

@@ -1184,7 +1184,7 @@ class Namespace(Facade, spec.LanceNamespace):
         self,
         namespaces: Iterable[Iterable[str]],
         *,
-        wanted: TableFilter | None = None,
+        include: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
     ) -> Listed:
@@ -1192,7 +1192,7 @@ class Namespace(Facade, spec.LanceNamespace):
 
         Args:
             namespaces: The namespace ids; each is a sequence of names.
-            wanted: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
+            include: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
                 other formats, a table that does not belong in the result costs no describe.
             max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call.
@@ -1208,7 +1208,9 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call for each page, and one for each table if the catalog's listings contain other formats.
         """
-        return self._call(bulk.list_many, list(namespaces), wanted=wanted, max_in_flight=max_in_flight, timeout=timeout)
+        return self._call(
+            bulk.list_many, list(namespaces), include=include, max_in_flight=max_in_flight, timeout=timeout
+        )
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
         """Walks the Lance tables of a namespace with concurrent listings.

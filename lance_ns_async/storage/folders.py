@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 import anyio
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 
-from lance_ns_async.calls.policy import remaining
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.model import Table, TableId, local_path, place_of
 from lance_ns_async.storage import files
 from lance_ns_async.storage.locations import check_location, checked_root

@@ -18,7 +18,7 @@ from typing import Literal, TypeVar, get_args
 import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
-from lance_ns_async.calls.policy import remaining
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.errors import error_about, shortened
 from lance_ns_async.model import Table
 from lance_ns_async.storage.locations import check_writable

@@ -39,7 +39,7 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
         under_way().check()
         commit(opener, table, rows)
     except GivenUp as e:
-        discard(opener, table, rows, e)
+        discard(table, rows, e)
         raise
     except BaseException as e:  # a panic of Lance or an interrupt leaves as many files behind
         first = _first(opener, table, e)
@@ -49,7 +49,7 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
                 raise
             # The commit succeeded; only its response was lost.
             return first
-        discard(opener, table, rows, e)
+        discard(table, rows, e)
         if first is None or not isinstance(e, LanceNamespaceError):
             raise
         phrase = PHRASES[TableAlreadyExistsError]
@@ -103,7 +103,7 @@ def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset |
         raise error from None
 
 
-def discard(opener: Opener, table: Table, rows: Any, error: BaseException) -> None:
+def discard(table: Table, rows: Any, error: BaseException) -> None:
     """Deletes the files of rows that are in no version; a note on the error says if files are left."""
     paths = [f"data/{file.path}" for fragment in rows.operation.fragments for file in fragment.files]
     try:

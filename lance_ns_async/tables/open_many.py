@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import remaining
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import Advance, describe_tables, without_traceback
 from lance_ns_async.engine.locate import Locator

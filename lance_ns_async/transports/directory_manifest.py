@@ -26,7 +26,8 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.model import DELIMITER, local_path

@@ -20,7 +20,8 @@ from lance_namespace.errors import (
     from_error_code,
 )
 
-from lance_ns_async.calls.policy import Caller, remaining
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.errors import (
     COMMON_ERRORS,
     PHRASES,

@@ -19,7 +19,8 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.registry import load
 from tests.contract.conftest import Home
 from tests.contract.site import Site

@@ -23,7 +23,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId, registry
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import Table, is_same
 from tests.contract.conftest import Home
 from tests.contract.site import Site

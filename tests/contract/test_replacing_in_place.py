@@ -9,7 +9,8 @@ from lance_namespace.errors import ConcurrentModificationError, TableNotFoundErr
 
 from lance_ns_async import registry
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from tests.contract.conftest import Home
 from tests.contract.site import Site
 

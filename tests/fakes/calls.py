@@ -10,7 +10,8 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
 )
 
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, Failure
 from lance_ns_async.model import TableId
 

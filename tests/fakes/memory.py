@@ -19,7 +19,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import COMMON_ERRORS, not_lance
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace

@@ -8,8 +8,9 @@ from typing import Any
 
 import httpx
 
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, Code
 from lance_ns_async.model import TableId
 from lance_ns_async.settings import HttpSettings

@@ -15,7 +15,8 @@ from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationErro
 
 from lance_ns_async import TableId, registry
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.namespace.operations import jobs
 from tests.documentation.pages import Page
 

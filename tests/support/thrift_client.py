@@ -16,7 +16,8 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.transports.thrift.binary import struct_field, text

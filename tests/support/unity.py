@@ -12,7 +12,7 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.unity.backend import UnityBackend
 from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.backends.unity.settings import UnitySettings
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from tests.fakes.unity import API, FakeUnity
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}

@@ -38,7 +38,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.iceberg.errors import ERRORS
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import (
     COMMON_ERRORS,
     HTTP_ERRORS,

@@ -35,7 +35,7 @@ from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.errors import ERRORS
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Settings

@@ -32,8 +32,8 @@ from lance_ns_async.backends.glue.patterns import Patterns
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.backends.shared.vended_credentials import merge_options
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.paging import walk
-from lance_ns_async.calls.policy import Caller
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.errors import ErrorTable, error_about
 from lance_ns_async.masked import MaskedPartial

@@ -51,7 +51,7 @@ from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.errors import ErrorTable, error_about, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

@@ -38,7 +38,7 @@ from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, tab
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.backends.shared.signing import open_signer
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, error_about
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId

@@ -24,7 +24,7 @@ from lance_ns_async.backends.base import Prepare, Version, Versions
 from lance_ns_async.backends.iceberg.schema import iceberg_schema
 from lance_ns_async.backends.shared.iceberg_wire import identifier
 from lance_ns_async.backends.shared.response_checks import text
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import error_about, failure_of

@@ -25,7 +25,7 @@ from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, d
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
 from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, namespace_names
 from lance_ns_async.backends.shared.response_checks import ignore
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location

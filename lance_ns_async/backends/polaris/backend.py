@@ -28,7 +28,7 @@ from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, d
 from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_names
 from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.backends.shared.signing import open_signer
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, error_about, failure_of, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location

@@ -28,7 +28,7 @@ from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import ErrorTable, error_about, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial

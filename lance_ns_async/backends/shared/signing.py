@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.transports.aws.settings import SigningSettings
 from lance_ns_async.transports.http.signatures import Signer
 

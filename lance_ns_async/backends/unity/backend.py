@@ -36,7 +36,7 @@ from lance_ns_async.backends.unity.credentials import CredentialVendor
 from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import ErrorTable, Failure, error_about, error_for, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial

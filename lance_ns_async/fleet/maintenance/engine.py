@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.calls.policy import deadline
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import Snapshot

@@ -14,7 +14,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.backends import derived
+from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine import declare, describe
@@ -94,14 +94,14 @@ async def list_many(
     session: Session,
     namespaces: Iterable[Iterable[str]],
     *,
-    wanted: TableFilter | None = None,
+    include: TableFilter | None = None,
     max_in_flight: int | None = None,
     timeout: float | None = None,
 ) -> Listed:
     namespace_ids = [session.namespace(id) for id in namespaces]
     with session.within(timeout):
         workers = session.workers(max_in_flight)
-        return await Lister(session.backend, max_in_flight=workers, wanted=wanted, tolerant=True).many(namespace_ids)
+        return await Lister(session.backend, max_in_flight=workers, include=include, tolerant=True).many(namespace_ids)
 
 
 async def register_tables(
@@ -224,7 +224,7 @@ async def exists(session: Session, id: Iterable[str]) -> bool:
     with session.operation():
         try:
             if isinstance(id, NamespaceId):
-                await derived.describe_namespace(session.backend, session.namespace(id))
+                await operations.describe_namespace(session.backend, session.namespace(id))
             else:
                 await session.backend.describe_table(session.table(id))
         except (NamespaceNotFoundError, TableNotFoundError):

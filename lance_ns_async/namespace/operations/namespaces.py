@@ -12,7 +12,7 @@ from lance_namespace.errors import (
     NamespaceNotFoundError,
 )
 
-from lance_ns_async.backends import derived
+from lance_ns_async.backends import operations
 from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.errors import spelled
 from lance_ns_async.model import NamespaceId, Page
@@ -34,7 +34,7 @@ async def list_namespaces(
 
     with session.operation():
         if _is_deepest(session, parent):
-            await derived.describe_namespace(session.backend, parent)
+            await operations.describe_namespace(session.backend, parent)
             return spec.ListNamespacesResponse(namespaces=[])
         page = await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)
     names = [session.backend.listed_name(parent.child(name)) for name in page.items]
@@ -46,7 +46,7 @@ async def describe_namespace(
 ) -> spec.DescribeNamespaceResponse:
     request = requests.parse(spec.DescribeNamespaceRequest, request)
     with session.operation():
-        properties = await derived.describe_namespace(session.backend, session.namespace(request.id))
+        properties = await operations.describe_namespace(session.backend, session.namespace(request.id))
     return spec.DescribeNamespaceResponse(properties=dict(properties))
 
 
@@ -64,9 +64,9 @@ async def create_namespace(
         if mode == "overwrite":
             result = await replacing.namespace(session.backend, id, properties)
         elif mode == "existok":
-            result = await derived.keep_or_create_namespace(session.backend, id, properties)
+            result = await operations.keep_or_create_namespace(session.backend, id, properties)
         else:
-            result = await derived.create_namespace(session.backend, id, properties)
+            result = await operations.create_namespace(session.backend, id, properties)
     return spec.CreateNamespaceResponse(properties=dict(result))
 
 
@@ -99,7 +99,7 @@ async def namespace_exists(
 ) -> spec.NamespaceExistsResponse:
     request = requests.parse(spec.NamespaceExistsRequest, request)
     with session.operation():
-        await derived.describe_namespace(session.backend, session.namespace(request.id))
+        await operations.describe_namespace(session.backend, session.namespace(request.id))
     return spec.NamespaceExistsResponse()
 
 

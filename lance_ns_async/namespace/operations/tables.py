@@ -17,7 +17,7 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async.backends import derived
+from lance_ns_async.backends import operations
 from lance_ns_async.calls.paging import take
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.engine.describe import describe_tables
@@ -48,7 +48,7 @@ async def list_tables(session: Session, request: spec.ListTablesRequest | Fields
 
     with session.operation():
         if len(parent) < session.backend.capabilities.min_depth:
-            await derived.describe_namespace(session.backend, parent)
+            await operations.describe_namespace(session.backend, parent)
             return spec.ListTablesResponse(tables=[])
         if request.include_declared is False:
             page = await take(fetch, partial(_select_written, session, lister, parent), limit=limit, page_token=token)
@@ -154,7 +154,7 @@ async def deregister_table(
     request = requests.parse(spec.DeregisterTableRequest, request)
     id = session.table(request.id)
     with session.changing(id):
-        table = await derived.deregister(session.backend, id)
+        table = await operations.deregister(session.backend, id)
     answer = requests.registration(table)
     return spec.DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 

@@ -15,8 +15,8 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import deadline
 from lance_ns_async.errors import NotALanceTableError, error_about
 from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import NamespaceId, TableId

@@ -14,7 +14,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.backends import derived
+from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import PHRASES, mask, spelled
@@ -30,7 +30,7 @@ _TIMES = 6
 async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
     """Drops an empty namespace and creates it again; creates a namespace that does not exist."""
     if not id:
-        return await derived.create_namespace(backend, id, properties)
+        return await operations.create_namespace(backend, id, properties)
     try:
         old = await backend.describe_namespace(id)
     except NamespaceNotFoundError:

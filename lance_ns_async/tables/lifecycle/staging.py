@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.rollback import rollback, undoing
+from lance_ns_async.calls.rollback import rollback, run_cleanup
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import error_about
 from lance_ns_async.model import Table, TableId, same_place
@@ -155,7 +155,7 @@ class Staging:
 
         A note on `error` says what is left. The table stays if another client has written to it meanwhile.
         """
-        await undoing(self._abandon)(staged_write, fragments, error)
+        await run_cleanup(self._abandon, staged_write, fragments, error)
 
     async def _abandon(
         self, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
@@ -172,7 +172,7 @@ class Staging:
         # A table at another location is another table; its credentials do not apply to these files.
         table = table if same_place(table.location, staged_write.table.location) else staged_write.table
         if fragments:
-            await _discard(self.opener, table, staged_write, fragments, error)
+            await _discard(table, staged_write, fragments, error)
         if staged_write.is_new and not is_gone:
             mine = replace(staged_write.table, storage_options=table.storage_options)
             await creating.take_back(self.backend, mine, error, clear=True)
@@ -309,10 +309,10 @@ def _outrun(table: Table, *, is_new: bool) -> LanceNamespaceError:
 
 
 async def _discard(
-    opener: Opener, table: Table, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
+    table: Table, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata], error: BaseException
 ) -> None:
     def work() -> None:
-        first_version.discard(opener, table, _transaction(staged_write, fragments), error)
+        first_version.discard(table, _transaction(staged_write, fragments), error)
 
     try:
         await in_thread(table, work)

@@ -16,7 +16,8 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.calls.policy import Caller, deadline
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import NamespaceId

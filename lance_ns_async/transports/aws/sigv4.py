@@ -16,7 +16,7 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.transports.aws.credentials import ChainCredentials, Keys, KeySource, StaticCredentials
 from lance_ns_async.transports.aws.failures import AWS_ERRORS
 from lance_ns_async.transports.aws.logs import suppress_logs

@@ -20,7 +20,7 @@ from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import Failure
 from lance_ns_async.masked import MaskedText, without_frames

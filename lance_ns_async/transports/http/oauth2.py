@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 )
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of, with_failure
 from lance_ns_async.masked import MaskedBytes
 from lance_ns_async.model import NamespaceId

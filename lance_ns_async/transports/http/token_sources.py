@@ -23,7 +23,7 @@ import anyio.to_thread
 import orjson
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnauthenticatedError
 
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure
 from lance_ns_async.masked import MaskedBytes, MaskedText
 from lance_ns_async.model import NamespaceId

@@ -13,7 +13,7 @@ import httpx
 import orjson
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.masked import MaskedBytes
 from lance_ns_async.model import Id

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.remote_call import STALE
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id

@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.shared.response_checks import ignore, text, texts
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import Code
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import HttpSettings, LocationSettings

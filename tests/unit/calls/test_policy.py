@@ -21,8 +21,9 @@ from lance_namespace.errors import (
     ThrottlingError,
 )
 
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import Policy, deadline
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure, failure_of
 from tests.fakes.calls import Script, Turnstile, busy, call, caller
 from tests.fakes.clock import run

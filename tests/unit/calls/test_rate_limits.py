@@ -8,7 +8,8 @@ import pytest
 from lance_namespace.errors import ServiceUnavailableError, ThrottlingError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.calls.policy import Policy, deadline
+from lance_ns_async.calls.deadline import deadline
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
 from tests.fakes.calls import Script, Turnstile, call, caller, settle

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 from lance_namespace.errors import PermissionDeniedError
 
-from lance_ns_async.calls.rollback import rollback, undoing
+from lance_ns_async.calls.rollback import rollback, run_cleanup
 from tests.fakes.calls import settle
 
 NOTE = "and the rollback failed (PermissionDeniedError: not yours)"
@@ -45,7 +46,7 @@ async def test_callers_who_is_cancelled_while_it_undoes_is_reported_that_the_und
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     undo = Undo()
-    error = await cancelled_meanwhile(undo, undoing(undo))
+    error = await cancelled_meanwhile(undo, partial(run_cleanup, undo))
     assert error.__notes__ == [NOTE]
     # Code that awaits a cancelled task may never see the note.
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [

@@ -13,8 +13,9 @@ from lance_namespace.errors import (
     ServiceUnavailableError,
 )
 
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import Policy, deadline
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure, NotALanceTableError
 from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
 from tests.fakes.clock import run
@@ -169,7 +170,7 @@ async def test_one_observer_may_observe_twice() -> None:
 
 
 async def test_each_attempt_is_one_debug_line(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "lance_ns_async.calls.policy"):
+    with caplog.at_level(logging.DEBUG, "lance_ns_async.calls.caller"):
         await call(caller(), Script(busy()))
     assert [r.getMessage().split(" in ")[0] for r in caplog.records] == [
         "describe_table db$t: 503",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InternalError, ServiceUnavailableError, TableNotFoundError
 
-from lance_ns_async.calls.policy import deadline
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.tasks import SingleFlight, SingleFlights, each, each_added
 from tests.fakes.clock import run
 

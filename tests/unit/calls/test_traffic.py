@@ -14,8 +14,9 @@ from lance_namespace.errors import ServiceUnavailableError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, DirNamespace
 from lance_ns_async.calls import circuit
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import Policy, deadline
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.traffic import Outcome, Traffic, traffic_by_key
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId

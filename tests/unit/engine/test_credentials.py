@@ -35,7 +35,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
-from lance_ns_async.calls.policy import deadline
+from lance_ns_async.calls.deadline import deadline
 from tests.fakes.faults import Answer, Received
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3

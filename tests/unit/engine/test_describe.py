@@ -23,7 +23,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.calls.policy import deadline
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.engine.describe import Batch, One, Scan, Step, describe_tables, groups, plan
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.results import BulkResult

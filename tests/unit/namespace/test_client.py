@@ -22,7 +22,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Capabilities
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg

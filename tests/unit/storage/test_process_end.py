@@ -220,7 +220,8 @@ UNDER_WAY = """
 import asyncio, select, sys, threading
 from lance_namespace import DescribeTableRequest
 from lance_ns_async.model import TableId
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.transports.directory_manifest import Directory
 from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
 

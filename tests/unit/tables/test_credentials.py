@@ -21,7 +21,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import Table
 from tests.fakes.faults import Answer, Received
 from tests.fakes.iceberg import FakeIceberg

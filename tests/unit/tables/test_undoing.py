@@ -21,7 +21,8 @@ from lance_namespace.errors import (
     TableSchemaValidationError,
 )
 
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import Id, Table, TableId
 from lance_ns_async.tables.lifecycle import creating
 from tests.fakes.memory import MemoryBackend, over

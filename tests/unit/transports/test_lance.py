@@ -16,8 +16,10 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import Caller, Policy, deadline
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import TableId
 from lance_ns_async.storage.process_end import check_given_up
 from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport

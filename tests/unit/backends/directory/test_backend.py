@@ -30,8 +30,10 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import Caller, Policy, deadline
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.transports.directory_manifest import Change, Directory, Entries, ManifestEntry
 from tests.fakes.s3 import FakeS3

@@ -33,7 +33,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, Namespace, Policy, TableId, fleet
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.backends.directory.backend import DirectoryBackend, DirSettings
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.model import local_path
 from tests.fakes.s3 import FakeS3
 

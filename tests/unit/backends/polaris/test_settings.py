@@ -7,7 +7,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.polaris.backend import PolarisBackend
 from lance_ns_async.backends.polaris.settings import PolarisSettings
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from tests.fakes.polaris import FakePolaris
 from tests.support.polaris import asked, connected, described, open_server
 

@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.model import Id, Table
 from lance_ns_async.tables.lifecycle import replacing
 from tests.fakes.memory import MemoryBackend, over

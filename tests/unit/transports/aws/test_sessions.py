@@ -10,7 +10,7 @@ from math import inf
 import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
-from lance_ns_async.calls.policy import deadline, remaining
+from lance_ns_async.calls.deadline import deadline, remaining
 from lance_ns_async.transports.aws import credentials
 from lance_ns_async.transports.aws.credentials import AssumedCredentials, Keys, RoleSession, assumed_session
 

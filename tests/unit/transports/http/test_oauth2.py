@@ -11,7 +11,8 @@ import httpx
 import pytest
 from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, OAuth2Settings, grant_tokens, token
 from lance_ns_async.transports.http.tokens import LIFETIME, RenewedTokens
 from lance_ns_async.transports.http.wire import AiohttpWire

@@ -13,7 +13,7 @@ import pytest
 from lance_namespace.errors import UnauthenticatedError
 
 from lance_ns_async.backends.shared.signing import open_signer
-from lance_ns_async.calls.policy import Caller
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import HTTP_ERRORS
 from lance_ns_async.transports.aws.settings import SigningSettings
 from lance_ns_async.transports.http.signatures import SIGNING_ERRORS, rejection

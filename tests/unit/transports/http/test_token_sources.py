@@ -23,7 +23,8 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, failure_of
 from lance_ns_async.transports.http.token_sources import (
     command_tokens,

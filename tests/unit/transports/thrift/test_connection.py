@@ -9,8 +9,9 @@ from lance_namespace.errors import (
     ServiceUnavailableError,
 )
 
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import Caller, Policy
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, ThriftRoute
 from lance_ns_async.transports.thrift.pool import Pool
 from lance_ns_async.transports.thrift.transport import ThriftTransport

@@ -1,0 +1,259 @@
+"""The caller, which makes remote calls within a policy: retries, time-outs, concurrency and error mapping."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Generic, TypeVar
+
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, ThrottlingError
+
+from lance_ns_async.calls.deadline import current_deadline, remaining
+from lance_ns_async.calls.hedging import hedge
+from lance_ns_async.calls.observers import Call, Observer, Observers
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.remote_call import Recover, RemoteCall
+from lance_ns_async.calls.repetition import Repetition, TryAgainError
+from lance_ns_async.calls.traffic import Outcome, Traffic
+from lance_ns_async.errors import ErrorTable, Failure, spelled
+from lance_ns_async.model import Id
+
+T = TypeVar("T")
+log: logging.Logger = logging.getLogger(__name__)
+
+_LONGEST_PAUSE_IN_THREAD = 1.0
+"""Maximum seconds of a pause that holds a slot and a worker thread."""
+
+
+class Caller:
+    """Makes remote calls within a policy; one caller serves all users of one catalog."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        errors: ErrorTable,
+        observers: Observers | None = None,
+        *,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self.policy = policy
+        self._errors = errors
+        self._observers = observers or Observers()
+        self._enough = min(policy.attempt_timeout, policy.operation_timeout) / 2
+        """Seconds within which a working catalog would have responded."""
+        self.traffic: Traffic = traffic or policy.traffic()
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """Passes every call made while the context is open to `observer`."""
+        return self._observers.with_one(observer)
+
+    def trace_headers(self) -> Mapping[str, str]:
+        """Returns the HTTP headers by which a server adds its spans to the trace of the current call."""
+        return self._observers.trace_headers() if self._observers.all else {}
+
+    def beside(self, errors: ErrorTable, policy: Policy | None = None) -> Caller:
+        """Returns a caller with its own slots and the same observers, so that neither waits for the other.
+
+        Args:
+            errors: Its error table.
+            policy: Its policy; None means the policy of this caller.
+        """
+        return Caller(policy or self.policy, errors, self._observers)
+
+    async def call(
+        self,
+        send: Callable[[], Awaitable[T]],
+        *,
+        subject: Id,
+        operation: str,
+        safe: bool = True,
+        repeatable: bool = False,
+        recover: Recover | None = None,
+    ) -> T:
+        """Returns the result of `send`, which is sent again within the policy after transient failures.
+
+        Args:
+            send: Sends the call once.
+            subject: The object of the call, for messages.
+            operation: The name of the operation, for messages, the error table and the circuit breaker.
+            safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
+            repeatable: Whether the server recognizes an unsafe call that is sent again, and does not act twice.
+            recover: Removes the cause of a failure, such as an expired token; None if no cause can be removed.
+
+        Raises:
+            LanceNamespaceError: The error that the error table has for the failure, or an error of `recover`.
+        """
+        until = current_deadline() or monotonic() + self.policy.operation_timeout
+        call = RemoteCall(send, subject, operation, self._errors, safe, repeatable, recover, until)
+        try:
+            if safe and self.policy.hedge_after is not None:
+                once = partial(self._attempt, call, 1)
+                return await hedge(once, after=self.policy.hedge_after, may=self.traffic.may_hedge)
+            return await self._attempt(call, 1)
+        except Failure as failure:
+            if not (call.may_recover(failure) or call.may_retry(failure)):
+                raise call.error(failure) from failure
+            attempt, responses = partial(self._attempt, call), self.traffic.responses
+            attempts = _Attempts(call, attempt, self.policy, self.traffic, failure, responses)
+        return await attempts.run()
+
+    async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Returns the result of `work`, which runs again after each `TryAgainError`.
+
+        For work of several calls whose end decides whether it has to be repeated, such as compare-and-set. The policy
+        sets the number of attempts and the pauses; the time is that of the operation.
+
+        Args:
+            work: Makes one attempt.
+
+        Raises:
+            LanceNamespaceError: Any error of `work`, or the error in its last `TryAgainError`.
+        """
+        repetition = Repetition(
+            TryAgainError,
+            self.policy.max_retries + 1,
+            current_deadline() or monotonic() + self.policy.operation_timeout,
+            pause=lambda error, attempt: self.policy.pause(attempt) + error.retry_after,
+        )
+        try:
+            return await repetition.run(work)
+        except TryAgainError as last:
+            raise last.error from last.error.__cause__
+
+    def repeat_in_thread(self, work: Callable[[], T], *, attempts: int) -> T:
+        """Does the same as `repeat` for blocking work inside of one call, in the call's worker thread.
+
+        The call keeps its slot during the pauses, so they are short, and the work is repeated for at most half of the
+        time of an attempt.
+
+        Args:
+            work: Makes one attempt.
+            attempts: Maximum number of attempts.
+
+        Raises:
+            LanceNamespaceError: Any error of `work`, or the error in its last `TryAgainError`.
+        """
+        left = remaining()
+        repetition = Repetition(
+            TryAgainError,
+            attempts,
+            monotonic() + (self._enough if left is None else min(left, self._enough)),
+            pause=lambda _, attempt: min(self.policy.pause(attempt), _LONGEST_PAUSE_IN_THREAD),
+        )
+        try:
+            return repetition.run_in_thread(work)
+        except TryAgainError as last:
+            raise last.error from last.error.__cause__
+
+    async def _attempt(self, call: RemoteCall[T], attempt: int, hedge: bool = False) -> T:
+        started_at = await self.traffic.enter(call.operation, call.subject, until=call.until)
+        text, outcome = "failed", Outcome.ABANDONED
+        try:
+            limit = min(self.policy.attempt_timeout, call.until - started_at)
+            async with asyncio.timeout(limit):
+                result = await call.send()
+            text, outcome = "ok", Outcome.ANSWERED
+            return result
+        except TimeoutError:
+            text, outcome = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
+            raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
+        except Failure as failure:
+            text, outcome = str(failure.codes[0]), call.outcome(failure)
+            # Throttled calls and lost races need the full pause.
+            if issubclass(call.error_class(failure), ServiceUnavailableError):
+                failure.pace, failure.pauses_since = self.traffic.pace(started_at), monotonic()
+            raise
+        except LanceNamespaceError as error:
+            text, outcome = type(error).__name__, Outcome.ANSWERED
+            raise
+        except asyncio.CancelledError:
+            text = "cancelled"
+            raise
+        finally:
+            self._notify(call, attempt, monotonic() - started_at, text, hedge)
+            await self.traffic.leave(started_at, call.operation, call.subject, outcome, why=text, until=call.until)
+
+    def _notify(self, call: RemoteCall[T], attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
+        operation, subject = call.operation, call.subject
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
+        if self._observers.all:
+            self._observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge))
+
+
+@dataclass(slots=True)
+class _Attempts(Generic[T]):
+    """The attempts of one call after the failure of its first attempt."""
+
+    call: RemoteCall[T]
+    attempt: Callable[[int], Awaitable[T]]
+    """Makes the nth attempt."""
+    policy: Policy
+    traffic: Traffic
+    first: Failure | None
+    """The failure of the first attempt, until it is handled."""
+    responses: int
+    """The responses to all calls by the time of the last failure."""
+    sent: int = 1
+    may_recover: bool = True
+
+    async def run(self) -> T:
+        """Sends the call again within the policy; returns its result.
+
+        Raises:
+            LanceNamespaceError: The error for the last failure, or an error of `recover`.
+        """
+        repetition = Repetition(
+            Failure,
+            self.policy.max_retries + 1,
+            self.call.until,
+            repeats=self.call.may_retry,
+            pause=self._pause,
+            permits=lambda failure: self.traffic.may_repeat(is_throttle=self._is_throttle(failure)),
+            spares=self._spares,
+        )
+        try:
+            return await repetition.run(self._send_or_recover)
+        except Failure as last:
+            last.attempts = self.sent
+            if repetition.is_late:
+                wait = f", because the server asks to wait {last.retry_after:g} s" if last.retry_after else ""
+                last.message += f"; not sent again within the operation's time{wait}"
+            if repetition.is_refused:
+                last.message += "; not sent again, because most calls to this catalog fail"
+            raise self.call.error(last) from last
+
+    async def _send_or_recover(self) -> T:
+        try:
+            return await self._send()
+        except Failure as failure:
+            recover = self.call.recover
+            if not (recover and self.may_recover and self.call.may_recover(failure)) or not await recover(failure):
+                raise
+        self.may_recover = False
+        return await self._send()
+
+    async def _send(self) -> T:
+        if self.first is not None:
+            failure, self.first = self.first, None
+            raise failure
+        self.sent += 1
+        return await self.attempt(self.sent)
+
+    def _is_throttle(self, failure: Failure) -> bool:
+        return issubclass(self.call.error_class(failure), ThrottlingError)
+
+    def _spares(self, failure: Failure) -> bool:
+        # While other calls get responses, a throttled call was sent too early, and the catalog works.
+        before, self.responses = self.responses, self.traffic.responses
+        return self.responses > before and self._is_throttle(failure)
+
+    def _pause(self, failure: Failure, attempt: int) -> float:
+        pause = self.policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)
+        over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
+        return max(0.0, pause - over)
