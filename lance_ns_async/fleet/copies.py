@@ -115,7 +115,7 @@ async def copy(
                 outcomes.add_dry_run(plan)
             else:
                 await outcomes.record_plan(plan)
-                await CopyRun(source.session, target.session, data=data, record=outcomes.record).run(plan)
+                await CopyRun(source=source.session, target=target.session, data=data, record=outcomes.record).run(plan)
                 outcomes.add_resumed()
                 if not any(row.outcome in ERRORS for row in run.rows):
                     await log.finish()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
@@ -42,26 +42,22 @@ RecordChange: TypeAlias = Callable[[Change, LanceNamespaceError | None], Awaitab
 """Receives each change after it was made, or failed with the error."""
 
 
+@dataclass(slots=True, kw_only=True)
 class CopyRun:
     """One run of a plan: namespaces first, then tables concurrently, removals last.
 
     The failure of one change does not affect changes that do not depend on it. A change fails with a
     ConcurrentModificationError if another client has changed the target since the plan.
-
-    Args:
-        source: The session with the source.
-        target: The session with the target.
-        data: Whether the data is copied, too.
-        record: Receives the outcome of each change.
     """
 
-    def __init__(self, source: Session, target: Session, *, data: bool, record: RecordChange) -> None:
-        self._source = source
-        self._target = target
-        self._data = data
-        self._record = record
-        self._failed_namespaces: dict[NamespaceId, LanceNamespaceError] = {}
-        self._end: LanceNamespaceError | None = None
+    source: Session
+    target: Session
+    data: bool
+    """Whether the data is copied, too."""
+    record: RecordChange
+    failed_namespaces: dict[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    end: LanceNamespaceError | None = None
+    """The error after which nothing more is tried."""
 
     async def run(self, plan: CopyPlan) -> None:
         """Makes all changes of the plan."""
@@ -71,7 +67,7 @@ class CopyRun:
         single: list[TableChange] = []
         removals: list[TableChange] = []
         for step in plan.table_changes:
-            if isinstance(step, Declare) and not (self._data or step.takes_over):
+            if isinstance(step, Declare) and not (self.data or step.takes_over):
                 declared.append(step)
             else:
                 (removals if isinstance(step, Deregister) else single).append(step)
@@ -86,23 +82,23 @@ class CopyRun:
             try:
                 self._check_possible(step)
             except LanceNamespaceError as e:
-                await self._record(step, e)
+                await self.record(step, e)
             else:
                 waiting[step.id] = step
 
         async def record(declaration: Declaration, outcome: Outcome) -> None:
-            self._target.locator.forget(declaration.id)
+            self.target.locator.forget(declaration.id)
             await self._settle(waiting[declaration.id], outcome if isinstance(outcome, LanceNamespaceError) else None)
 
         declarations = [
             Declaration(step.id, step.source.location, step.properties, step.source.schema) for step in waiting.values()
         ]
-        target = self._target
+        target = self.target
         with target.within(None):
             await declare_tables(target.backend, declarations, record, max_in_flight=target.workers())
 
     async def _each(self, changes: Iterable[Change]) -> None:
-        await each(self._change, changes, max_in_flight=self._target.workers())
+        await each(self._change, changes, max_in_flight=self.target.workers())
 
     async def _change(self, change: Change) -> None:
         try:
@@ -115,29 +111,29 @@ class CopyRun:
 
     async def _settle(self, change: Change, error: LanceNamespaceError | None) -> None:
         if error is not None and isinstance(change, NewNamespace):
-            self._failed_namespaces[change.id] = error
+            self.failed_namespaces[change.id] = error
         if isinstance(error, UnauthenticatedError):
             # A 401 applies to every table.
-            self._end = self._end or error
-        await self._record(change, error)
+            self.end = self.end or error
+        await self.record(change, error)
 
     def _check_possible(self, change: Change) -> None:
         """Raises the error of an earlier change on which this one depends."""
-        if self._end is not None:
-            raise UnauthenticatedError(f"not tried, because another call was not authenticated: {self._end}")
+        if self.end is not None:
+            raise UnauthenticatedError(f"not tried, because another call was not authenticated: {self.end}")
         if isinstance(change, NewNamespace | Declare):
             above = (NamespaceId(change.id[:depth]) for depth in range(1, len(change.id)))
-            if (failed := next((id for id in above if id in self._failed_namespaces), None)) is not None:
-                error = self._failed_namespaces[failed]
+            if (failed := next((id for id in above if id in self.failed_namespaces), None)) is not None:
+                error = self.failed_namespaces[failed]
                 raise type(error)(f"not tried, because the namespace {failed} could not be created: {error}")
 
     async def _make(self, change: Change) -> None:
         match change:
             case NewNamespace():
                 # One that another client has created meanwhile stays as it is.
-                with self._target.operation():
-                    await derived.keep_or_create_namespace(self._target.backend, change.id, change.properties)
-            case Declare() if self._data:
+                with self.target.operation():
+                    await derived.keep_or_create_namespace(self.target.backend, change.id, change.properties)
+            case Declare() if self.data:
                 await self._clone(change)
             case Declare():
                 await self._take_over(change)
@@ -153,9 +149,9 @@ class CopyRun:
 
         Cost: a declaration, and the calls of `_release_versions` and `_check_versions`.
         """
-        backend, table = self._target.backend, step.source
+        backend, table = self.target.backend, step.source
         await self._release_versions(table.id)
-        with self._target.changing(step.id):
+        with self.target.changing(step.id):
             new = await backend.register_table(step.id, table.location, step.properties, table.schema)
             async with rollback(partial(self._deregister_again, new)):
                 await self._check_versions(table.id, step.id)
@@ -167,14 +163,14 @@ class CopyRun:
         process that is killed then leaves a name that the next copy declares. A registration with data of its own keeps
         its location.
         """
-        table, old, backend = step.source, step.old, self._target.backend
+        table, old, backend = step.source, step.old, self.target.backend
         if step.takes_over:
             await self._release_versions(table.id)
-        with self._target.changing(old.id):
+        with self.target.changing(old.id):
             current = await backend.describe_table(old.id)
             if not is_same(old, current):
                 raise _changed_meanwhile(old.id)
-            moves = not self._data and "location" in step.changes
+            moves = not self.data and "location" in step.changes
             location = table.location if moves else current.location
             await replacing.replace(backend, current, location, step.properties, table.schema)
             if step.takes_over:
@@ -182,11 +178,11 @@ class CopyRun:
 
     async def _deregister(self, table: Table) -> None:
         """Removes a registration, if it is still the one of the plan; its data stays."""
-        with self._target.changing(table.id):
+        with self.target.changing(table.id):
             try:
-                if not is_same(table, await self._target.backend.describe_table(table.id)):
+                if not is_same(table, await self.target.backend.describe_table(table.id)):
                     raise _changed_meanwhile(table.id)
-                await self._target.backend.deregister_table(table.id)
+                await self.target.backend.deregister_table(table.id)
             except TableNotFoundError:
                 return
 
@@ -211,8 +207,8 @@ class CopyRun:
         Cost:
             Four calls and two look-ups in the storage.
         """
-        backend = self._source.backend
-        with self._source.changing(id):
+        backend = self.source.backend
+        with self.source.changing(id):
             newest = await commits.latest(backend, id)
             table = await locate(backend, id)
             if not table.managed_versioning:
@@ -238,7 +234,7 @@ class CopyRun:
         """Raises InvalidTableStateError unless both registrations of a table lead to the same newest version."""
         newest: list[int] = []
         # The target comes last, so that a version committed meanwhile is no error.
-        for session, name in ((self._source, id), (self._target, copy)):
+        for session, name in ((self.source, id), (self.target, copy)):
             table = await locate(session.backend, name)
             if table.managed_versioning:
                 raise _invalid_state(name, "its catalog still commits its versions")
@@ -255,9 +251,9 @@ class CopyRun:
 
         Cost: the calls of `create_table`, and reads and writes of all files of the version.
         """
-        _, dataset = await open_newest(self._source, step.source.id)
-        backend, copy = self._target.backend, step.id
-        with self._target.within(None):
+        _, dataset = await open_newest(self.source, step.source.id)
+        backend, copy = self.target.backend, step.id
+        with self.target.within(None):
             try:
                 if dataset is None:
                     if step.there is None:
@@ -271,7 +267,7 @@ class CopyRun:
                 async with rollback(partial(creating.take_back, backend, place, clear=True)):
                     await _fill(backend, dataset, place)
             finally:
-                self._target.locator.forget(copy)
+                self.target.locator.forget(copy)
 
     async def _clone_again(self, step: Replace, location: str) -> None:
         """Clones the newest version of a table to a new location, and changes the registration of its copy to it.
@@ -282,23 +278,23 @@ class CopyRun:
         Cost: a describe and an open of the source, three describes, an open and a replacement in the target, and reads
         and writes of all files of the version.
         """
-        old, backend = step.old, self._target.backend
-        _, dataset = await open_newest(self._source, step.source.id)
+        old, backend = step.old, self.target.backend
+        _, dataset = await open_newest(self.source, step.source.id)
         if dataset is None:
             raise _changed_meanwhile(step.source.id)
-        with self._target.within(None):
+        with self.target.within(None):
             try:
-                place = dataclasses.replace(await locate(backend, old.id), location=location)
+                place = replace(await locate(backend, old.id), location=location)
                 async with rollback(partial(_remove_clone, backend, place)):
                     await in_thread(place, partial(_clone, dataset, place), changes=True)
-                    self._target.locator.forget(old.id)
-                    data = await read_data(self._target, old.id)
+                    self.target.locator.forget(old.id)
+                    data = await read_data(self.target, old.id)
                     current = await backend.describe_table(old.id)
                     if data != step.cloned or not is_same(old, current):
                         raise _changed_meanwhile(old.id)
                     await replacing.replace(backend, current, location, step.properties, step.source.schema)
             finally:
-                self._target.locator.forget(old.id)
+                self.target.locator.forget(old.id)
 
 
 async def _fill(backend: Backend, dataset: LanceDataset, place: Table) -> None:
