@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import reports
+from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.options import OutputFormat, StorageOptions, What, exit_after, parse_storage_options
 from lance_ns_async.cli.output import Format
@@ -36,5 +36,5 @@ def audit(
     options = parse_storage_options(storage_option)
     with require_catalog(impl, properties, profile, config).open() as catalog:
         report = sync.audit(catalog, what, fix=fix or (), data_under=data_under, storage_options=options, progress=True)
-    reports.write(report, COLUMNS, format)
+    output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from lance_ns_async.cli import reports
+from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Catalog, Config, Impl, Profile, Properties, choose, require_catalog
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import Journal, OutputFormat, exit_after
@@ -59,19 +58,6 @@ def parse_rules(texts: Sequence[str]) -> Mapping[str, str] | None:
     return rules or None
 
 
-class CopyMode(StrEnum):
-    """Whether a copy changes registrations that differ."""
-
-    CREATE = "create"
-    SYNC = "sync"
-
-
-class NewNames(StrEnum):
-    """The change of names in a copy."""
-
-    LOWER = "lower"
-
-
 def copy(
     what: Annotated[
         list[str] | None,
@@ -86,10 +72,10 @@ def copy(
             "May be repeated.",
         ),
     ] = None,
-    rename: Annotated[NewNames | None, typer.Option("--rename", help="Change the names to lower case.")] = None,
+    rename: Annotated[Literal["lower"] | None, typer.Option("--rename", help="Change the names to lower case.")] = None,
     mode: Annotated[
-        CopyMode, typer.Option("--mode", help="Only add tables, or also change those that differ.")
-    ] = CopyMode.CREATE,
+        Literal["create", "sync"], typer.Option("--mode", help="Only add tables, or also change those that differ.")
+    ] = "create",
     delete: Annotated[
         bool, typer.Option("--delete", help="With --mode sync: deregister what the source has no more; keeps data.")
     ] = False,
@@ -139,8 +125,8 @@ def copy(
             target,
             what or ["**"],
             to=parse_rules(to or ()),
-            rename=None if rename is None else "lower",
-            mode="sync" if mode is CopyMode.SYNC else "create",
+            rename=rename,
+            mode=mode,
             delete=delete,
             take_over=take_over,
             data=data,
@@ -149,5 +135,5 @@ def copy(
             journal=journal,
             progress=True,
         )
-    reports.write(report, COLUMNS, format)
+    output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import reports
+from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.options import (
     FormatOrSuffix,
@@ -63,6 +63,6 @@ def discover(
         )
     format = format_for(format, out)
     columns = ("id", "outcome") if format is Format.PLAIN else ("id", "outcome", "location", "reason")
-    reports.write_file(report, (row.to_dict() for row in report.rows), columns, format, out)
+    output.write_result(report, (row.to_dict() for row in report.rows), columns, format, out)
     print(report, file=sys.stderr)
     exit_after(report.problems)

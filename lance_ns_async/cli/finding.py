@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import reports
+from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.options import OutputFormat, What, exit_after, parse_pair
 from lance_ns_async.cli.output import Format
@@ -65,5 +65,5 @@ def find(
     )
     with require_catalog(impl, properties, profile, config).open() as catalog:
         report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
-    reports.write(report, COLUMNS, format)
+    output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,7 +14,7 @@ from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.errors import say
 from lance_ns_async.cli.options import OutputFormat, Secrets, exit_after
-from lance_ns_async.cli.output import Format, ObjectFormat, OutputRow
+from lance_ns_async.cli.output import Format, OutputRow
 
 if TYPE_CHECKING:
     from lance_namespace.errors import LanceNamespaceError
@@ -88,7 +88,7 @@ def describe(
         bool, typer.Option("--details", "-d", help="Show schema and statistics; opens the dataset.")
     ] = False,
     show_secrets: Secrets = False,
-    format: Annotated[ObjectFormat, typer.Option("--output", "-o", help="Output format.")] = ObjectFormat.TABLE,
+    format: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
     impl: Impl = None,
     properties: Properties = None,
     profile: Profile = None,

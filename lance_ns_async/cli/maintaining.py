@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lance_ns_async.cli import reports
+from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, parse_pair
@@ -42,13 +41,6 @@ REPORT_COLUMNS = (
 )
 
 
-class EngineName(StrEnum):
-    """Process that compacts fragments."""
-
-    LOCAL = "local"
-    SPARK = "spark"
-
-
 def maintain(
     what: What,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the plan.")] = False,
@@ -78,8 +70,8 @@ def maintain(
         ),
     ] = False,
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="Compact in this process, or with Spark.")
-    ] = EngineName.LOCAL,
+        Literal["local", "spark"], typer.Option("--engine", help="Compact in this process, or with Spark.")
+    ] = "local",
     master: Annotated[
         str | None, typer.Option("--master", help="Master of Spark; by default this machine.", show_default=False)
     ] = None,
@@ -99,7 +91,7 @@ def maintain(
     merge = CompactOptions(target_rows=target_rows, min_fragments=min_fragments)
     age = None if older_than == "any" else older_than
     clean = CleanupOptions(older_than=age, retain_versions=retain, delete_unverified=delete_unverified)
-    if (master or conf) and engine is EngineName.LOCAL:
+    if (master or conf) and engine == "local":
         raise Misuse("--master and --conf: only with --engine spark")
     settings = dict(parse_pair("--conf", text) for text in conf or ())
     steps: dict[str, Any] = {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
@@ -110,7 +102,7 @@ def maintain(
             result = sync.plan_maintenance(namespace, what, progress=True, **steps)
         else:
             executor = None
-            if engine is EngineName.SPARK:
+            if engine == "spark":
                 from lance_ns_async.spark import SparkEngine
                 from lance_ns_async.spark.local import local_spark
 
@@ -130,11 +122,11 @@ def _write(result: Report | MaintenancePlan, format: Format, file: Path | None) 
 
     if isinstance(result, Report):
         rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
-        reports.write_file(result, rows, REPORT_COLUMNS, format, file)
+        output.write_result(result, rows, REPORT_COLUMNS, format, file)
     else:
         rows = [table.to_dict() for table in result.pending]
         rows = [{**row, "steps": ", ".join(row["steps"])} for row in rows]
-        reports.write_file(result, rows, PLAN_COLUMNS, format, file)
+        output.write_result(result, rows, PLAN_COLUMNS, format, file)
         if format is not Format.PARQUET:
             for row in result.problems:
                 print(f"lance-ns: {row.outcome}: {printable(row.reason)}", file=sys.stderr)

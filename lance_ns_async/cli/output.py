@@ -1,4 +1,4 @@
-"""Output of rows and objects: tables for terminals; lines, JSON, CSV or Parquet for programs."""
+"""Output of rows, reports and objects: tables for terminals; lines, JSON, CSV or Parquet for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +19,8 @@ from lance_ns_async.cli.errors import Misuse
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lance_ns_async.fleet import MaintenancePlan, Report
 
 OutputRow = Mapping[str, Any]
 
@@ -37,13 +39,6 @@ class Format(StrEnum):
 
 
 _SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
-
-
-class ObjectFormat(StrEnum):
-    """Output format of one object."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class OutputConsole(Console):
@@ -71,22 +66,39 @@ class OutputConsole(Console):
 
 def write(rows: Iterable[OutputRow], columns: Sequence[str], format: Format, stream: IO[str]) -> int:
     """Writes the rows as they arrive, a table or Parquet after all have arrived; returns their number."""
+    count = 0
+
+    def counted() -> Iterator[OutputRow]:
+        nonlocal count
+        for row in rows:
+            yield row
+            count += 1
+
+    lines = ([_text(row.get(column)) for column in columns] for row in counted())
     match format:
         case Format.PLAIN:
-            return _plain(rows, columns, stream)
+            # Imported here, because `--help` should not wait for it.
+            from lance_ns_async.rendering import printable
+
+            # Names of tables may contain control characters for a terminal; a pipe gets them unchanged.
+            render = printable if stream.isatty() else str
+            stream.writelines("\t".join(map(render, line)) + "\n" for line in lines)
         case Format.TABLE:
-            return _table(rows, columns, stream)
+            _table(list(counted()), columns, stream)
         case Format.JSON:
-            return _json(rows, stream)
+            for row in counted():
+                stream.write((",\n " if count else "[") + json.dumps(row, ensure_ascii=False, default=str))
+            stream.write("]\n" if count else "[]\n")
         case Format.CSV:
-            return _csv(rows, columns, stream)
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(lines)
         case Format.PARQUET:
             import pyarrow as pa
 
-            texts = [{column: _text(row.get(column)) for column in columns} for row in rows]
-            table = pa.Table.from_pylist(texts, pa.schema([(column, pa.string()) for column in columns]))
-            write_parquet(table, None)
-            return len(table)
+            texts = [dict(zip(columns, line, strict=True)) for line in lines]
+            write_parquet(pa.Table.from_pylist(texts, pa.schema([(column, pa.string()) for column in columns])), None)
+    return count
 
 
 def write_parquet(table: pa.Table, file: Path | None) -> None:
@@ -127,9 +139,33 @@ def open_text(file: Path | None) -> Iterator[IO[str]]:
         raise Misuse(f"{file}: {error.strerror}") from error
 
 
-def write_object(row: OutputRow, format: ObjectFormat) -> None:
+def write_report(report: Report, columns: Sequence[str], format: Format) -> None:
+    """Writes the rows of a report to standard output, and its summary to standard error."""
+    write((row.to_dict() for row in report.rows), columns, format, sys.stdout)
+    print(report.line(), file=sys.stderr)
+
+
+def write_result(
+    result: Report | MaintenancePlan,
+    rows: Iterable[OutputRow],
+    columns: Sequence[str],
+    format: Format,
+    file: Path | None,
+) -> None:
+    """Writes the rows, or all of the result as JSON or Parquet; to standard output if `file` is None."""
+    if format is Format.PARQUET:
+        write_parquet(result.to_arrow(), file)
+        return
+    with open_text(file) as stream:
+        if format is Format.JSON:
+            stream.write(result.to_json() + "\n")
+        else:
+            write(({name: row.get(name) for name in columns} for row in rows), columns, format, stream)
+
+
+def write_object(row: OutputRow, format: Literal["table", "json"]) -> None:
     """Writes one object to standard output: one line per field, or JSON."""
-    if format is ObjectFormat.JSON:
+    if format == "json":
         print(json.dumps(row, indent=2, ensure_ascii=False, default=str))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -140,49 +176,16 @@ def write_object(row: OutputRow, format: ObjectFormat) -> None:
     OutputConsole().lay(table)
 
 
-def _plain(rows: Iterable[OutputRow], columns: Sequence[str], stream: IO[str]) -> int:
-    # Imported here, because `--help` should not wait for it.
-    from lance_ns_async.rendering import printable
-
-    count = 0
-    # Names of tables may contain control characters for a terminal; a pipe gets them unchanged.
-    render = printable if stream.isatty() else str
-    for row in rows:
-        stream.write("\t".join(render(_text(row.get(column))) for column in columns) + "\n")
-        count += 1
-    return count
-
-
-def _json(rows: Iterable[OutputRow], stream: IO[str]) -> int:
-    count = 0
-    for row in rows:
-        stream.write((",\n " if count else "[") + json.dumps(row, ensure_ascii=False, default=str))
-        count += 1
-    stream.write("]\n" if count else "[]\n")
-    return count
-
-
-def _csv(rows: Iterable[OutputRow], columns: Sequence[str], stream: IO[str]) -> int:
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    count = 0
-    for row in rows:
-        writer.writerow([_text(row.get(column)) for column in columns])
-        count += 1
-    return count
-
-
-def _table(rows: Iterable[OutputRow], columns: Sequence[str], stream: IO[str]) -> int:
+def _table(rows: Sequence[OutputRow], columns: Sequence[str], stream: IO[str]) -> None:
+    if not rows:
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    entries = list(rows)
     for column in columns:
         # A truncated id or location is useless, so long values continue in the next line.
-        table.add_column(column, overflow="fold", justify="right" if _is_number(entries, column) else "left")
-    for row in entries:
+        table.add_column(column, overflow="fold", justify="right" if _is_number(rows, column) else "left")
+    for row in rows:
         table.add_row(*(Text(_text(row.get(column))) for column in columns))
-    if entries:
-        OutputConsole(stream).lay(table)
-    return len(entries)
+    OutputConsole(stream).lay(table)
 
 
 def _is_number(rows: Iterable[OutputRow], column: str) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,13 +18,6 @@ from lance_ns_async.cli.output import Format, format_for
 if TYPE_CHECKING:
     from lance_ns_async.model import TableId
     from lance_ns_async.spark import Locations
-
-
-class OnError(StrEnum):
-    """Behaviour for a table that cannot be resolved."""
-
-    REPORT = "report"
-    RAISE = "raise"
 
 
 def resolve(
@@ -45,8 +37,9 @@ def resolve(
         bool, typer.Option("--pin/--no-pin", help="Add versions and row counts; opens each dataset once.")
     ] = True,
     on_error: Annotated[
-        OnError, typer.Option("--on-error", help="Report tables that fail, or stop at the first one.")
-    ] = OnError.REPORT,
+        Literal["report", "raise"],
+        typer.Option("--on-error", help="Report tables that fail, or stop at the first one."),
+    ] = "report",
     show_secrets: Secrets = False,
     impl: Impl = None,
     properties: Properties = None,
@@ -59,9 +52,7 @@ def resolve(
     targets = _read_targets(what or (), from_file)
     catalog = require_catalog(impl, properties, profile, config)
     with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
-        locations = resolver.prefetch(
-            targets, pin_versions=pin, on_error="raise" if on_error is OnError.RAISE else "report"
-        )
+        locations = resolver.prefetch(targets, pin_versions=pin, on_error=on_error)
     _write(locations, format_for(format, out), out, secrets=show_secrets)
     print(locations.report, file=sys.stderr)
     exit_after(locations.report.problems)

@@ -8,10 +8,9 @@ from dataclasses import asdict, replace
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.fleet.copy_changes import CopyChanges
 from lance_ns_async.fleet.copy_outcomes import PROBLEMS, CopyOutcomes
 from lance_ns_async.fleet.copy_plan import CREATED, CopyOptions, CopyPlan, CopyPlanner, Mode, map_tables
-from lance_ns_async.fleet.copy_reading import read_extra_tables, read_target
+from lance_ns_async.fleet.copy_reading import read_extra_tables, read_pairs, read_target
 from lance_ns_async.fleet.copy_run import CopyRun
 from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
 from lance_ns_async.fleet.journal import catalog_of, function_name, open_journal
@@ -102,12 +101,11 @@ async def copy(
         **asdict(options),
         "partial": partial,
     }
-    changes = CopyChanges(source.session, target.session)
     with start("copy", source, target, progress=progress) as run:
         async with open_journal(None if dry_run else journal, "copy", arguments) as log:
             planned = await log.entries("planned")
             unfinished = [TableId.parse(key) for key, outcome in planned.items() if outcome == CREATED]
-            reading, plan = await _plan(changes, selection, mapping, options, unfinished)
+            reading, plan = await _plan(source.session, target.session, selection, mapping, options, unfinished)
             outcomes = CopyOutcomes(run, log, await log.entries("done"), planned)
             outcomes.add_reading(reading)
             outcomes.add_plan(plan)
@@ -117,7 +115,7 @@ async def copy(
                 outcomes.add_dry_run(plan)
             else:
                 await outcomes.record_plan(plan)
-                await CopyRun(changes, data=data, record=outcomes.record).run(plan)
+                await CopyRun(source=source.session, target=target.session, data=data, record=outcomes.record).run(plan)
                 outcomes.add_resumed()
                 if not any(row.outcome in ERRORS for row in run.rows):
                     await log.finish()
@@ -145,14 +143,14 @@ def _check_arguments(source: Session, target: Session, mapping: IdMapping, optio
 
 
 async def _plan(
-    changes: CopyChanges,
+    source: Session,
+    target: Session,
     selection: Selection,
     mapping: IdMapping,
     options: CopyOptions,
     unfinished: Sequence[TableId],
 ) -> tuple[Reading, CopyPlan]:
     """Reads both catalogs, and returns what was read from the source and the plan. Changes nothing."""
-    source, target = changes.source, changes.target
     backend = target.backend
     keeps_columns = backend.capabilities.stores_columns
     reading = await read_tables(source, selection, with_columns=keeps_columns)
@@ -181,7 +179,7 @@ async def _plan(
         mapping=mapping,
         options=options,
         check=check,
-        pairs=await changes.read_pairs(both),
+        pairs=await read_pairs(source, target, both),
         unfinished=unfinished,
     )
     return reading, planner.plan()

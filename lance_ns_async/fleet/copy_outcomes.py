@@ -60,31 +60,29 @@ class CopyOutcomes:
     def add_plan(self, plan: CopyPlan) -> None:
         """Adds everything that needs no change, or for which no change is possible."""
         for refusal in plan.refusals:
-            fields = {"target": None if refusal.target is None else str(refusal.target)}
-            self._run.add(Row(refusal.source, REFUSED, refusal.reason, fields=fields))
+            self._run.add(_row(refusal.source, REFUSED, refusal.target, refusal.reason))
         for id, reason in plan.losses:
             self._run.add(Row(id, NOT_KEPT, reason))
         for step in plan.steps:
             match step:
                 case Conflict():
                     self._done.pop(str(step.id), None)
-                    self._run.add(Row(step.source, CONFLICT, step.reason, fields={"target": str(step.id)}))
+                    self._run.add(_row(step.source, CONFLICT, step.id, step.reason))
                 case Keep() if str(step.id) not in self._done:
                     outcome = self._planned.get(str(step.id))
-                    row = Row(step.source, outcome or UNCHANGED, fields={"target": str(step.id)})
-                    self._run.add(row, resumed=outcome is not None)
+                    self._run.add(_row(step.source, outcome or UNCHANGED, step.id), resumed=outcome is not None)
 
     def add_untried(self, plan: CopyPlan) -> None:
         """Adds the changes that are not made because of refused tables."""
         reason = "the target cannot have all tables; use `partial` to copy the others"
         for change in plan.table_changes:
-            self._run.add(Row(change.source_id, NOT_TRIED, reason, fields={"target": str(change.id)}))
+            self._run.add(_row(change.source_id, NOT_TRIED, change.id, reason))
 
     def add_dry_run(self, plan: CopyPlan) -> None:
         """Adds the changes that a run would make."""
         self._run.counters[_NAMESPACES] += len(plan.namespaces)
         for change in plan.table_changes:
-            self._run.add(_row(change))
+            self._run.add(_change_row(change))
 
     async def record_plan(self, plan: CopyPlan) -> None:
         """Records the planned changes in the journal, before the first one is made."""
@@ -108,7 +106,7 @@ class CopyOutcomes:
         if error is not None:
             self._run.add(failure_row(change.source_id, error, target=key))
         else:
-            row = self._run.add(_row(change))
+            row = self._run.add(_change_row(change))
             await self._journal.put(("done", key, row.to_dict()))
 
     def add_resumed(self) -> None:
@@ -120,7 +118,11 @@ class CopyOutcomes:
                 self._run.add(Row(TableId.parse(key), DEREGISTERED, fields={"target": key}), resumed=True)
 
 
-def _row(change: TableChange) -> Row:
+def _row(source: TableId, outcome: str, target: TableId | None, reason: str = "") -> Row:
+    return Row(source, outcome, reason, fields={"target": None if target is None else str(target)})
+
+
+def _change_row(change: TableChange) -> Row:
     fields: dict[str, Any] = {"target": str(change.id)}
     reason, location = "", change.table.location if isinstance(change, Deregister) else change.source.location
     if isinstance(change, Replace):

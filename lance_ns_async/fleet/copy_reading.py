@@ -1,16 +1,19 @@
-"""What the target of a copy has, read with as few calls as possible."""
+"""What the target of a copy has, and the stored data of its tables, read with as few calls as possible."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
-from lance_ns_async.fleet.copy_plan import TargetState
+from lance_ns_async.fleet.copy_plan import DataPair, StoredData, TargetState
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.fleet.reading import Reading, describe_namespaces
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -18,6 +21,14 @@ from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.patterns import Pattern, Selection
 from lance_ns_async.namespace.search import search
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.storage import datasets
+from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.pylance_errors import translate_errors
+from lance_ns_async.storage.threads import in_thread
+from lance_ns_async.tables.lifecycle import commits
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
 
 
 async def read_target(
@@ -109,6 +120,89 @@ async def read_extra_tables(
     extra += [id for id in map(mapping.table, source.missing) if id not in copies]
     described = await bulk.describe_tables(session, extra)
     return [*described.tables.values()]
+
+
+async def read_pairs(source: Session, target: Session, copies: Mapping[TableId, TableId]) -> Mapping[TableId, DataPair]:
+    """Returns what is stored of tables that both catalogs have, by the id in the source.
+
+    Args:
+        source: The session with the source.
+        target: The session with the target.
+        copies: The ids in the target by those in the source.
+
+    Cost:
+        For each table a describe and an open in both catalogs, no data is read; if they differ, a read of the record of
+        the target's newest transaction.
+    """
+    pairs: dict[TableId, DataPair] = {}
+
+    async def read(id: TableId) -> None:
+        original = await read_data(source, id)
+        with target.operation():
+            table, dataset = await open_newest(target, copies[id])
+            if dataset is None:
+                pairs[id] = DataPair(original, None)
+                return
+            data = await in_thread(table, partial(_read, table, dataset))
+            differs = data != original
+            pairs[id] = DataPair(original, data, differs and await in_thread(table, partial(_is_clone, table, dataset)))
+
+    await each(read, copies, max_in_flight=min(source.workers(), target.workers()))
+    return pairs
+
+
+async def read_data(session: Session, id: TableId) -> StoredData | None:
+    """Returns what is stored of a table; None if nothing was written to it."""
+    with session.operation():
+        table, dataset = await open_newest(session, id)
+        return None if dataset is None else await in_thread(table, partial(_read, table, dataset))
+
+
+async def open_newest(session: Session, id: TableId) -> tuple[Table, LanceDataset | None]:
+    """Opens the newest version of a table by its location alone; None if nothing was written to it.
+
+    Lance clones no dataset that has a catalog.
+    """
+    table = await session.locator.locate(id)
+    version = None
+    if table.managed_versioning:
+        newest = await commits.latest(session.backend, id)
+        if newest is None:
+            return table, None
+        version = newest.number
+    elif await datasets.is_only_declared(table):
+        return table, None
+
+    def work() -> LanceDataset:
+        with translate_errors(table):
+            return datasets.open_snapshot(table, Snapshot(version))
+
+    return table, await in_thread(table, work)
+
+
+def _is_clone(table: Table, dataset: LanceDataset) -> bool:
+    """Returns whether the newest version of a dataset is a clone, so that nobody has written to it since."""
+    from lance import LanceOperation
+
+    with translate_errors(table):
+        record = dataset.read_transaction(dataset.version)
+    return record is not None and isinstance(record.operation, LanceOperation.Clone)
+
+
+def _read(table: Table, dataset: LanceDataset) -> StoredData:
+    with translate_errors(table):
+        names = [
+            (
+                fragment.fragment_id,
+                [file.path for file in fragment.metadata.files],
+                deletion and (deletion.read_version, deletion.id),
+                [str(overlay) for overlay in fragment.metadata.overlays],
+            )
+            for fragment in dataset.get_fragments()
+            for deletion in (fragment.metadata.deletion_file,)
+        ]
+        schema = dataset.schema.serialize().to_pybytes()
+    return StoredData(dataset.version, hashlib.sha256(repr(names).encode() + schema).hexdigest())
 
 
 def _fold(pattern: Pattern) -> Pattern:

@@ -19,13 +19,13 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.declare import Outcome
-from lance_ns_async.fleet import leftovers
 from lance_ns_async.fleet.folder_names import folder_names, original_names
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.journal import Journal, JournalEntry, catalog_of, function_name, open_journal
 from lance_ns_async.fleet.reading import namespaces_of
 from lance_ns_async.fleet.report import Report, Row, Subject
 from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.fleet.unclaimed import describe_missing, find_missing
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.operations import bulk, namespaces
@@ -312,13 +312,13 @@ class _Discovery:
         async def check(id: TableId) -> None:
             location = self.folders.location(tables[id])
             try:
-                missing = await leftovers.find_missing(location, options)
+                missing = await find_missing(location, options)
             except LanceNamespaceError:
                 self.run.counters["not opened"] += 1
                 return
             if missing:
                 excluded.add(id)
-                self._add(Row(id, HALF_DELETED, leftovers.describe_missing(missing), location))
+                self._add(Row(id, HALF_DELETED, describe_missing(missing), location))
 
         with self.session.within(None):
             await each(check, tables, max_in_flight=THREADS)

@@ -44,8 +44,7 @@ class CompactOptions:
 
     def for_pylance(self) -> dict[str, Any]:
         """Returns the options as pylance has them."""
-        target = {} if self.target_rows is None else {"target_rows_per_fragment": self.target_rows}
-        return {**self.options, **target}
+        return {**self.options, **({"target_rows_per_fragment": self.target_rows} if self.target_rows else {})}
 
     @property
     def small_below(self) -> int:

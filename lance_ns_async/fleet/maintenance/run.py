@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -77,13 +78,11 @@ async def plan_maintenance(
     options = MaintenanceOptions.of(compact, index, cleanup)
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
-        work = _Maintenance(namespace.session, options, run, TIMEOUT)
-        tables = await work.select(selection)
-        await work.examine(tables)
+        work = _Maintenance(namespace.session, options, run)
+        candidates = await work.examine(await work.select(selection))
         report = run.report()
-        plans = [candidate.plan for candidate in work.candidates]
         return MaintenancePlan(
-            sorted(plans, key=lambda plan: (-plan.task_bytes, -plan.task_fragments, plan.id)),
+            sorted((it.plan for it in candidates), key=lambda plan: (-plan.task_bytes, -plan.task_fragments, plan.id)),
             report.problems,
             run.counters[_WITHOUT_DATA],
             report.seconds,
@@ -139,12 +138,10 @@ async def maintain(
     with start("maintain", namespace, progress=progress) as run:
         work = _Maintenance(namespace.session, options, run, timeout)
         executor = engine or LocalEngine(namespace.session.opener, timeout=timeout)
-        tables = await work.select(selection)
-        for attempt in range(1, ATTEMPTS + 1):
-            await work.examine(tables, attempt, prepares=True)
-            tables = await work.finish(executor, attempt)
-            if not tables:
-                break
+        candidates = await work.select(selection)
+        while candidates:
+            candidates = await work.finish(await work.examine(candidates), executor)
+            work.attempt += 1
         return run.report()
 
 
@@ -156,13 +153,14 @@ class _Candidate:
     """A table during a run."""
 
     table: Table
-    plan: TablePlan
-    tasks: Sequence[RewriteTask]
-    first: DatasetState
-    """The state before this run."""
+    plan: TablePlan = field(init=False)
+    """The plan of the last attempt; there is none until `first` is set."""
+    tasks: Sequence[RewriteTask] = ()
+    first: DatasetState | None = None
+    """The state before this run; None if it was not read yet."""
     seconds: float = 0.0
     done: list[str] = field(default_factory=list)
-    """The steps that were done."""
+    """The steps that were done, in all attempts."""
     version: int = 0
     """The newest version, as far as this run knows."""
     after: DatasetState | None = None
@@ -179,47 +177,37 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Maintenance:
-    """The steps of one run, and the tables between them."""
+    """The steps of one run."""
 
     session: Session
     options: MaintenanceOptions
     run: Run
-    timeout: float
-    candidates: list[_Candidate] = field(default_factory=list)
-    """The examined tables."""
-    history: dict[TableId, _Candidate] = field(default_factory=dict)
-    """What earlier attempts have seen and done."""
-    again: list[Table] = field(default_factory=list)
+    timeout: float | None = None
+    """Maximum seconds of a step for one table; None if the tables are only examined, and not changed."""
+    attempt: int = 1
+    again: list[_Candidate] = field(default_factory=list)
     """The tables to try again because of a conflict."""
 
-    async def select(self, selection: Selection) -> Sequence[Table]:
+    async def select(self, selection: Selection) -> Sequence[_Candidate]:
         """Returns the selected tables, and adds rows for those that cannot be read."""
         reading = await read_tables(self.session, selection)
         for row in reading.failure_rows():
             self.run.add(row)
-        tables = [*reading.tables.values()]
-        self.run.counters["tables"] = len(tables)
-        self.run.expect(len(tables))
-        return tables
+        self.run.counters["tables"] = len(reading.tables)
+        self.run.expect(len(reading.tables))
+        return [*map(_Candidate, reading.tables.values())]
 
-    async def examine(self, tables: Sequence[Table], attempt: int = 1, *, prepares: bool = False) -> None:
-        """Looks at the tables concurrently; afterwards, `candidates` has those that could be examined.
+    async def examine(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
+        """Looks at the tables concurrently, and prepares them for their compaction; returns those without a failure."""
+        examined: list[_Candidate] = []
 
-        Args:
-            tables: The tables.
-            attempt: The number of this attempt, from 1.
-            prepares: Whether the tables are prepared for their compaction: stale indexes are refreshed.
-        """
-        self.candidates = []
-
-        async def look(table: Table) -> None:
-            started = monotonic()
-            candidate: _Candidate | None = None
+        async def look(candidate: _Candidate) -> None:
+            table = candidate.table
             try:
-                with self.session.within(self.timeout if prepares else None):
-                    candidate = await self._look(table)
-                    if prepares:
-                        candidate = await self._prepare(candidate)
+                with self._step(candidate):
+                    await self._look(candidate)
+                    if self.timeout is not None:
+                        await self._prepare(candidate)
             except TableNotFoundError as e:
                 if await self._is_registered(table):
                     self.run.counters[_WITHOUT_DATA] += 1
@@ -227,43 +215,32 @@ class _Maintenance:
                     self.run.add(failure_row(table.id, e, table.location))
                 self.run.advance()
             except LanceNamespaceError as e:
-                if prepares and self._tries_again(e, attempt):
-                    self.again.append(table)
-                    return
-                self._fail(candidate or table, e, attempt)
-                self.run.advance()
+                self._fail(candidate, e)
             else:
-                candidate.seconds += monotonic() - started
-                self.candidates.append(candidate)
-                if not prepares:
+                examined.append(candidate)
+                if self.timeout is None:
                     self.run.advance()
 
-        await each(look, await self._with_credentials(tables), max_in_flight=THREADS)
+        await each(look, await self._with_credentials(candidates), max_in_flight=THREADS)
+        return examined
 
-    async def finish(self, engine: Engine, attempt: int) -> Sequence[Table]:
+    async def finish(self, candidates: Sequence[_Candidate], engine: Engine) -> Sequence[_Candidate]:
         """Takes the other steps for all candidates; returns the tables to try again because of a conflict."""
         waiting: dict[TableId, _Candidate] = {}
         jobs: list[Job] = []
         limiter = anyio.CapacityLimiter(THREADS)
 
         async def complete(candidate: _Candidate) -> None:
-            started = monotonic()
             try:
                 async with limiter:
-                    started = monotonic()
-                    with self.session.within(self.timeout):
+                    with self._step(candidate):
                         await self._complete(candidate)
             except LanceNamespaceError as e:
-                if self._tries_again(e, attempt):
-                    candidate.seconds += monotonic() - started
-                    self.history[candidate.table.id] = candidate
-                    self.again.append(candidate.table)
-                    return
-                self._fail(candidate, e, attempt)
+                self._fail(candidate, e)
             else:
-                candidate.seconds += monotonic() - started
-                self._succeed(candidate, attempt)
-            self.run.advance()
+                self._succeed(candidate)
+            # They may be large, and the candidate lives as long as the run.
+            candidate.tasks, candidate.contents = (), {}
 
         async with anyio.create_task_group() as group:
 
@@ -279,17 +256,14 @@ class _Maintenance:
                     del waiting[result.id]
                     group.start_soon(complete, candidate)
 
-            for candidate in self.candidates:
+            for candidate in candidates:
                 if not candidate.tasks:
                     group.start_soon(complete, candidate)
                     continue
                 waiting[candidate.table.id] = candidate
-                candidate.waiting = len(candidate.tasks)
                 table = replace(candidate.table, managed_versioning=False)
                 version = candidate.plan.state.version
                 jobs += (Job(table, version, number, task) for number, task in enumerate(candidate.tasks))
-            # The tasks are in the jobs now.
-            self.candidates = []
             problem: Exception | None = None
             try:
                 if jobs:
@@ -301,15 +275,21 @@ class _Maintenance:
         again, self.again = self.again, []
         return again
 
-    def _tries_again(self, error: LanceNamespaceError, attempt: int) -> bool:
-        """Returns whether a table is planned again: another writer or clean-up has changed it."""
-        return attempt < ATTEMPTS and isinstance(error, ConcurrentModificationError | TableVersionNotFoundError)
+    @contextmanager
+    def _step(self, candidate: _Candidate) -> Iterator[None]:
+        """Limits the time of a step, and adds it to that of the table."""
+        started = monotonic()
+        try:
+            with self.session.within(self.timeout):
+                yield
+        finally:
+            candidate.seconds += monotonic() - started
 
-    async def _with_credentials(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Returns the tables with the credentials that the catalog vends; adds rows for those that it refuses."""
-        remote = [table.id for table in tables if local_path(table.location) is None]
+    async def _with_credentials(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
+        """Gives the tables the credentials that the catalog vends; adds rows for those that it refuses."""
+        remote = [it.table.id for it in candidates if local_path(it.table.location) is None]
         if not (self.session.backend.capabilities.vends and remote):
-            return tables
+            return candidates
         with self.session.within(None):
             described = await describe_tables(
                 self.session.backend,
@@ -320,12 +300,13 @@ class _Maintenance:
         for id, error in described.errors.items():
             self.run.add(failure_row(id, error))
             self.run.advance()
-        known = {table.id: table for table in tables} | dict(described.tables)
-        return [known[table.id] for table in tables if table.id not in described.errors]
+        for candidate in candidates:
+            candidate.table = described.tables.get(candidate.table.id, candidate.table)
+        return [it for it in candidates if it.table.id not in described.errors]
 
-    async def _look(self, table: Table) -> _Candidate:
-        """Returns the table with its state and its plan. Cost: one open."""
-        options = self.options
+    async def _look(self, candidate: _Candidate) -> None:
+        """Reads the state of a table, and plans its tasks. Cost: one open."""
+        options, table = self.options, candidate.table
 
         def work() -> tuple[DatasetState, Sequence[RewriteTask]]:
             dataset = self.session.opener.open(table)
@@ -342,7 +323,7 @@ class _Maintenance:
 
         async with concurrent_changes.explain(self.session.backend, table):
             state, tasks = await in_thread(table, work)
-        plan = TablePlan(
+        candidate.plan = TablePlan(
             table.id,
             table.location,
             state,
@@ -351,21 +332,18 @@ class _Maintenance:
             sum(task.size for task in tasks),
             cleans_up=bool(state.old_versions or state.unused_files),
         )
-        candidate = _Candidate(table, plan, tasks, first=state, version=state.version)
-        if (earlier := self.history.pop(table.id, None)) is not None:
-            candidate.first, candidate.seconds, candidate.done = earlier.first, earlier.seconds, earlier.done
-        return candidate
+        candidate.first = candidate.first or state
+        candidate.version, candidate.after, candidate.error = state.version, None, None
+        candidate.tasks, candidate.waiting, candidate.contents = tasks, len(tasks), {}
 
-    async def _prepare(self, candidate: _Candidate) -> _Candidate:
-        """Refreshes stale indexes, and makes the version readable for tasks; returns the table as it is then."""
+    async def _prepare(self, candidate: _Candidate) -> None:
+        """Refreshes stale indexes, and makes the version readable for tasks."""
         if names := candidate.plan.state.stale_indexes:
-            self.history[candidate.table.id] = candidate
             await self._refresh(candidate, names)
-            candidate = await self._look(candidate.table)
+            await self._look(candidate)
         if candidate.tasks and candidate.table.managed_versioning:
             # Tasks read this version from the storage; this publishes its manifest there.
             await commits.one(self.session.backend, candidate.table.id, candidate.plan.state.version)
-        return candidate
 
     async def _refresh(self, candidate: _Candidate, names: Sequence[str]) -> None:
         options = (self.options.index or IndexOptions()).for_pylance()
@@ -435,26 +413,32 @@ class _Maintenance:
             return False
         return True
 
-    def _fail(self, subject: _Candidate | Table, error: LanceNamespaceError, attempt: int) -> None:
-        candidate = subject if isinstance(subject, _Candidate) else self.history.pop(subject.id, None)
-        table = subject.table if isinstance(subject, _Candidate) else subject
-        fields = {} if candidate is None else self._fields(candidate)
-        row = failure_row(table.id, error, table.location, **fields)
-        self.run.add(replace(row, attempts=max(row.attempts, attempt)))
+    def _fail(self, candidate: _Candidate, error: LanceNamespaceError) -> None:
+        """Adds the row of a table, unless it is planned again: another writer or clean-up has changed it."""
+        has_changed = isinstance(error, ConcurrentModificationError | TableVersionNotFoundError)
+        if self.timeout is not None and has_changed and self.attempt < ATTEMPTS:
+            self.again.append(candidate)
+            return
+        fields = {} if candidate.first is None else self._fields(candidate, candidate.first)
+        row = failure_row(candidate.table.id, error, candidate.table.location, **fields)
+        self.run.add(replace(row, attempts=max(row.attempts, self.attempt)))
+        self.run.advance()
 
-    def _succeed(self, candidate: _Candidate, attempt: int) -> None:
+    def _succeed(self, candidate: _Candidate) -> None:
         outcome = MAINTAINED if candidate.done else UNCHANGED
-        fields = self._fields(candidate)
+        assert candidate.first is not None
+        fields = self._fields(candidate, candidate.first)
         for name in ("fragments", "bytes"):
             self.run.counters[f"{name} before"] += fields[f"{name}_before"]
             self.run.counters[f"{name} after"] += fields[f"{name}_after"]
         self.run.counters["versions removed"] += candidate.removed[0]
         self.run.counters["bytes removed"] += candidate.removed[1]
         reason = ", ".join(dict.fromkeys(candidate.done))
-        self.run.add(Row(candidate.table.id, outcome, reason, candidate.table.location, attempt, fields))
+        self.run.add(Row(candidate.table.id, outcome, reason, candidate.table.location, self.attempt, fields))
+        self.run.advance()
 
-    def _fields(self, candidate: _Candidate) -> dict[str, Any]:
-        before, after = candidate.first, candidate.after or candidate.plan.state
+    def _fields(self, candidate: _Candidate, before: DatasetState) -> dict[str, Any]:
+        after = candidate.after or candidate.plan.state
         return {
             "steps": list(dict.fromkeys(candidate.done)),
             "version_before": before.version,

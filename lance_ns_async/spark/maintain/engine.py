@@ -19,9 +19,16 @@ from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.distribution import distribute
 from lance_ns_async.spark.job_errors import rebuild
-from lance_ns_async.spark.labels import DESCRIPTION, GROUP
 from lance_ns_async.spark.maintain import tasks
-from lance_ns_async.spark.session import INTERRUPT, context_of, default_tasks, local_properties, one_task_each
+from lance_ns_async.spark.session import (
+    DESCRIPTION,
+    GROUP,
+    INTERRUPT,
+    context_of,
+    default_tasks,
+    local_properties,
+    one_task_each,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

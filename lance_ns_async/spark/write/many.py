@@ -27,9 +27,8 @@ from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.spark.delivery import Delivery
 from lance_ns_async.spark.job_errors import cause_of, rebuild
-from lance_ns_async.spark.labels import describe_jobs
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
-from lance_ns_async.spark.session import context_of
+from lance_ns_async.spark.session import context_of, describe_jobs
 from lance_ns_async.spark.write.groups import INDEX, By, Group, Grouping, Into, name_tables, raise_problems
 from lance_ns_async.spark.write.task_writer import COLUMN, tables_writer
 from lance_ns_async.spark.write.write import Writing, check_frame, describe_write
@@ -85,36 +84,28 @@ def write_many(
         return run.report(frozenset({_EXISTS}))
 
 
+@dataclass(slots=True)
 class _ManyTables:
     """A write under way. Tables leave `staged` when they are committed or abandoned."""
 
-    def __init__(
-        self,
-        namespace: Namespace,
-        df: DataFrame,
-        writing: Writing,
-        groups: Mapping[TableId, Group],
-        max_in_flight: int,
-        run: Run,
-    ) -> None:
-        self._namespace = namespace
-        self._df = df
-        self._writing = writing
-        self._groups = groups
-        self._max_in_flight = max_in_flight
-        self._run = run
-        self._staged: dict[TableId, StagedWrite] = {}
-        self._files: dict[TableId, _Files] = defaultdict(_Files)
+    namespace: Namespace
+    df: DataFrame
+    writing: Writing
+    groups: Mapping[TableId, Group]
+    max_in_flight: int
+    run: Run
+    staged: dict[TableId, StagedWrite] = field(default_factory=dict)
+    files: dict[TableId, _Files] = field(default_factory=lambda: defaultdict(_Files))
 
     def execute(self, grouping: Grouping, values: int) -> None:
-        self._namespace.run(self._check)
+        self.namespace.run(self._check)
         try:
-            self._namespace.run(self._begin)
-            if self._staged:
+            self.namespace.run(self._begin)
+            if self.staged:
                 self._write(grouping, values)
-            self._namespace.run(self._commit)
+            self.namespace.run(self._commit)
         except BaseException as error:  # includes KeyboardInterrupt: what is not committed is useless
-            self._namespace.run(partial(self._abandon, error=error))
+            self.namespace.run(partial(self._abandon, error=error))
             if (cause := cause_of(error)) is not None:
                 raise cause from error
             raise
@@ -123,7 +114,7 @@ class _ManyTables:
         problems = []
         catalog = namespace.session.staging()
         by_key: dict[tuple[str, ...], TableId] = {}
-        for id in self._groups:
+        for id in self.groups:
             try:
                 catalog.check_new(id)
             except InvalidInputError as e:
@@ -136,14 +127,14 @@ class _ManyTables:
     async def _begin(self, namespace: AsyncNamespace) -> None:
         """Finds the tables, and declares the missing ones."""
         catalog = namespace.session.staging()
-        mode = self._writing.mode
-        schema = self._writing.fit(next(iter(self._groups)), self._df.schema, None)
+        mode = self.writing.mode
+        schema = self.writing.fit(next(iter(self.groups)), self.df.schema, None)
         missing: list[TableId] = []
 
         async def find(id: TableId) -> None:
             try:
                 fit = partial(self._fit, id)
-                self._staged[id] = await catalog.begin_existing(id, fit, replaces=mode == "overwrite")
+                self.staged[id] = await catalog.begin_existing(id, fit, replaces=mode == "overwrite")
             except TableNotFoundError:
                 missing.append(id)
             except TableAlreadyExistsError as e:
@@ -153,31 +144,31 @@ class _ManyTables:
 
         def record(id: TableId, outcome: StagedWrite | LanceNamespaceError) -> None:
             if isinstance(outcome, StagedWrite):
-                self._staged[id] = outcome
+                self.staged[id] = outcome
                 return
-            self._staged.pop(id, None)
+            self.staged.pop(id, None)
             exists = isinstance(outcome, TableAlreadyExistsError) and mode == "create"
             self._fail(id, outcome, outcome_word=_EXISTS if exists else None)
 
-        await each(find, self._groups, max_in_flight=self._max_in_flight)
-        await catalog.declare_many(missing, schema, record, max_in_flight=self._max_in_flight)
+        await each(find, self.groups, max_in_flight=self.max_in_flight)
+        await catalog.declare_many(missing, schema, record, max_in_flight=self.max_in_flight)
 
     def _fit(self, id: TableId, dataset: LanceDataset | None) -> pa.Schema:
-        if dataset is not None and self._writing.mode == "create":
+        if dataset is not None and self.writing.mode == "create":
             raise error_about(TableAlreadyExistsError, id, f"version {dataset.version}; it is unchanged")
-        return self._writing.fit(id, self._df.schema, dataset)
+        return self.writing.fit(id, self.df.schema, dataset)
 
     def _write(self, grouping: Grouping, values: int) -> None:
         """Writes the files of all tables in one Spark job, and records them, also those of a job that fails."""
-        ids, staged = list(self._staged), self._staged.values()
+        ids, staged = list(self.staged), self.staged.values()
         warn_of_expiry([Location.of(it.table, None) for it in staged], stacklevel=5)
-        context = context_of(self._df.sparkSession)
+        context = context_of(self.df.sparkSession)
         results = None if context is None else context.accumulator([], Delivery())
-        rows = grouping.divide([self._groups[id] for id in ids], partial=len(ids) < values)
-        writer = tables_writer([self._writing.sink(it) for it in staged], INDEX, results)
+        rows = grouping.divide([self.groups[id] for id in ids], partial=len(ids) < values)
+        writer = tables_writer([self.writing.sink(it) for it in staged], INDEX, results)
         texts: Sequence[str] = []
         try:
-            with describe_write(context, self._writing, ids):
+            with describe_write(context, self.writing, ids):
                 texts = [row[0] for row in rows.mapInArrow(writer, f"{COLUMN} string").collect()]
         except BaseException:
             texts = [] if results is None else results.value
@@ -189,7 +180,7 @@ class _ManyTables:
         from lance.fragment import FragmentMetadata
 
         for index, metadata, error in map(json.loads, texts):
-            files = self._files[ids[index]]
+            files = self.files[ids[index]]
             files.fragments += [FragmentMetadata.from_json(it) for it in metadata]
             if error is not None:
                 files.error = files.error or rebuild(*error)
@@ -198,30 +189,30 @@ class _ManyTables:
         catalog = namespace.session.staging()
 
         async def commit(id: TableId) -> None:
-            staged_write, files = self._staged[id], self._files[id]
+            staged_write, files = self.staged[id], self.files[id]
             location = staged_write.table.location
             error = files.error or self._difference(id, files)
             if error is not None:
                 await catalog.abandon(staged_write, files.fragments, error)
-                del self._staged[id]
+                del self.staged[id]
                 self._fail(id, error, location)
                 return
             # From here on, the commit itself removes what it does not commit.
-            del self._staged[id]
+            del self.staged[id]
             try:
                 dataset = await catalog.commit(staged_write, files.fragments)
             except LanceNamespaceError as e:
                 self._fail(id, e, location)
                 return
-            outcome = "created" if staged_write.dataset is None else _OUTCOMES[self._writing.mode]
+            outcome = "created" if staged_write.dataset is None else _OUTCOMES[self.writing.mode]
             numbers = {"version": dataset.version, "rows": files.rows, "fragments": len(files.fragments)}
-            self._run.counters["rows"] += files.rows
+            self.run.counters["rows"] += files.rows
             self._finish(Row(id, outcome, location=location, fields=numbers))
 
-        await each(commit, list(self._staged), max_in_flight=self._max_in_flight)
+        await each(commit, list(self.staged), max_in_flight=self.max_in_flight)
 
     def _difference(self, id: TableId, files: _Files) -> LanceNamespaceError | None:
-        row_count = self._groups[id].rows
+        row_count = self.groups[id].rows
         if files.rows == row_count:
             return None
         return InvalidInputError(
@@ -233,9 +224,9 @@ class _ManyTables:
         catalog = namespace.session.staging()
 
         async def abandon(id: TableId) -> None:
-            await catalog.abandon(self._staged.pop(id), self._files[id].fragments, error)
+            await catalog.abandon(self.staged.pop(id), self.files[id].fragments, error)
 
-        await each(abandon, list(self._staged), max_in_flight=self._max_in_flight)
+        await each(abandon, list(self.staged), max_in_flight=self.max_in_flight)
 
     def _fail(
         self, id: TableId, error: LanceNamespaceError, location: str | None = None, *, outcome_word: str | None = None
@@ -245,8 +236,8 @@ class _ManyTables:
         self._finish(replace(row, reason=reason, outcome=outcome_word or row.outcome))
 
     def _finish(self, row: Row) -> None:
-        self._run.add(row)
-        self._run.advance()
+        self.run.add(row)
+        self.run.advance()
 
 
 _OUTCOMES = {"create": "created", "append": "appended", "overwrite": "replaced"}

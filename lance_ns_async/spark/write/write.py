@@ -16,10 +16,9 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.delivery import Delivery
 from lance_ns_async.spark.job_errors import cause_of
-from lance_ns_async.spark.labels import describe_jobs, label
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import WriteReport
-from lance_ns_async.spark.session import INTERRUPT, context_of, local_properties
+from lance_ns_async.spark.session import INTERRUPT, context_of, describe_jobs, label, local_properties
 from lance_ns_async.spark.write import fitting
 from lance_ns_async.spark.write.task_writer import COLUMN, Sink, fragments_writer
 from lance_ns_async.tables.lifecycle.staging import StagedWrite, Staging

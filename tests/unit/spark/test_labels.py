@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lance_ns_async.model import TableId
-from lance_ns_async.spark.labels import label
+from lance_ns_async.spark.session import label
 
 
 @pytest.mark.parametrize(
