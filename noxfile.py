@@ -83,16 +83,16 @@ LOWEST_TESTS = [
     "unit/cli/test_maintaining.py",
     "unit/cli/test_options.py",
     "unit/cli/test_reports.py",
-    "unit/gateway/test_attacks.py",
     "unit/gateway/test_server.py",
+    "unit/namespace/operations/test_rows.py",
     "unit/namespace/test_requests.py",
-    "unit/tables/test_queries.py",
-    "unit/tables/test_rows.py",
+    "unit/tables/test_searching.py",
     "unit/transports/aws/test_transport.py",
     "unit/transports/http/test_oauth2.py",
     "unit/transports/http/test_signatures.py",
     "unit/transports/http/test_transport.py",
     "unit/transports/http/test_wire.py",
+    "behaviour/gateway/test_attacks.py",
     "contract/test_bulk.py",
     "contract/test_data.py",
     "contract/test_namespaces.py",
@@ -180,11 +180,11 @@ def bare(session: nox.Session) -> None:
     # The group contains aiobotocore for its other dependencies.
     no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
-    # FEW selects no tests in the first three folders, and some of their files cannot be imported without an extra.
-    unselected = ("documentation", "unit/backends", "unit/fakes")
+    # FEW selects no tests in the first four folders, and some of their files cannot be imported without an extra.
+    unselected = ("documentation", "unit/backends", "behaviour/backends", "test_fakes")
     with_extras = (
         *("unit/cli", "unit/transports/aws", "unit/transports/http/test_signatures.py"),
-        "unit/test_secrets_in_calls.py",
+        "behaviour/secrets/test_calls.py",
     )
     ignores = [*OTHER_SESSIONS, *(f"--ignore=tests/{path}" for path in (*unselected, *with_extras))]
     run_pytest(session, "-m", "not integration", "-k", f"({FEW}) and not glue", *ignores)
@@ -230,7 +230,10 @@ def newest(session: nox.Session) -> None:
     """Runs tests with the newest package of the spec, even if pylance does not accept it yet."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers"))
     session.install("--upgrade", "--pre", "--no-deps", "lance-namespace", "lance-namespace-urllib3-client", "pylance")
-    folders = ("unit/namespace", "unit/tables", "unit/test_api.py", "unit/test_errors.py", "contract")
+    folders = (
+        *("unit/namespace", "unit/tables", "unit/test_api.py", "unit/test_errors.py"),
+        *("behaviour/namespace", "behaviour/tables", "contract"),
+    )
     run_pytest(session, *(f"tests/{folder}" for folder in folders), "-m", "not integration")
 
 

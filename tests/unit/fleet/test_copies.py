@@ -18,7 +18,7 @@ from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
-from tests.unit.fleet.outcomes import table_counts
+from tests.support.outcomes import table_counts
 
 COUNT = 200
 

@@ -22,7 +22,7 @@ from lance_ns_async.fleet.copies import copy
 from lance_ns_async.fleet.copy_plan import Mode
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.lake import ROWS, stream
-from tests.unit.fleet.outcomes import table_counts
+from tests.support.outcomes import table_counts
 
 Lakes = tuple[AsyncNamespace, AsyncNamespace]
 ORDERS = TableId(["sales", "orders"])

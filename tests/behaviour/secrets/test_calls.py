@@ -14,9 +14,9 @@ import pytest
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace
+from tests.behaviour.secrets.test_frames import variables
 from tests.fakes.sockets import Said, Server, http
 from tests.fakes.thrift_sasl import sasl_message
-from tests.unit.test_secrets_in_frames import variables
 
 SECRET = "hush-hush-7"
 VENDED = {"s3.secret-access-key": SECRET, "aws_secret_access_key": SECRET, "secret_access_key": SECRET}

@@ -14,7 +14,7 @@ from lance_ns_async.fleet.copies import copy
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
-from tests.unit.fleet.outcomes import table_counts
+from tests.support.outcomes import table_counts
 
 QUICK = Policy(max_retries=1, backoff_initial=0.0, backoff_max=0.0)
 LANCE = {"table_type": "lance"}
