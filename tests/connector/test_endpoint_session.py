@@ -69,12 +69,12 @@ def test_the_token_is_wanted_and_not_shown(spark: SparkSession, lake: Lake, cata
         uri, token = setting(spark, f"{catalog}.uri"), setting(spark, key)
         shown = settings(spark, catalog)
         assert "redacted" in shown[f"spark.sql.catalog.{key}"]
-        told = [*shown.values(), spark.sql(f"SET `spark.sql.catalog.{key}`").collect()[0]["value"], repr(served)]
+        texts = [*shown.values(), spark.sql(f"SET `spark.sql.catalog.{key}`").collect()[0]["value"], repr(served)]
         assert spark.table(f"{catalog}.db.t").count() == 10
         executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-        told += [executions.apply(n).modifiedConfigs().toString() for n in range(executions.size())]
-        assert any(uri in text for text in told)
-        assert [text for text in told if token in text] == []
+        texts += [executions.apply(n).modifiedConfigs().toString() for n in range(executions.size())]
+        assert any(uri in text for text in texts)
+        assert [text for text in texts if token in text] == []
         assert status(uri, **{"x-lance-token": token}) == 200
         assert status(uri, **{"x-lance-token": f"{token}x"}) == 401
         assert status(uri) == 401

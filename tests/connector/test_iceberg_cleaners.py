@@ -58,8 +58,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
 def spark(server: IcebergRest, *statements: str) -> list[str]:
     """Returns the outcome of each statement: `ok`, or the error."""
     [jar] = classpath("iceberg-spark", [RUNTIME], exclusions=["*:*"])
-    told = json.dumps([str(jar), server.endpoint, statements])
-    done = subprocess.run([sys.executable, "-c", _SPARK, told], check=True, stdout=subprocess.PIPE)
+    arguments = json.dumps([str(jar), server.endpoint, statements])
+    done = subprocess.run([sys.executable, "-c", _SPARK, arguments], check=True, stdout=subprocess.PIPE)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

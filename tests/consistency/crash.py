@@ -112,21 +112,21 @@ def _until_killed(place: Place, seed: int, kill: Kill, round: Round) -> tuple[Mo
         assert process.pid is not None
         for number in count():
             try:
-                told = receive(connection)
+                message = receive(connection)
             except (EOFError, ConnectionResetError):
                 break
-            if isinstance(told, Operation):
-                under_way = told
-                round.log.append(str(told))
+            if isinstance(message, Operation):
+                under_way = message
+                round.log.append(str(message))
                 if kill.calls is None and number // 2 == kill.begun:
                     until = perf_counter() + kill.seconds
                     while perf_counter() < until:
                         pass
                     os.kill(process.pid, signal.SIGKILL)
             else:
-                assert under_way is not None and isinstance(told, Answer)
-                round.log[-1] += f" -> {told}"
-                _acknowledge(model, under_way, told, round)
+                assert under_way is not None and isinstance(message, Answer)
+                round.log[-1] += f" -> {message}"
+                _acknowledge(model, under_way, message, round)
                 under_way = None
         process.join()
         if process.exitcode != -signal.SIGKILL:
@@ -227,7 +227,7 @@ def _shown(rows: object) -> str:
     return "none" if rows is None else str(sorted(rows))  # type: ignore[call-overload]  # they are rows
 
 
-async def _look(ns: AsyncNamespace, place: Place, found: Found) -> None:
+async def _look(ns: AsyncNamespace, place: Place, state: Found) -> None:
     """Lists, describes and reads the tables; records contradictions."""
     listed: set[Name] = set()
     for parent in {name[:-1] for name in place.terms.names}:
@@ -235,31 +235,31 @@ async def _look(ns: AsyncNamespace, place: Place, found: Found) -> None:
             tables = (await ns.list_tables({"id": list(parent)})).tables
         except LanceNamespaceError as e:
             # The process may have been killed before it created the namespace.
-            found.wrong.append(f"listing {parent} fails: {e}")
+            state.wrong.append(f"listing {parent} fails: {e}")
             continue
         if len(set(tables)) != len(tables):
-            found.wrong.append(f"{parent} lists a table twice: {sorted(tables)}")
+            state.wrong.append(f"{parent} lists a table twice: {sorted(tables)}")
         listed |= {(*parent, it) for it in tables}
-    found.wrong += [f"{name} is listed, and nobody made it" for name in listed - {*place.terms.names}]
+    state.wrong += [f"{name} is listed, and nobody made it" for name in listed - {*place.terms.names}]
     bulk = await ns.describe_tables([list(name) for name in place.terms.names])
     for name in place.terms.names:
         shown, one = ".".join(name), await perform(ns, Operation("describe", name))
         many = bulk.tables.get(TableId(name))
         if many is None and not isinstance(bulk.errors[TableId(name)], TableNotFoundError):
-            found.wrong.append(f"bulk describe of {shown} fails: {bulk.errors[TableId(name)]!r}")
+            state.wrong.append(f"bulk describe of {shown} fails: {bulk.errors[TableId(name)]!r}")
         if one.error not in (None, "TableNotFoundError"):
-            found.wrong.append(f"describe of {shown} fails: {one}")
+            state.wrong.append(f"describe of {shown} fails: {one}")
         if (None if many is None else path(many.location)) != one.location:
-            found.wrong.append(f"{shown}: bulk describe says {many}, describe says {one.location} {one}")
+            state.wrong.append(f"{shown}: bulk describe says {many}, describe says {one.location} {one}")
         if (name in listed) != one.ok:
-            found.wrong.append(f"{shown} is {'' if name in listed else 'not '}listed, and describe says {one}")
+            state.wrong.append(f"{shown} is {'' if name in listed else 'not '}listed, and describe says {one}")
         if one.ok:
             assert one.location is not None
-            found.places[name] = one.location
+            state.places[name] = one.location
             rows = await perform(ns, Operation("read", name))
             if rows.error not in (None, "TableNotFoundError"):
-                found.wrong.append(f"{shown} cannot be read: {rows}")
-            found.rows[name] = rows.rows
+                state.wrong.append(f"{shown} cannot be read: {rows}")
+            state.rows[name] = rows.rows
 
 
 def _lost(kept: str, rows: frozenset[int]) -> list[str]:
@@ -270,7 +270,7 @@ def _lost(kept: str, rows: frozenset[int]) -> list[str]:
     return [] if result == sorted(rows) else [f"{kept} has the rows {result}, and should have {sorted(rows)}"]
 
 
-async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model: Model, random: Random) -> None:
+async def _use_every_name(ns: AsyncNamespace, place: Place, state: Found, model: Model, random: Random) -> None:
     """Registers, writes, reads and drops all tables by ordinary calls, and records each failure."""
     kept = dict(model.kept())
 
@@ -278,19 +278,19 @@ async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model:
         it = Operation(kind, name, rows, location)
         answer = await perform(ns, it)
         if not answer.ok:
-            found.wrong.append(f"stuck: {it} -> {answer}")
+            state.wrong.append(f"stuck: {it} -> {answer}")
         return answer.ok
 
     async def must_hold(name: Name, expected: tuple[int, ...]) -> None:
         try:
             rows = await read(ns, name)
         except LanceNamespaceError as e:
-            found.wrong.append(f"stuck: read {'.'.join(name)} -> {e!r}")
+            state.wrong.append(f"stuck: read {'.'.join(name)} -> {e!r}")
             return
         if rows != tuple(sorted(expected)):
-            found.wrong.append(f"{'.'.join(name)} was given the rows {sorted(expected)}, and has {list(rows)}")
+            state.wrong.append(f"{'.'.join(name)} was given the rows {sorted(expected)}, and has {list(rows)}")
 
-    shared = {name for name in found.places if list(found.places.values()).count(found.places[name]) > 1}
+    shared = {name for name in state.places if list(state.places.values()).count(state.places[name]) > 1}
     for name in sorted(shared)[1:]:
         # Its data also belongs to the other table.
         await must("deregister", name)
@@ -298,9 +298,9 @@ async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model:
         if name in shared:
             if name == min(shared):
                 await must("drop", name)
-        elif name in found.places:
+        elif name in state.places:
             if await must("insert", name, 9001):
-                await must_hold(name, (*(found.rows[name] or ()), 9001))
+                await must_hold(name, (*(state.rows[name] or ()), 9001))
             await must("drop", name)
     for name in place.terms.names:
         home = model.homes.get(name)
@@ -321,7 +321,7 @@ async def _use_every_name(ns: AsyncNamespace, place: Place, found: Found, model:
             await must("drop", name)
     for parent in {name[:-1] for name in place.terms.names}:
         if tables := (await ns.list_tables({"id": list(parent)})).tables:
-            found.wrong.append(f"after every table was dropped {parent} lists {tables}")
+            state.wrong.append(f"after every table was dropped {parent} lists {tables}")
 
 
 def _files(place: Place) -> list[Path]:

@@ -204,7 +204,7 @@ def _unexplained(events: Sequence[Event], rules: Rules, start: State, *, again: 
 
 def _with_end(possible: set[Configuration], number: int) -> set[Configuration]:
     """Returns the configurations that are possible after the end of an operation."""
-    seen, waiting, done = set(possible), list(possible), set()
+    visited, waiting, done = set(possible), list(possible), set()
     while waiting:
         state, pending = waiting.pop()
         if (number, ()) in pending:
@@ -214,10 +214,10 @@ def _with_end(possible: set[Configuration], number: int) -> set[Configuration]:
         for operation, steps in pending:
             if steps and (after := steps[0].take(state)) is not None:
                 next = _looked(after, pending - {(operation, steps)} | {(operation, steps[1:])})
-                if next not in seen:
-                    seen.add(next)
+                if next not in visited:
+                    visited.add(next)
                     waiting.append(next)
-        if len(seen) > MOST:
+        if len(visited) > MOST:
             raise TooTangled(f"more than {MOST:,} configurations")
     return done
 

@@ -74,9 +74,9 @@ async def test_a_sync_that_is_killed_goes_on(
     # A third is extra, a third differs, and a third is missing.
     third = COUNT // 3
     for i in range(third):
-        given = {"table_type": "lance", "i": "old"}
-        iceberg.add_table(["lake"], f"t{i}", properties=given, location=f"file:///old/t{i}")
-        iceberg.add_table(["lake"], f"extra{i}", properties=given, location=f"file:///old/extra{i}")
+        table_properties = {"table_type": "lance", "i": "old"}
+        iceberg.add_table(["lake"], f"t{i}", properties=table_properties, location=f"file:///old/t{i}")
+        iceberg.add_table(["lake"], f"extra{i}", properties=table_properties, location=f"file:///old/extra{i}")
     arguments = {"to": {str(home): "lake"}, "mode": "sync", "delete": True, "journal": str(tmp_path / "journal")}
     job = Job((impl, where), ("iceberg", target), f"{home}$*", arguments)
     outcome = copies.run(job, changes=COUNT + third, kills=KILLS, seed=1)

@@ -19,10 +19,10 @@ def read(*rows: int) -> Answer:
     return Answer(rows=rows)
 
 
-def history(*told: Told) -> list[Event]:
+def history(*records: Told) -> list[Event]:
     return [
         Event(f"task {task}", Operation(kind, NAME, rows), answer, begun, ended)
-        for task, (begun, ended, kind, rows, answer) in enumerate(told)
+        for task, (begun, ended, kind, rows, answer) in enumerate(records)
     ]
 
 
@@ -89,14 +89,14 @@ IMPOSSIBLE: dict[str, list[Told]] = {
 }
 
 
-@pytest.mark.parametrize("told", POSSIBLE.values(), ids=POSSIBLE)
-def test_a_possible_history_is_explained(told: list[Told]) -> None:
-    assert check(history(*told), RULES) is None
+@pytest.mark.parametrize("records", POSSIBLE.values(), ids=POSSIBLE)
+def test_a_possible_history_is_explained(records: list[Told]) -> None:
+    assert check(history(*records), RULES) is None
 
 
-@pytest.mark.parametrize("told", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_an_impossible_history_is_not_explained(told: list[Told]) -> None:
-    assert check(history(*told), RULES) is not None
+@pytest.mark.parametrize("records", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_an_impossible_history_is_not_explained(records: list[Told]) -> None:
+    assert check(history(*records), RULES) is not None
 
 
 def test_a_deregistered_table_leaves_the_name_free() -> None:
@@ -107,10 +107,10 @@ def test_a_deregistered_table_leaves_the_name_free() -> None:
 
 
 def test_sixteen_tasks_at_once_are_checked() -> None:
-    told: list[Told] = [(0, 100, "overwrite", (task,), OK) for task in range(5)]
-    told += [(0, 100, "read", (), MISSING) for _ in range(11)]
-    assert check(history(*told, (101, 102, "read", (), read(3))), RULES) is None
-    assert check(history(*told, (101, 102, "read", (), read(9))), RULES) is not None
+    records: list[Told] = [(0, 100, "overwrite", (task,), OK) for task in range(5)]
+    records += [(0, 100, "read", (), MISSING) for _ in range(11)]
+    assert check(history(*records, (101, 102, "read", (), read(3))), RULES) is None
+    assert check(history(*records, (101, 102, "read", (), read(9))), RULES) is not None
 
 
 def test_single_answers_that_are_wrong_are_reported() -> None:

@@ -70,7 +70,7 @@ def hive_site(uri: str, tmp: Path) -> Site:
     return Site("hive3", properties, plant, above=NamespaceId(["lake"]), nests=False)
 
 
-def _plant_iceberg(base: str, separator: str, id: TableId, **given: str) -> None:
+def _plant_iceberg(base: str, separator: str, id: TableId, **properties: str) -> None:
     """Creates an Iceberg table as an Iceberg client does."""
     body = {
         "name": id.name,
@@ -80,7 +80,7 @@ def _plant_iceberg(base: str, separator: str, id: TableId, **given: str) -> None
             "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}],
         },
         "stage-create": False,
-        **given,
+        **properties,
     }
     levels = separator.join(quote(level, safe="") for level in id.parent)
     httpx.post(f"{base}/namespaces/{levels}/tables", json=body, trust_env=False).raise_for_status()

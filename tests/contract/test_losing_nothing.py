@@ -306,12 +306,12 @@ async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
     """A reader that polls finds the old registration or the new one, each with its own properties."""
     first = await two.theirs.declare_table({"id": two.id, "properties": {"k": "0"}})
     over = anyio.Event()
-    seen: list[str] = []
+    values: list[str] = []
 
     async def read() -> None:
         while not over.is_set():
             result = await two.theirs.describe_table({"id": two.id})
-            seen.append((result.properties or {})["k"])
+            values.append((result.properties or {})["k"])
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
@@ -326,7 +326,7 @@ async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
         else:
             last = "10"
         over.set()
-    assert seen == sorted(seen, key=int)
+    assert values == sorted(values, key=int)
     result = await two.theirs.describe_table({"id": two.id})
     assert (result.location, (result.properties or {})["k"]) == (first.location, last)
     assert (await two.theirs.list_tables({"id": two.id[:-1]})).tables == ["t"]

@@ -87,7 +87,7 @@ async def test_each_name_has_one_winner(ns: AsyncNamespace, site: Site, home: Ho
     names = [f"t{number}" for number in range(MANY)]
     ids = home.tables(*names)
     contenders = [AsyncNamespace.connect(site.impl, site.properties) for _ in range(2)]
-    asked = [
+    requests = [
         [
             RegisterTableRequest(id=list(id), location=location_of(site, home, tmp_path, f"{id.name}-{side}"))
             for id in ids
@@ -96,7 +96,7 @@ async def test_each_name_has_one_winner(ns: AsyncNamespace, site: Site, home: Ho
     ]
     async with contenders[0], contenders[1]:
         results = await asyncio.gather(
-            *(it.register_tables(tables) for it, tables in zip(contenders, asked, strict=True))
+            *(it.register_tables(tables) for it, tables in zip(contenders, requests, strict=True))
         )
     described = (await ns.describe_tables(ids)).raise_for_errors()
     for id in ids:

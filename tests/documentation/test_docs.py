@@ -64,8 +64,8 @@ def test_output_follows_the_code_that_prints_it(page: Page) -> None:
 
 
 def test_what_is_run_apart_is_run_there() -> None:
-    told = {(page.name, block.apart) for page in pages() for block in page.blocks() if block.apart is not None}
-    assert told == {(page.name, page.package) for page in pages_elsewhere.ALL}
+    blocks = {(page.name, block.apart) for page in pages() for block in page.blocks() if block.apart is not None}
+    assert blocks == {(page.name, page.package) for page in pages_elsewhere.ALL}
 
 
 def test_every_catalog_has_a_page() -> None:
@@ -96,9 +96,9 @@ def test_what_the_package_itself_finds_wrong_reads_as_the_page_of_errors_shows(t
 
 
 def test_the_recipes_name_every_type_of_index_and_every_setting() -> None:
-    told = Page("recipes.md").text
+    text = Page("recipes.md").text
     settings = set(CreateTableIndexRequest.model_fields) - {"identity", "context", "branch", "id", "column"}
-    assert [name for name in (*VECTOR_TYPES, *SCALAR_TYPES, *sorted(settings)) if f"`{name}`" not in told] == []
+    assert [name for name in (*VECTOR_TYPES, *SCALAR_TYPES, *sorted(settings)) if f"`{name}`" not in text] == []
 
 
 # The directory's table has all errors of pylance, most of which no other code raises.
@@ -136,5 +136,5 @@ def _check_default(settings: type[Settings], required: Mapping[str, str], name: 
         case "none":
             assert field.default in (None, "", {}), name
         case _:
-            given = settings.parse({**required, name: written.strip("`")})
-            assert getattr(given, name) == pytest.approx(field.default), name
+            parsed = settings.parse({**required, name: written.strip("`")})
+            assert getattr(parsed, name) == pytest.approx(field.default), name

@@ -25,8 +25,8 @@ def main() -> None:
     daft_lance.write_lance(daft.from_pydict({"id": [3]}), mode="append", **table).collect()
     diary.forget()
     rows = daft_lance.read_lance(**table).where(daft.col("id") > 1).sort("id").to_pydict()
-    told = {"rows": rows, "driver": diary.calls(here=True), "workers": diary.calls(here=False)}
-    sys.stdout.write(json.dumps(told) + "\n")
+    report = {"rows": rows, "driver": diary.calls(here=True), "workers": diary.calls(here=False)}
+    sys.stdout.write(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":

@@ -39,11 +39,11 @@ class Elsewhere(Page):
 
     def costs(self, impl: str) -> dict[str, int]:
         """Returns the calls of each step on a catalog, if the page has a number: `1; Glue 2`."""
-        told = {step: cost for step, cost in self.table("step") if re.fullmatch(r"\d+(; .* \d+)?", cost)}
+        costs = {step: cost for step, cost in self.table("step") if re.fullmatch(r"\d+(; .* \d+)?", cost)}
         called = NAMES[impl].split()[0]
-        special = {step: re.search(rf"\b{called} (\d+)", cost) for step, cost in told.items()}
+        special = {step: re.search(rf"\b{called} (\d+)", cost) for step, cost in costs.items()}
         return {
-            step: int(result[1] if (result := special[step]) else cost.split(";")[0]) for step, cost in told.items()
+            step: int(result[1] if (result := special[step]) else cost.split(";")[0]) for step, cost in costs.items()
         }
 
 

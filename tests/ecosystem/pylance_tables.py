@@ -13,14 +13,14 @@ ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]})
 MORE = pa.table({"id": [4, 5], "name": ["d", "e"]})
 
 
-def write(namespace: Namespace, id: list[str], rows: pa.Table = ROWS, *, mode: str = "create", **given: Any) -> Any:
+def write(namespace: Namespace, id: list[str], rows: pa.Table = ROWS, *, mode: str = "create", **options: Any) -> Any:
     """Returns the dataset after a write by pylance."""
-    return lance.write_dataset(rows, namespace_client=namespace, table_id=id, mode=mode, **given)
+    return lance.write_dataset(rows, namespace_client=namespace, table_id=id, mode=mode, **options)
 
 
-def opened(namespace: Namespace, id: list[str], version: int | str | None = None, **given: Any) -> Any:
+def opened(namespace: Namespace, id: list[str], version: int | str | None = None, **options: Any) -> Any:
     """Returns the dataset that pylance opens."""
-    return lance.dataset(namespace_client=namespace, table_id=id, version=version, **given)
+    return lance.dataset(namespace_client=namespace, table_id=id, version=version, **options)
 
 
 def ids(namespace: Namespace, id: list[str], version: int | str | None = None) -> list[int]:

@@ -18,8 +18,8 @@ SERVED = ["dir", "hive3", "glue"]
 @contextmanager
 def served(catalog: Catalog) -> Iterator[Mapping[str, str]]:
     """Returns the properties of a `rest` namespace for the catalog."""
-    told = {f"LANCE_NS_PROPERTY_{name.replace('.', '__')}": value for name, value in catalog.properties.items()}
-    environment = {**os.environ, **told, "LANCE_NS_IMPL": catalog.impl, "LANCE_NS_TOKEN": TOKEN}
+    variables = {f"LANCE_NS_PROPERTY_{name.replace('.', '__')}": value for name, value in catalog.properties.items()}
+    environment = {**os.environ, **variables, "LANCE_NS_IMPL": catalog.impl, "LANCE_NS_TOKEN": TOKEN}
     with command(environment=environment) as (server, url):
         assert url
         yield {"uri": url, "header.x-lance-token": TOKEN}

@@ -31,16 +31,16 @@ def table(catalog: Catalog, home: list[str], diary: Diary) -> dict[str, Any]:
     return {**diary.place(catalog), "table_id": [*home, "t"]}
 
 
-def write(table: dict[str, Any], mode: str, rows: dict[str, list[Any]] = ROWS, **given: Any) -> int:
+def write(table: dict[str, Any], mode: str, rows: dict[str, list[Any]] = ROWS, **options: Any) -> int:
     """Returns the version that was written."""
-    done = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **given, **table)
+    done = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **options, **table)
     (version,) = done.to_pydict()["version"]
     assert isinstance(version, int)
     return version
 
 
-def ids(table: dict[str, Any], **given: Any) -> list[int]:
-    return sorted(daft_lance.read_lance(**table, **given).to_pydict()["id"])
+def ids(table: dict[str, Any], **options: Any) -> list[int]:
+    return sorted(daft_lance.read_lance(**table, **options).to_pydict()["id"])
 
 
 def test_a_table_is_created_appended_to_and_overwritten(catalog: Catalog, table: dict[str, Any]) -> None:
@@ -151,8 +151,10 @@ def test_there_is_no_wal_by_a_catalog(table: dict[str, Any]) -> None:
 def test_credentials_that_the_catalog_gives_out_are_all_it_takes(impl: Impl) -> None:
     with vending(impl, life=600_000) as lake:
         # Without the settings by which Lance would call the catalog.
-        given = {key: value for key, value in lake.properties.items() if "expires" not in key and "refresh" not in key}
-        place = {"namespace_impl": Catalog(impl, given).class_path, "namespace_properties": given}
+        properties = {
+            key: value for key, value in lake.properties.items() if "expires" not in key and "refresh" not in key
+        }
+        place = {"namespace_impl": Catalog(impl, properties).class_path, "namespace_properties": properties}
         table = {**place, "table_id": list(lake.id)}
         write(table, "create")
         write(table, "append")

@@ -26,12 +26,12 @@ def test_workers_call_the_catalog_with_properties_only(catalog: Catalog, home: l
         text=True,
         check=True,
     )
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["rows"] == {"id": [2, 3]}
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["rows"] == {"id": [2, 3]}
     # The driver requests credentials, too, and each process requests the configuration of Iceberg.
-    assert [it for it in told["driver"] if it != "vend_credentials"] == ["describe_table"] * 2
+    assert [it for it in report["driver"] if it != "vend_credentials"] == ["describe_table"] * 2
     # One call for each fragment.
-    assert [it for it in told["workers"] if it != "get_config"] == ["describe_table"] * 2
+    assert [it for it in report["workers"] if it != "get_config"] == ["describe_table"] * 2
     for name in set(SECRETS) & set(catalog.properties):
         secret = catalog.properties[name].rpartition(":")[2]
         assert secret not in done.stdout + done.stderr

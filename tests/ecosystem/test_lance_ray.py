@@ -60,7 +60,7 @@ def write(table: dict[str, Any], *, mode: str = "create") -> None:
 
 
 def place_of(table: dict[str, Any]) -> dict[str, Any]:
-    return {key: given for key, given in table.items() if key != "table_id"}
+    return {key: value for key, value in table.items() if key != "table_id"}
 
 
 def read(table: dict[str, Any], **chosen: Any) -> list[dict[str, Any]]:

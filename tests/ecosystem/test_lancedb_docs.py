@@ -21,10 +21,10 @@ async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
 
 
 def test_errors_are_as_documented() -> None:
-    given = Given(Catalog("dir", {}), None, ["sales"])
-    told = {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")}
-    assert told == {
-        what: (error.__name__, words(given).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
+    target = Given(Catalog("dir", {}), None, ["sales"])
+    documented = {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")}
+    assert documented == {
+        what: (error.__name__, words(target).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
     }
 
 
@@ -35,8 +35,8 @@ def test_capabilities_are_as_documented() -> None:
 
 def test_costs_are_as_documented(catalog: Catalog) -> None:
     column = TRIED.index(catalog.impl)
-    told = {step: costs[column] for step, *costs in LANCEDB.table("step")}
-    assert told == _costs(catalog)
+    documented = {step: costs[column] for step, *costs in LANCEDB.table("step")}
+    assert documented == _costs(catalog)
 
 
 def _costs(catalog: Catalog) -> dict[str, str]:

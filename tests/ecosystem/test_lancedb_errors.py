@@ -162,65 +162,65 @@ CALLS: dict[str, tuple[Call, type[Exception], Words]] = {
 
 
 @pytest.fixture
-def given(catalog: Catalog, home: list[str]) -> Iterator[Given]:
+def target(catalog: Catalog, home: list[str]) -> Iterator[Given]:
     with connected(catalog) as db:
         db.create_table("t", ROWS, namespace_path=home)
         yield Given(catalog, db, home)
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_sync_and_async_users_see_the_same(given: Given, what: str) -> None:
+def test_sync_and_async_users_see_the_same(target: Given, what: str) -> None:
     call, expected, words = CALLS[what]
-    with pytest.raises(expected, match=re.escape(words(given))) as seen:
-        call(given)
-    assert type(seen.value) is expected
+    with pytest.raises(expected, match=re.escape(words(target))) as raised:
+        call(target)
+    assert type(raised.value) is expected
 
     async def again() -> None:
-        async with async_connected(given.catalog) as db:
-            answer = call(Given(given.catalog, db, given.home))
+        async with async_connected(target.catalog) as db:
+            answer = call(Given(target.catalog, db, target.home))
             assert inspect.isawaitable(answer)
             await answer
 
-    with pytest.raises(expected, match=re.escape(words(given))) as seen:
+    with pytest.raises(expected, match=re.escape(words(target))) as raised:
         asyncio.run(again())
-    assert type(seen.value) is expected
+    assert type(raised.value) is expected
 
 
-def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(given: Given) -> None:
-    id = [*given.nowhere, "nope"]
-    if given.catalog.impl in NESTING:
+def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(target: Given) -> None:
+    id = [*target.nowhere, "nope"]
+    if target.catalog.impl in NESTING:
         with pytest.raises(TableNotFoundError, match=re.escape(f"Table not found: {'$'.join(id)}")):
-            given.db.open_table("nope", namespace_path=given.nowhere)
-        assert not given.db.table_exists(id)
+            target.db.open_table("nope", namespace_path=target.nowhere)
+        assert not target.db.table_exists(id)
         return
-    words = re.escape(f"Namespace not found: {given.lost} (")
+    words = re.escape(f"Namespace not found: {target.lost} (")
     with pytest.raises(RuntimeError, match=f"NamespaceNotFoundError: {words}"):
-        given.db.open_table("nope", namespace_path=given.nowhere)
+        target.db.open_table("nope", namespace_path=target.nowhere)
     with pytest.raises(NamespaceNotFoundError, match=f"^{words}"):
-        given.db.table_exists(id)
+        target.db.table_exists(id)
 
 
-def test_a_table_too_high_up(given: Given) -> None:
-    if given.catalog.impl in ROOTED:
-        assert given.db.create_table(f"t_{given.home[-1]}", ROWS).count_rows() == 10
+def test_a_table_too_high_up(target: Given) -> None:
+    if target.catalog.impl in ROOTED:
+        assert target.db.create_table(f"t_{target.home[-1]}", ROWS).count_rows() == 10
         return
     with pytest.raises(RuntimeError, match=r"InvalidInputError: table id \['t'\]: this catalog requires .*, not 0"):
-        given.db.create_table("t", ROWS)
+        target.db.create_table("t", ROWS)
     with pytest.raises(InvalidInputError, match=r"^table id \['t'\]: this catalog requires .*, not 0$"):
-        given.db.table_exists(["t"])
+        target.db.table_exists(["t"])
 
 
-def test_a_namespace_goes_with_its_tables_where_the_catalog_can(given: Given) -> None:
-    if given.catalog.impl in CASCADING:
-        given.db.drop_namespace(given.home, behavior="cascade")
-        assert not given.db.namespace_exists(given.home)
+def test_a_namespace_goes_with_its_tables_where_the_catalog_can(target: Given) -> None:
+    if target.catalog.impl in CASCADING:
+        target.db.drop_namespace(target.home, behavior="cascade")
+        assert not target.db.namespace_exists(target.home)
         return
     # lancedb searches for the words of a server's error, which a gateway repeats in its own.
     with pytest.raises((RuntimeError, NamespaceNotEmptyError), match="behavior 'Cascade': this catalog drops empty"):
-        given.db.drop_namespace(given.home, behavior="cascade")
+        target.db.drop_namespace(target.home, behavior="cascade")
 
 
-def test_a_table_whose_data_never_came_stays_declared(given: Given) -> None:
+def test_a_table_whose_data_never_came_stays_declared(target: Given) -> None:
     schema = pa.schema({"id": pa.int64()})
 
     def broken() -> Iterator[pa.RecordBatch]:
@@ -228,14 +228,14 @@ def test_a_table_whose_data_never_came_stays_declared(given: Given) -> None:
         raise OSError("the source is gone")
 
     def create(name: str, **options: Any) -> Any:
-        return given.db.create_table(name, [{"id": 1}], namespace_path=given.home, **options)
+        return target.db.create_table(name, [{"id": 1}], namespace_path=target.home, **options)
 
     with pytest.raises(RuntimeError, match="the source is gone"):
         reader = pa.RecordBatchReader.from_batches(schema, broken())
-        given.db.create_table("u", reader, schema=schema, namespace_path=given.home)
-    assert given.db.list_tables(given.home).tables == ["t", "u"]
+        target.db.create_table("u", reader, schema=schema, namespace_path=target.home)
+    assert target.db.list_tables(target.home).tables == ["t", "u"]
     with pytest.raises(TableNotFoundError, match="Table not found"):
-        given.db.open_table("u", namespace_path=given.home)
+        target.db.open_table("u", namespace_path=target.home)
     with pytest.raises(RuntimeError, match="TableAlreadyExistsError: Table already exists"):
         create("u")
     with pytest.raises(ValueError, match="Table 'u' was not found"):
@@ -250,8 +250,8 @@ def test_what_is_wrong_with_properties_is_reported_immediately(catalog: Catalog)
         lancedb.connect_namespace_async(catalog.class_path, {**catalog.properties, "max_retires": "1"})
 
 
-def test_errors_of_the_namespace_itself_keep_their_class(given: Given) -> None:
+def test_errors_of_the_namespace_itself_keep_their_class(target: Given) -> None:
     """lancedb's two `exists` methods call the namespace directly."""
-    with pytest.raises(LanceNamespaceError) as seen:
-        given.db.namespace_exists([""])
-    assert type(seen.value) is InvalidInputError
+    with pytest.raises(LanceNamespaceError) as raised:
+        target.db.namespace_exists([""])
+    assert type(raised.value) is InvalidInputError

@@ -44,13 +44,13 @@ async def test_so_do_async_ones_but_for_searches_by_vector(catalog: Catalog, hom
 
 
 def test_created_tables_are_declared(catalog: Catalog, home: list[str]) -> None:
-    seen: list[Any] = []
+    operations: list[Any] = []
     with connected(catalog, "CreateTable") as db:
 
         def tell(call: Call) -> None:
-            seen.append(call.operation)
+            operations.append(call.operation)
 
         with db.namespace_client().observe(tell):
             assert db.create_table("t", ROWS, namespace_path=home).count_rows() == 10
-        assert "declare_table" in seen
+        assert "declare_table" in operations
         assert db.open_table("t", namespace_path=home).search([3.0, 0.0]).limit(1).to_list()[0]["id"] == 3

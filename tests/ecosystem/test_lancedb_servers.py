@@ -81,9 +81,9 @@ def check(catalog: Catalog, properties: dict[str, str], error: type[LanceNamespa
     ]
     with connected(catalog, **BRIEF, **properties) as db:
         for call in calls:
-            with pytest.raises(RuntimeError, match=re.escape(f"{error.__name__}: {words}: ")) as seen:
+            with pytest.raises(RuntimeError, match=re.escape(f"{error.__name__}: {words}: ")) as raised:
                 call(db)
-            assert type(seen.value) is RuntimeError and WRONG not in str(seen.value)
+            assert type(raised.value) is RuntimeError and WRONG not in str(raised.value)
         for exists, id in ((db.namespace_exists, home), (db.table_exists, [*home, "t"])):
             with pytest.raises(error, match=f"^{words}: "):
                 exists(id)

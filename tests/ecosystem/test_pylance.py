@@ -36,8 +36,8 @@ def test_the_catalog_declares_and_describes_tables(ns: Namespace, home: list[str
     with ns.observe(calls.append):
         write(ns, id)
         # Glue also describes the namespace, and Unity checks whether another process created the same name meanwhile.
-        asked = [call.operation for call in calls if call.subject == TableId(id)]
-        assert asked == ["declare_table"] * (2 if ":unity:" in ns.namespace_id() else 1)
+        operations = [call.operation for call in calls if call.subject == TableId(id)]
+        assert operations == ["declare_table"] * (2 if ":unity:" in ns.namespace_id() else 1)
         calls.clear()
         for mode in ("append", "overwrite"):
             write(ns, id, mode=mode)
@@ -68,5 +68,5 @@ def test_what_was_opened_goes_on_by_itself(ns: Namespace, home: list[str]) -> No
     ]
     dataset.checkout_version(1).restore()
     assert opened(ns, id).to_table() == ROWS
-    told = ns.describe_table(DescribeTableRequest(id=id, load_detailed_metadata=True))
-    assert told.version == opened(ns, id).version == 8
+    response = ns.describe_table(DescribeTableRequest(id=id, load_detailed_metadata=True))
+    assert response.version == opened(ns, id).version == 8

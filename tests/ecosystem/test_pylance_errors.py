@@ -23,11 +23,11 @@ from tests.ecosystem.pylance_tables import MORE, ROWS, ids, opened, write
 
 def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
-    told = rf"^Table not found: {'[$]'.join(id)} \("
-    with pytest.raises(TableNotFoundError, match=told):
+    message = rf"^Table not found: {'[$]'.join(id)} \("
+    with pytest.raises(TableNotFoundError, match=message):
         opened(ns, id)
     for mode in ("append", "overwrite"):
-        with pytest.raises(TableNotFoundError, match=told):
+        with pytest.raises(TableNotFoundError, match=message):
             write(ns, id, mode=mode)
     assert not ns.exists(id)
 
@@ -119,6 +119,6 @@ def test_errors_are_of_the_spec(ns: Namespace, home: list[str]) -> None:
 
 
 def test_a_wrong_property_is_named_by_connect(catalog: Catalog) -> None:
-    told = rf"Failed to construct namespace impl {catalog.class_path}: {catalog.impl} properties: nix: unknown"
-    with pytest.raises(ValueError, match=told):
+    message = rf"Failed to construct namespace impl {catalog.class_path}: {catalog.impl} properties: nix: unknown"
+    with pytest.raises(ValueError, match=message):
         lance_namespace.connect(catalog.class_path, {**catalog.properties, "nix": "1"})

@@ -91,8 +91,8 @@ FORK = """
 # The directory catalog uses pylance, which must not be forked.
 @pytest.mark.parametrize("catalog", [impl for impl in TRIED if impl != "dir"], indirect=True)
 def test_a_fork_and_its_parent_can_call_the_catalog(catalog: Catalog, home: list[str]) -> None:
-    told = json.dumps([catalog.class_path, dict(catalog.properties), home])
-    command = [sys.executable, "-u", "-c", inspect.cleandoc(FORK), told]
+    arguments = json.dumps([catalog.class_path, dict(catalog.properties), home])
+    command = [sys.executable, "-u", "-c", inspect.cleandoc(FORK), arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     rows = "[1, 2, 3, 4, 5]"
     assert (done.stdout.splitlines(), done.stderr) == (["0 0 0", "0", "[0, 0, 0, 0]", f"{rows} {rows}"], "")

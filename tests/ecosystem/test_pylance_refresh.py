@@ -93,23 +93,23 @@ def test_many_readers_cost_one_call_an_expiry(lake: VendingLake, open_all: Open)
         id = list(lake.id)
         write(ns, id)
         datasets = open_all(ns, id)
-        before = len(lake.keys.given)
-        over = until_over(lake, lake.keys.given[-1])
+        before = len(lake.keys.issued)
+        over = until_over(lake, lake.keys.issued[-1])
         began = monotonic()
-        reads = read_on(datasets, lambda: over() and len(lake.keys.given) > before + 1)
-        seconds, given = monotonic() - began, lake.keys.given[before:]
-        log.info("%s, %s: %s reads, %s calls in %.1f s", lake.impl, open_all.__name__, reads, len(given), seconds)
-        assert len(given) >= 2 and all(late.given - early.given >= PERIOD for early, late in pairwise(given))
-        assert lake.asked == len(lake.keys.given)
-        assert lake.s3.refused == 0 and given[0].id in lake.s3.shown
-        assert_refused(lake, datasets[0].uri, lake.keys.given[0])
+        reads = read_on(datasets, lambda: over() and len(lake.keys.issued) > before + 1)
+        seconds, keys = monotonic() - began, lake.keys.issued[before:]
+        log.info("%s, %s: %s reads, %s calls in %.1f s", lake.impl, open_all.__name__, reads, len(keys), seconds)
+        assert len(keys) >= 2 and all(late.issued_at - early.issued_at >= PERIOD for early, late in pairwise(keys))
+        assert lake.key_requests == len(lake.keys.issued)
+        assert lake.s3.refused == 0 and keys[0].id in lake.s3.shown
+        assert_refused(lake, datasets[0].uri, lake.keys.issued[0])
 
 
 def test_a_write_that_takes_longer_than_its_key_lives(lake: VendingLake) -> None:
     with lake.connect() as ns:
         id = list(lake.id)
         write(ns, id)
-        first, source = lake.keys.given[-1], opened(ns, id)
+        first, source = lake.keys.issued[-1], opened(ns, id)
 
         def rows() -> Iterator[pa.RecordBatch]:
             yield from ROWS.to_batches()
@@ -128,7 +128,7 @@ def test_a_pickled_dataset_has_no_credentials_provider(lake: VendingLake) -> Non
         dataset = ns.open(id)
         copy, copied_ns = pickle.loads(pickle.dumps((dataset, ns)))
         assert copy.to_table() == ROWS
-        read_on([dataset], until_over(lake, lake.keys.given[-1]))
+        read_on([dataset], until_over(lake, lake.keys.issued[-1]))
         with pytest.raises(Exception, match="ExpiredToken"):
             copy.to_table()
         with copied_ns:

@@ -51,7 +51,7 @@ def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
 
 
 @pytest.mark.parametrize(
-    ("status", "asks", "attempts", "told"),
+    ("status", "asks", "attempts", "message"),
     [
         # Unity Catalog is first requested to grant write access, and then read access.
         (403, 4, 2, r"Permission denied: cat\$a\$t \(\w+: HTTP 403"),
@@ -60,23 +60,23 @@ def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
     ],
 )
 def test_a_refusal_is_requested_once_a_second_and_passes(
-    lake: VendingLake, status: int, asks: int, attempts: int, told: str
+    lake: VendingLake, status: int, asks: int, attempts: int, message: str
 ) -> None:
     with lake.connect(max_retries=str(ATTEMPTS - 1)) as ns:
-        asked = Asked(ns)
-        dataset = written(lake, asked)
+        namespace = Asked(ns)
+        dataset = written(lake, namespace)
         lake.catalog.clear()
-        asked.times = 0
+        namespace.times = 0
         lake.s3.shown.clear()
         lake.refuse(status)
         began = monotonic()
         with ThreadPoolExecutor(READERS) as pool:
-            seen = list(pool.map(refusal, [dataset] * READERS))
+            errors = list(pool.map(refusal, [dataset] * READERS))
         seconds = monotonic() - began
-        log.info("%s, %s: %s requests for %s reads in %.1f s", lake.impl, status, lake.asked, READERS, seconds)
-        assert lake.asked <= attempts * (1 + seconds / MEMORY)
-        assert READERS < asked.times <= READERS * asks
-        assert all(re.search(told, text) for text in seen), seen
+        log.info("%s, %s: %s requests for %s reads in %.1f s", lake.impl, status, lake.key_requests, READERS, seconds)
+        assert lake.key_requests <= attempts * (1 + seconds / MEMORY)
+        assert READERS < namespace.times <= READERS * asks
+        assert all(re.search(message, text) for text in errors), errors
         assert not lake.s3.shown
         lake.catalog.heal()
         assert rows_in_the_end(dataset) == ROWS

@@ -36,7 +36,7 @@ class Key:
     """An access key that a catalog has vended; times are milliseconds of the machine's clock, as Lance reads it."""
 
     id: str
-    given: int
+    issued_at: int
     until: int
 
 
@@ -46,20 +46,20 @@ class Keys:
     def __init__(self, life: int = LIFE) -> None:
         self._life = life
         self._lock = Lock()
-        self.given: list[Key] = []
+        self.issued: list[Key] = []
 
     def give(self) -> Key:
         """Returns the next key."""
         with self._lock:
             now = _now()
-            key = Key(f"KEY{len(self.given):04}", now, now + self._life)
-            self.given.append(key)
+            key = Key(f"KEY{len(self.issued):04}", now, now + self._life)
+            self.issued.append(key)
         return key
 
     def is_good(self, id: str) -> bool:
         """Returns whether the key was vended and has not expired."""
         with self._lock:
-            return any(key.id == id and _now() < key.until for key in self.given)
+            return any(key.id == id and _now() < key.until for key in self.issued)
 
 
 class KeyedS3(FakeS3):
@@ -162,8 +162,8 @@ class VendingLake:
     def properties(self) -> dict[str, str]:
         """Returns the properties of a namespace, with the default limits but shorter time-outs."""
         # Unity Catalog vends only keys, and Lance requests them only if it knows the location.
-        given = {**self.s3.place, "refresh_offset_millis": str(LEAD)}
-        stored = {f"storage.{key}": value for key, value in given.items()}
+        options = {**self.s3.place, "refresh_offset_millis": str(LEAD)}
+        stored = {f"storage.{key}": value for key, value in options.items()}
         root = {"root": "s3://lake"} if self.impl == "unity" else {}
         return {**self.catalog.properties, **root, **stored, "backoff_initial": "1ms", "backoff_max": "2ms"}
 
@@ -171,7 +171,7 @@ class VendingLake:
         return Namespace.connect(self.impl, {**self.properties, **more})
 
     @property
-    def asked(self) -> int:
+    def key_requests(self) -> int:
         """Returns the number of requests for keys, including refused ones."""
         if self.impl == "unity":
             return sum("temporary-table-credentials" in request.path for request in self.catalog.requests)

@@ -80,8 +80,8 @@ class MemoryBackend(Backend):
     @classmethod
     def able(cls, capabilities: Capabilities, size: Size = as_asked) -> MemoryBackend:
         """Returns a catalog with these capabilities."""
-        told: type[MemoryBackend] = type("AbleBackend", (cls,), {"catalog_capabilities": capabilities})
-        return told(size)
+        backend_class: type[MemoryBackend] = type("AbleBackend", (cls,), {"catalog_capabilities": capabilities})
+        return backend_class(size)
 
     @classmethod
     def open(cls, settings: Any, caller: Caller) -> MemoryBackend:

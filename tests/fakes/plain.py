@@ -69,10 +69,10 @@ async def plain(
     settings = PlainSettings.parse({"endpoint": endpoint, **usual, **(properties or {})})
     caller = Caller(policy, HTTP_ERRORS)
     http = open_http(settings, caller, path="", explain=explain, tokens=lambda wire: tokens)
-    asked = Plain(http)
+    client = Plain(http)
     try:
-        with caller.observe(asked.calls.append):
-            yield asked
+        with caller.observe(client.calls.append):
+            yield client
     finally:
         await http.aclose()
 

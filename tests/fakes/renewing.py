@@ -45,15 +45,15 @@ class RenewingPolaris(FakePolaris):
         super().__init__(credential=None, base="s3://lake", vends=[{"prefix": "s3://lake", "config": config}])
         self.lasts = 3600.0
         """Announced lifetime of the next keys, in seconds."""
-        self.given: list[str] = []
+        self.issued: list[str] = []
         """The vended keys."""
 
     def handle(self, request: Received) -> Answer:
         answer = super().handle(request)
         if VENDING not in request.headers or _KEY not in answer.body:
             return answer
-        self.given.append(f"KEY{len(self.given) + 1}")
+        self.issued.append(f"KEY{len(self.issued) + 1}")
         expiry = str(int((time.time() + self.lasts) * 1000))
         return replace(
-            answer, body=answer.body.replace(_KEY, self.given[-1].encode()).replace(_EXPIRY, expiry.encode())
+            answer, body=answer.body.replace(_KEY, self.issued[-1].encode()).replace(_EXPIRY, expiry.encode())
         )

@@ -28,10 +28,10 @@ def http(
 ) -> Said:
     """Returns an HTTP response; Content-Length is correct unless the headers contain it, or Transfer-Encoding."""
     raw = body.encode() if isinstance(body, str) else body
-    told = dict(headers or {})
-    if "Content-Length" not in told and "Transfer-Encoding" not in told and then != "close":
-        told["Content-Length"] = str(len(raw))
-    lines = [f"HTTP/1.1 {status} Reason {status}", *(f"{name}: {value}" for name, value in told.items())]
+    fields = dict(headers or {})
+    if "Content-Length" not in fields and "Transfer-Encoding" not in fields and then != "close":
+        fields["Content-Length"] = str(len(raw))
+    lines = [f"HTTP/1.1 {status} Reason {status}", *(f"{name}: {value}" for name, value in fields.items())]
     return Said("\r\n".join([*lines, "", ""]).encode("latin-1") + raw, then)
 
 
@@ -86,7 +86,7 @@ class Script(Server):
         super().__init__(tls)
         self.answers = list(answers)
         self.requests: list[bytes] = []
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         """Set when the first request has arrived."""
         self.ended = asyncio.Event()
         """Set when a client has closed a connection whose response is incomplete."""
@@ -108,7 +108,7 @@ class Script(Server):
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         while not reader.at_eof():
             self.requests.append(await read_request(reader))
-            self.asked.set()
+            self.requested.set()
             answer = self.answers.pop(0) if self.answers else http()
             writer.write(answer.data)
             await writer.drain()

@@ -37,12 +37,12 @@ class FakeSts(FakeServer):
     def handle(self, request: Received) -> Answer:
         if self._signatures.refusal(request) is not None:
             return _error("SignatureDoesNotMatch", 403)
-        asked = dict(parse_qsl(request.body.decode()))
-        self.roles.append(asked)
+        parameters = dict(parse_qsl(request.body.decode()))
+        self.roles.append(parameters)
         key = f"ASIAROLE{len(self.roles)}"
         secret, token = f"sesame-secret-{len(self.roles)}", f"sesame-token-{len(self.roles)}"
         self._service.keys[key] = (secret, token)
-        until = datetime.now(UTC) + timedelta(seconds=int(asked["DurationSeconds"]))
+        until = datetime.now(UTC) + timedelta(seconds=int(parameters["DurationSeconds"]))
         xml = _RESULT.format(key=key, secret=secret, token=token, until=until)
         return Answer(200, xml.encode(), {"Content-Type": "text/xml"})
 

@@ -35,8 +35,8 @@ async def _refusal(reader: StreamReader, account: tuple[str, str]) -> bytes:
     if mechanism != b"PLAIN":
         return b"Unsupported mechanism type " + mechanism
     _, response = await _read(reader)
-    wanted = "\0".join(("", *account)).encode()
-    return b"" if response == wanted else b"Error validating the login"
+    expected = "\0".join(("", *account)).encode()
+    return b"" if response == expected else b"Error validating the login"
 
 
 async def _read(reader: StreamReader) -> tuple[int, bytes]:

@@ -68,10 +68,10 @@ def message() -> Reading:
 def decoded(data: bytes) -> Message:
     """Returns the message in these bytes."""
     reading, at = message(), 0
-    wanted = next(reading)
+    size = next(reading)
     try:
-        while len(data) >= at + wanted:
-            at, wanted = at + wanted, reading.send(data[at : at + wanted])
+        while len(data) >= at + size:
+            at, size = at + size, reading.send(data[at : at + size])
     except StopIteration as done:
         result: Message = done.value
         return result
@@ -83,10 +83,10 @@ async def read_message(reader: StreamReader, *, framed: bool = False) -> Message
     if framed:
         return decoded(await read_frame(reader))
     reading = message()
-    wanted = next(reading)
+    size = next(reading)
     try:
         while True:
-            wanted = reading.send(await reader.readexactly(wanted))
+            size = reading.send(await reader.readexactly(size))
     except StopIteration as done:
         result: Message = done.value
         return result
@@ -106,11 +106,11 @@ def frame(data: bytes) -> bytes:
 def receive_message(wire: socket.socket) -> Message:
     """Returns the next message of a blocking socket, and nothing after it; raises EOFError at its end."""
     reading = message()
-    wanted = next(reading)
+    size = next(reading)
     with wire.makefile("rb", buffering=0) as unbuffered:
         try:
             while True:
-                wanted = reading.send(_exactly(unbuffered, wanted))
+                size = reading.send(_exactly(unbuffered, size))
         except StopIteration as done:
             result: Message = done.value
             return result

@@ -67,8 +67,8 @@ class Tokens:
     def refusal(self, request: Received) -> int | None:
         """Returns the status for a request with an invalid token; None if the token is accepted."""
         # A gateway that checks signatures forwards the client's own value of that header.
-        given = request.headers.get("Original-Authorization", request.headers.get("Authorization", ""))
-        scheme, _, token = given.partition(" ")
+        header = request.headers.get("Original-Authorization", request.headers.get("Authorization", ""))
+        scheme, _, token = header.partition(" ")
         if not self._checks or (scheme.lower() == "bearer" and token in self._good):
             return None
         return self._expired_status if token in self._expired else 401

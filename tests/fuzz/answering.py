@@ -27,7 +27,7 @@ class Case:
 
     impl: str
     name: str
-    asked: str
+    pattern: str
     """A pattern for the requests that get it: method and target of HTTP, an action of Glue, or a Thrift method."""
     good: Any
     """JSON, or the fields of a Thrift result."""
@@ -59,30 +59,30 @@ class Answering(Server):
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         while not reader.at_eof():
-            said = await (self._thrift if self.case.impl == "hive3" else self._http)(reader)
-            writer.write(said)
+            data = await (self._thrift if self.case.impl == "hive3" else self._http)(reader)
+            writer.write(data)
             await writer.drain()
 
     async def _http(self, reader: StreamReader) -> bytes:
         request = await read_request(reader)
         action = re.search(rb"(?i)x-amz-target: AWSGlue\.(\w+)", request)
-        asked = (action[1] if action else request.rpartition(b" HTTP/1.1\r\n")[0].split(b"\r\n")[0]).decode()
-        if asked.startswith("HEAD "):
+        target = (action[1] if action else request.rpartition(b" HTTP/1.1\r\n")[0].split(b"\r\n")[0]).decode()
+        if target.startswith("HEAD "):
             return http(200, b"").data
-        if re.search(self.case.asked, asked):
+        if re.search(self.case.pattern, target):
             return http(self.status, self.answer, {"Content-Type": "application/json"}).data
-        around = self._around(asked)
+        around = self._around(target)
         status, good = around if isinstance(around, tuple) else (200, around)
         return http(status, json.dumps(good)).data
 
     async def _thrift(self, reader: StreamReader) -> bytes:
-        asked = await read_message(reader)
-        if not re.search(self.case.asked, asked.name):
-            return Message(REPLY, asked.name, asked.sequence, self._around(asked.name)).encoded()
-        return Message(REPLY, asked.name, asked.sequence).encoded()[:-1] + bytes(self.answer)
+        message = await read_message(reader)
+        if not re.search(self.case.pattern, message.name):
+            return Message(REPLY, message.name, message.sequence, self._around(message.name)).encoded()
+        return Message(REPLY, message.name, message.sequence).encoded()[:-1] + bytes(self.answer)
 
-    def _around(self, asked: str) -> Any:
-        return next((good for pattern, good in self.case.around.items() if re.search(pattern, asked)), {})
+    def _around(self, request: str) -> Any:
+        return next((good for pattern, good in self.case.around.items() if re.search(pattern, request)), {})
 
 
 class Asking:
@@ -123,9 +123,9 @@ def asking(case: Case) -> Iterator[Asking]:
     """Provides a server of a case, and its client."""
     with asyncio.Runner() as runner:
         server = runner.run(Answering(case).__aenter__())
-        asked = Asking(case, server, runner)
+        client = Asking(case, server, runner)
         try:
-            yield asked
+            yield client
         finally:
-            runner.run(asked.aclose())
+            runner.run(client.aclose())
             runner.run(server.__aexit__())

@@ -27,10 +27,10 @@ class Asked:
             connected = AsyncNamespace.connect(site.impl, site.properties)
             self._face = self._runner.run(self._stack.enter_async_context(connected))
 
-    def __call__(self, operation: str, *given: Any) -> Any:
+    def __call__(self, operation: str, *arguments: Any) -> Any:
         try:
             method = getattr(self._face, operation)
-            return method(*given) if isinstance(self._face, Namespace) else self._runner.run(method(*given))
+            return method(*arguments) if isinstance(self._face, Namespace) else self._runner.run(method(*arguments))
         except LanceNamespaceError as e:
             return e
 

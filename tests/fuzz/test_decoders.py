@@ -29,83 +29,83 @@ STATUSES = [400, 401, 403, 404, 405, 406, 409, 418, 422, 429, 500, 501, 502]
 
 
 @pytest.fixture
-def asked(case: Case) -> Iterator[Asking]:
-    with asking(case) as asked:
-        yield asked
+def client(case: Case) -> Iterator[Asking]:
+    with asking(case) as client:
+        yield client
 
 
 @pytest.mark.parametrize("case", [*ICEBERG, *POLARIS, *UNITY, *GLUE], ids=str)
-def test_an_answer_of_json_is_understood_or_refused(asked: Asking, case: Case) -> None:
-    good = told(asked, json.dumps(case.good).encode())
+def test_an_answer_of_json_is_understood_or_refused(client: Asking, case: Case) -> None:
+    good = decode(client, json.dumps(case.good).encode())
     assert isinstance(good, case.ends) if case.ends else not isinstance(good, LanceNamespaceError), repr(good)
 
     @settings(max_examples=examples(40))
     @given(bodies(case.good))
     def check(body: bytes) -> None:
-        told(asked, body)
+        decode(client, body)
 
     check()
 
 
 @pytest.mark.parametrize("case", [case for case in (*ICEBERG, *POLARIS, *UNITY) if case.secret is not None], ids=str)
-def test_secrets_in_other_places_are_redacted(asked: Asking, case: Case) -> None:
+def test_secrets_in_other_places_are_redacted(client: Asking, case: Case) -> None:
     assert case.secret is not None
     for path in paths(case.good):
         if path[: len(case.secret)] == case.secret:
-            told(asked, json.dumps(changed(case.good, path, SECRET)).encode())
+            decode(client, json.dumps(changed(case.good, path, SECRET)).encode())
 
 
 @pytest.mark.parametrize("case", ERRORS, ids=str)
-def test_an_error_is_one_of_the_specs(asked: Asking, case: Case) -> None:
+def test_an_error_is_one_of_the_specs(client: Asking, case: Case) -> None:
 
     @settings(max_examples=examples(60))
     @given(st.sampled_from(STATUSES), bodies(case.good))
     def check(status: int, body: bytes) -> None:
-        told(asked, body, status)
+        decode(client, body, status)
 
     check()
 
 
 @pytest.mark.parametrize("case", HIVE, ids=str)
-def test_an_answer_of_thrift_is_understood_or_refused(asked: Asking, case: Case) -> None:
+def test_an_answer_of_thrift_is_understood_or_refused(client: Asking, case: Case) -> None:
 
     @settings(max_examples=examples(60))
     @given(results(case.good))
     def check(result: bytes) -> None:
-        told(asked, result)
+        decode(client, result)
 
     check()
 
 
-def told(asked: Asking, answer: bytes, status: int = 200) -> object:
+def decode(client: Asking, answer: bytes, status: int = 200) -> object:
     """Returns the outcome for users after a response."""
 
     async def ask() -> object:
-        asked.server.answer, asked.server.status = answer, status
-        async with asked.namespace() as ns:
-            return await outcome(asked.case.ask(ns))
+        client.server.answer, client.server.status = answer, status
+        async with client.namespace() as ns:
+            return await outcome(client.case.ask(ns))
 
-    result = asked.runner.run(ask())
+    result = client.runner.run(ask())
     check_sound(result)
     return result
 
 
-def check_sound(found: object) -> None:
+def check_sound(value: object) -> None:
     """Checks that a value has the type of its annotation."""
-    match found:
+    match value:
         case LanceNamespaceError():
             pass
         case BaseModel():
-            assert type(found).model_validate(found.model_dump(by_alias=True)) == found
+            assert type(value).model_validate(value.model_dump(by_alias=True)) == value
         case BulkResult(tables, errors):
             assert all(table.id == id for id, table in tables.items())
             for table in tables.values():
                 check_table(table)
             assert all(isinstance(error, LanceNamespaceError) for error in errors.values())
         case list():
-            assert all(isinstance(id, Id) and all(isinstance(name, str) for name in id) for id in found)
+            assert all(isinstance(id, Id) and all(isinstance(name, str) for name in id) for id in value)
         case _:
-            raise AssertionError(f"{found!r} is none of the answers there are")
+            raise AssertionError(f"{value!r} is none of the answers there are")
 
 
 def check_table(table: Table) -> None:

@@ -85,32 +85,34 @@ class Operations(RuleBasedStateMachine):
         where, name = what
         return self.namespace(where).table(name)
 
-    def expect(self, found: Any, *errors: type[LanceNamespaceError] | None) -> bool:
+    def expect(self, result: Any, *errors: type[LanceNamespaceError] | None) -> bool:
         """Returns whether an operation succeeded, which it must if no error is expected, and otherwise must not."""
-        error = found if isinstance(found, LanceNamespaceError) else None
-        wanted = [it for it in errors if it is not None]
-        if not wanted:
+        error = result if isinstance(result, LanceNamespaceError) else None
+        expected = [it for it in errors if it is not None]
+        if not expected:
             assert error is None, repr(error)
         else:
-            assert type(error) in wanted, f"{found!r} where {[it.__name__ for it in wanted]} is due"
+            assert type(error) in expected, f"{result!r} where {[it.__name__ for it in expected]} is due"
         return error is None
 
     @rule(
         where=WHERE,
         child=st.one_of(st.none(), NAMES),
-        given=PROPERTIES,
+        properties=PROPERTIES,
         mode=st.sampled_from([None, "exist_ok", "overwrite"]),
     )
-    def create_namespace(self, where: Where, child: str | None, given: Mapping[str, str], mode: str | None) -> None:
+    def create_namespace(
+        self, where: Where, child: str | None, properties: Mapping[str, str], mode: str | None
+    ) -> None:
         id = self.namespace(where)
         if child is not None:
             id = id.child(child) if self.site.nests else self.namespace([child])
-        result = self.ns("create_namespace", {"id": list(id), "properties": dict(given), "mode": mode})
+        result = self.ns("create_namespace", {"id": list(id), "properties": dict(properties), "mode": mode})
         if id.parent not in self.model:
             self.expect(result, NamespaceNotFoundError)
         elif id not in self.model:
             self.expect(result)
-            self.model.make(id, given)
+            self.model.make(id, properties)
         elif mode is None:
             self.expect(result, NamespaceAlreadyExistsError)
         elif mode == "overwrite" and not self.model.is_empty(id):
@@ -118,7 +120,7 @@ class Operations(RuleBasedStateMachine):
         else:
             self.expect(result)
             if mode == "overwrite":
-                self.model.make(id, given)
+                self.model.make(id, properties)
             assert self.model.properties(id).items() <= result.properties.items()
 
     @rule(where=WHERE)
@@ -159,10 +161,10 @@ class Operations(RuleBasedStateMachine):
             ours = listed if self.site.nests else [name for name in listed if name.startswith(f"{self.home.name}_")]
             assert sorted(ours) == self.model.children(parent)
 
-    @rule(what=WHAT, given=PROPERTIES)
-    def declare_table(self, what: What, given: Mapping[str, str]) -> None:
+    @rule(what=WHAT, properties=PROPERTIES)
+    def declare_table(self, what: What, properties: Mapping[str, str]) -> None:
         id = self.table(what)
-        self.declared(id, self.ns("declare_table", {"id": list(id), "properties": dict(given)}), given)
+        self.declared(id, self.ns("declare_table", {"id": list(id), "properties": dict(properties)}), properties)
 
     @rule(what=WHAT, overwrite=st.booleans(), of=st.integers(0, 3))
     def register_table(self, what: What, overwrite: bool, of: int) -> None:
@@ -188,15 +190,15 @@ class Operations(RuleBasedStateMachine):
             return str(home.properties["location"])
         return root if "://" in root else f"file://{root}"
 
-    def declared(self, id: TableId, found: Any, given: Mapping[str, str]) -> None:
+    def declared(self, id: TableId, result: Any, properties: Mapping[str, str]) -> None:
         if id.parent not in self.model:
-            self.expect(found, NamespaceNotFoundError)
+            self.expect(result, NamespaceNotFoundError)
         elif id in self.model:
-            self.expect(found, TableAlreadyExistsError)
+            self.expect(result, TableAlreadyExistsError)
         else:
-            self.expect(found)
-            assert given.items() <= (found.properties or {}).items()
-            self.model.add(id, found.location, given)
+            self.expect(result)
+            assert properties.items() <= (result.properties or {}).items()
+            self.model.add(id, result.location, properties)
 
     @rule(what=WHAT)
     def describe_table(self, what: What) -> None:
@@ -205,8 +207,8 @@ class Operations(RuleBasedStateMachine):
         exists = self.ns("exists", list(id)) if id in self.model or id.parent in self.model else None
         assert exists in (None, id in self.model), repr(exists)
         if self.expect(result, *self.missing(id)):
-            location, given = self.model.table(id)
-            assert result.location == location and given.items() <= (result.properties or {}).items()
+            location, properties = self.model.table(id)
+            assert result.location == location and properties.items() <= (result.properties or {}).items()
 
     def missing(self, id: TableId) -> Sequence[type[LanceNamespaceError]]:
         """Returns the possible errors for a missing table; some catalogs report a missing namespace in the same way."""
@@ -276,9 +278,9 @@ class Operations(RuleBasedStateMachine):
             if not (token := page.page_token):
                 return result
 
-    @rule(asked=st.lists(WHAT, max_size=12))
-    def describe_tables(self, asked: Sequence[What]) -> None:
-        ids = list(map(self.table, asked))
+    @rule(tables=st.lists(WHAT, max_size=12))
+    def describe_tables(self, tables: Sequence[What]) -> None:
+        ids = list(map(self.table, tables))
         result = self.ns("describe_tables", ids)
         assert not isinstance(result, LanceNamespaceError), repr(result)
         assert set(result.tables) == {id for id in ids if id in self.model}
@@ -343,9 +345,9 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("face", ["async", "sync"])
 def test_a_catalog_does_what_a_dict_does(site: Site, face: Face) -> None:
-    asked = Asked(site, face)
+    namespace = Asked(site, face)
     few = settings(max_examples=examples(10), stateful_step_count=steps(30))
     try:
-        run_machine(lambda: Operations(site, asked), settings=few)  # type: ignore[arg-type]  # it calls what it is given
+        run_machine(lambda: Operations(site, namespace), settings=few)  # type: ignore[arg-type]  # it calls what it is given
     finally:
-        asked.close()
+        namespace.close()

@@ -65,7 +65,10 @@ def _values(draw: st.DrawFn) -> tuple[bytes, Any]:
 ARGUMENTS = st.recursive(
     st.lists(_values(), max_size=4).map(lambda fields: _joined(fields)),
     lambda inner: st.tuples(st.integers(1, 2**15 - 1), inner, inner).map(
-        lambda given: (struct_field(given[0], given[1][0]) + given[2][0], {given[0]: given[1][1], **given[2][1]})
+        lambda example: (
+            struct_field(example[0], example[1][0]) + example[2][0],
+            {example[0]: example[1][1], **example[2][1]},
+        )
     ),
     max_leaves=5,
 )
@@ -78,9 +81,9 @@ def _joined(fields: Sequence[tuple[bytes, Any]]) -> tuple[bytes, Any]:
 
 @settings(max_examples=examples(200))
 @given(ARGUMENTS, st.integers(0, 2**31 - 1), st.text(max_size=30))
-def test_any_call_is_what_a_server_reads(given: tuple[bytes, Any], sequence: int, method: str) -> None:
-    received = decoded(call(method, sequence, given[0]))
-    assert (received.name, received.sequence, received.body) == (method, sequence, given[1])
+def test_any_call_is_what_a_server_reads(example: tuple[bytes, Any], sequence: int, method: str) -> None:
+    received = decoded(call(method, sequence, example[0]))
+    assert (received.name, received.sequence, received.body) == (method, sequence, example[1])
 
 
 def _frame(result: Struct) -> bytes:
@@ -142,7 +145,7 @@ def test_fields_are_separated_in_complete_structs(body: bytes) -> None:
         assert sum(map(len, fields.values())) <= len(body) - 1
 
 
-@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize(
     "claim",
     [
@@ -157,8 +160,8 @@ def test_fields_are_separated_in_complete_structs(body: bytes) -> None:
     ],
     ids=repr,
 )
-def test_a_size_alone_takes_no_memory(claim: bytes, wanted: bool) -> None:
-    decoder = Decoder({1: None} if wanted else {})
+def test_a_size_alone_takes_no_memory(claim: bytes, keep: bool) -> None:
+    decoder = Decoder({1: None} if keep else {})
     tracemalloc.start()
     try:
         assert not decoder.feed(claim)

@@ -54,9 +54,9 @@ def test_the_fake_answers_as_the_real_server_does(
         (tmp_path / name).mkdir()
     real = Series(client, tmp_path / "real", server.warehouse).run()
     with FakeHive(tmp_path, version=version) as fake, RawHive(fake.uri) as other:
-        told = Series(other, tmp_path / "fake", fake.warehouse).run()
+        fake_results = Series(other, tmp_path / "fake", fake.warehouse).run()
     assert len(real) > 200
-    for ours, theirs in zip(told, real, strict=True):
+    for ours, theirs in zip(fake_results, real, strict=True):
         assert ours == theirs
 
 

@@ -147,18 +147,18 @@ class Proxy:
 
     async def _questions(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            while told := await reader.read(1 << 16):
-                writer.write(told)
+            while data := await reader.read(1 << 16):
+                writer.write(data)
                 await writer.drain()
             writer.close()
 
     async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            while told := await reader.read(1 << 16):
-                self.answers += told.startswith(b"HTTP/1.1")
-                if told.startswith(b"HTTP/1.1") and self.answers % 10 == 0:
+            while data := await reader.read(1 << 16):
+                self.answers += data.startswith(b"HTTP/1.1")
+                if data.startswith(b"HTTP/1.1") and self.answers % 10 == 0:
                     break
-                writer.write(told)
+                writer.write(data)
                 await writer.drain()
         writer.transport.abort()
 
@@ -199,8 +199,8 @@ class Run:
         """Checks that each row and each version exists once, and that all manifests have their final names."""
         site, last = self._site, self.last
         rows = lance.dataset(**self.at).to_table().to_pylist()
-        wanted = [(0, -1), *((writer, number) for writer in range(site.writers) for number in range(site.appends))]
-        assert sorted((row["writer"], row["number"]) for row in rows) == sorted(wanted)
+        expected = [(0, -1), *((writer, number) for writer in range(site.writers) for number in range(site.appends))]
+        assert sorted((row["writer"], row["number"]) for row in rows) == sorted(expected)
         listed = self._ns.list_table_versions(ListTableVersionsRequest(id=self.id)).versions
         assert [version.version for version in listed] == list(range(1, last + 1))
         table = self._ns.describe_table(DescribeTableRequest(id=self.id))
@@ -243,9 +243,9 @@ def test_nothing_is_lost_or_doubled_when_the_server_dies_and_answers_get_lost(
 ) -> None:
     proxy = Proxy(site.server.endpoint)
     with proxy.running():
-        given = {**site.properties, "endpoint": proxy.endpoint}
-        with IcebergNamespace(**given) as ns:
-            run = Run(site, given, ns)
+        properties = {**site.properties, "endpoint": proxy.endpoint}
+        with IcebergNamespace(**properties) as ns:
+            run = Run(site, properties, ns)
             outcomes = run.write(processes, kills=site.kills)
             run.check()
     assert outcomes["disconnected"] > proxy.answers // 20

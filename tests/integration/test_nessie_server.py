@@ -35,8 +35,8 @@ def client(server: Nessie) -> Iterator[httpx.Client]:
 
 
 def test_config_gives_an_escaped_prefix_for_the_warehouse(server: Nessie, client: httpx.Client) -> None:
-    asked = {"warehouse": server.properties["warehouse"]}
-    config = client.get("/v1/config", params=asked).raise_for_status().json()
+    query = {"warehouse": server.properties["warehouse"]}
+    config = client.get("/v1/config", params=query).raise_for_status().json()
     assert config["defaults"]["prefix"] == "main%7Cwarehouse"
     assert "namespace-separator" not in config["overrides"]
 

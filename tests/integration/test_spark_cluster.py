@@ -137,4 +137,4 @@ def test_executors_get_the_credentials_that_the_driver_was_given(spark: SparkSes
             catalog.clear()
             assert frame.count() == 60
             assert catalog.requests == []
-            assert len(catalog.given) == 6
+            assert len(catalog.issued) == 6

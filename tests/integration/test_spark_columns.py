@@ -174,8 +174,8 @@ def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
     for n in range(2):
         expected = {name: values[n] for name, (_, values) in types.items()}
         expected["aware"] = (expected["aware"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        got = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in result[f"db$t{n}"].items()}
-        assert got == {**expected, "from": f"db$t{n}"}
+        actual = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in result[f"db$t{n}"].items()}
+        assert actual == {**expected, "from": f"db$t{n}"}
     nulls = frame.where("tiny is null").drop("from").collect()
     assert [set(row) for row in nulls] == [{None}, {None}]
 

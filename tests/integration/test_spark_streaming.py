@@ -87,7 +87,7 @@ def test_each_batch_reads_what_was_pinned_by_keys_that_are_good(
 
     def enrich(batch: DataFrame, number: int) -> None:
         nonlocal locations
-        s3.revoked.update(catalog.given)
+        s3.revoked.update(catalog.issued)
         lance.write_dataset(prices(9.0), uri("t0000"), mode="append", storage_options=s3.options)
         locations = resolver.refresh(locations)
         joined = batch.join(locations.dataframe(batch.sparkSession), "id")
@@ -95,7 +95,7 @@ def test_each_batch_reads_what_was_pinned_by_keys_that_are_good(
 
     run(stream, enrich, tmp_path / "checkpoint")
     assert sorted(result) == [[(n, 1.0, "shop$prices$t0000"), (n, 1.0, "shop$prices$t0001")] for n in range(BATCHES)]
-    assert len(catalog.given) == 2 + 2 * BATCHES
+    assert len(catalog.issued) == 2 + 2 * BATCHES
 
 
 def test_a_frame_made_before_is_not_refreshed(
@@ -106,7 +106,7 @@ def test_a_frame_made_before_is_not_refreshed(
 ) -> None:
     locations = resolver.prefetch("shop.prices.*", on_error="raise")
     frame = locations.dataframe(spark)
-    s3.revoked.update(catalog.given)
+    s3.revoked.update(catalog.issued)
     refreshed = resolver.refresh(locations).dataframe(spark)
     with pytest.raises(PythonException, match=r"table shop\$prices\$t000[01], version 1 at s3://.* 400 Bad Request"):
         frame.count()

@@ -138,14 +138,14 @@ class Trial:
             with suppress(TableNotFoundError):
                 await self._direct.deregister_table(DeregisterTableRequest(id=self._id("new")))
 
-    def _check_change(self, operation: str, found: object, *, done: bool) -> None:
-        if found is None:
+    def _check_change(self, operation: str, result: object, *, done: bool) -> None:
+        if result is None:
             return
-        if not isinstance(found, LanceNamespaceError):
+        if not isinstance(result, LanceNamespaceError):
             if not done:
                 self._wrong(operation, "reported as done, but was not")
-        elif done and _DOUBT not in str(found):
-            self._wrong(operation, f"done, but the error is {found!r}")
+        elif done and _DOUBT not in str(result):
+            self._wrong(operation, f"done, but the error is {result!r}")
 
     async def _is_there(self) -> bool:
         await self._proxy.wait_idle()
@@ -181,9 +181,9 @@ class Trial:
         except Exception:  # every unexpected error is a finding of the trial
             self._wrong(operation, traceback.format_exc(limit=-4))
         finally:
-            took = perf_counter() - began
-            if took > self._report.slowest:
-                self._report.slowest, self._report.slowest_fault = took, f"{self._fault.name}: {operation}"
+            seconds = perf_counter() - began
+            if seconds > self._report.slowest:
+                self._report.slowest, self._report.slowest_fault = seconds, f"{self._fault.name}: {operation}"
         return None
 
     def _wrong(self, operation: str, what: str) -> None:

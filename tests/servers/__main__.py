@@ -53,8 +53,8 @@ def _usual_directory(stack: ExitStack, server: str, *, keep: bool) -> Path:
 
 def _environment(impl: str, properties: Properties) -> Mapping[str, str]:
     """Returns the environment variables of `lance-ns` for a catalog."""
-    told = {f"LANCE_NS_PROPERTY_{name.upper()}": value for name, value in properties.items()}
-    return {**os.environ, "LANCE_NS_IMPL": impl, **told}
+    variables = {f"LANCE_NS_PROPERTY_{name.upper()}": value for name, value in properties.items()}
+    return {**os.environ, "LANCE_NS_IMPL": impl, **variables}
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -118,8 +118,8 @@ def _unpack(release: Release, folder: Path) -> None:
     with tarfile.open(archive) as packed:
         for member in packed:
             inner = Path(*Path(member.name).parts[1:])
-            wanted = inner.match("lib/*.jar") or inner.match("scripts/metastore/upgrade/derby/*")
-            content = packed.extractfile(member) if wanted and member.isfile() else None
+            needed = inner.match("lib/*.jar") or inner.match("scripts/metastore/upgrade/derby/*")
+            content = packed.extractfile(member) if needed and member.isfile() else None
             if content is not None:
                 (folder / inner).parent.mkdir(parents=True, exist_ok=True)
                 with content, (folder / inner).open("wb") as file:

@@ -62,8 +62,8 @@ def _fetch(coordinates: Sequence[str], exclusions: Sequence[str], repository: Pa
         retry = Retry(total=4, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504))
         session.mount("https://", HTTPAdapter(pool_maxsize=PARALLEL_DOWNLOADS, max_retries=retry))
         context = MavenContext(resolver=_WholeFiles(session), repo_cache=repository)
-        wanted = [_dependency(context, coordinate, exclusions) for coordinate in coordinates]
-        named, needed = context.resolver.resolve(wanted)
+        dependencies = [_dependency(context, coordinate, exclusions) for coordinate in coordinates]
+        named, needed = context.resolver.resolve(dependencies)
         artifacts = [dependency.artifact for dependency in (*named, *needed)]
         with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
             return list(pool.map(Artifact.resolve, artifacts))
@@ -80,9 +80,9 @@ def _dependency(context: MavenContext, coordinate: str, exclusions: Sequence[str
         case _:
             raise ValueError(f"{coordinate!r} is not group:artifact:version[:type[:classifier]]")
     excluded = [context.project(*exclusion.split(":", maxsplit=1)) for exclusion in exclusions]
-    wanted = context.project(group, artifact).at_version(version).artifact(classifier, kind)
+    target = context.project(group, artifact).at_version(version).artifact(classifier, kind)
     # Raw: the versions are those that Maven selects; otherwise each coordinate would also manage the others' versions.
-    return Dependency(wanted, exclusions=excluded, raw=True)
+    return Dependency(target, exclusions=excluded, raw=True)
 
 
 class _WholeFiles(PythonResolver):

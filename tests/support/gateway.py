@@ -86,18 +86,18 @@ class Remote:
             raise AttributeError(name)
 
         async def call(request: Any, request_data: bytes | None = None) -> Any:
-            asked = MODELS[name].from_dict(request)
-            return await anyio.to_thread.run_sync(self._call, name, asked, request_data)
+            model = MODELS[name].from_dict(request)
+            return await anyio.to_thread.run_sync(self._call, name, model, request_data)
 
         return call
 
     def _call(self, operation: str, request: Any, data: bytes | None) -> Any:
         method = next(getattr(each(self._client), operation) for each in _APIS if hasattr(each, operation))
-        given = {
+        arguments = {
             name: _argument(name, request, data) for name in inspect.signature(method).parameters if name[0] != "_"
         }
         try:
-            return _answer(operation, method(**{name: value for name, value in given.items() if value is not None}))
+            return _answer(operation, method(**{name: value for name, value in arguments.items() if value is not None}))
         except ApiException as e:
             assert isinstance(e.body, str) and e.status >= 400
             raise error(e.body) from e
@@ -105,9 +105,9 @@ class Remote:
 
 def error(body: str) -> LanceNamespaceError:
     """Returns the error in a response body, which must conform to the spec."""
-    told = ErrorResponse.from_json(body)
-    assert told is not None and told.error is not None
-    return from_error_code(told.code, told.error)
+    response = ErrorResponse.from_json(body)
+    assert response is not None and response.error is not None
+    return from_error_code(response.code, response.error)
 
 
 def _argument(name: str, request: Any, data: bytes | None) -> Any:
@@ -127,19 +127,19 @@ def _argument(name: str, request: Any, data: bytes | None) -> Any:
     return request if name.endswith("_request") else getattr(request, name)
 
 
-def _answer(operation: str, found: Any) -> Any:
+def _answer(operation: str, result: Any) -> Any:
     match operation:
         case "count_table_rows":
-            return spec.CountTableRowsResponse(count=found)
+            return spec.CountTableRowsResponse(count=result)
         case "query_table":
-            return spec.QueryTableResponse(data=bytes(found))
+            return spec.QueryTableResponse(data=bytes(result))
         case "table_exists":
             return spec.TableExistsResponse()
         case "namespace_exists":
             return spec.NamespaceExistsResponse()
         case "update_table_schema_metadata":
-            return spec.UpdateTableSchemaMetadataResponse(metadata=found)
-    return found
+            return spec.UpdateTableSchemaMetadataResponse(metadata=result)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +172,14 @@ async def ask(
 ) -> Said:
     """Returns a gateway's response to a request with this raw target; a body that is not bytes is sent as JSON."""
     raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-    told = {
+    fields = {
         "Host": urlsplit(gateway.url).netloc,
         "Content-Length": str(len(raw)),
         "Connection": "close",
         **(gateway.headers if token else {}),
         **(headers or {}),
     }
-    head = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in told.items()), "", ""]
+    head = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
     return await say(gateway, "\r\n".join(head).encode() + raw)
 
 
@@ -192,14 +192,14 @@ async def say(gateway: Gateway, data: bytes, *, tls: ssl.SSLContext | None = Non
         with suppress(ConnectionError):
             writer.write(data)
             await writer.drain()
-        return said(await reader.read())
+        return parse_response(await reader.read())
     finally:
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
 
 
-def said(data: bytes) -> Said:
+def parse_response(data: bytes) -> Said:
     """Returns the parts of a response."""
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")

@@ -30,8 +30,8 @@ CATALOG = {"glue.kind": "catalog"}
 
 def properties(server: FakeGlue, *without: str, **more: str) -> Mapping[str, str]:
     """Returns the properties of a connection, without some of them."""
-    given = {**server.properties, **QUICK, **more}
-    return {key: value for key, value in given.items() if key not in without}
+    options = {**server.properties, **QUICK, **more}
+    return {key: value for key, value in options.items() if key not in without}
 
 
 @asynccontextmanager
@@ -55,8 +55,8 @@ async def described(ns: AsyncNamespace, *id: str) -> DescribeTableResponse:
     return await ns.describe_table(DescribeTableRequest(id=list(id)))
 
 
-async def declared(ns: AsyncNamespace, *id: str, **given: Any) -> DeclareTableResponse:
-    return await ns.declare_table(DeclareTableRequest(id=list(id), **given))
+async def declared(ns: AsyncNamespace, *id: str, **fields: Any) -> DeclareTableResponse:
+    return await ns.declare_table(DeclareTableRequest(id=list(id), **fields))
 
 
 async def names(ns: AsyncNamespace, *id: str) -> list[str]:
@@ -68,9 +68,9 @@ async def about(ns: AsyncNamespace, *id: str) -> dict[str, str]:
 
 
 async def made(ns: AsyncNamespace, *id: str, mode: str | None = None, **properties: str) -> dict[str, str]:
-    given = {key.replace("_", "."): value for key, value in properties.items()}
+    values = {key.replace("_", "."): value for key, value in properties.items()}
     return (
-        await ns.create_namespace(CreateNamespaceRequest(id=list(id), mode=mode, properties=given))
+        await ns.create_namespace(CreateNamespaceRequest(id=list(id), mode=mode, properties=values))
     ).properties or {}
 
 

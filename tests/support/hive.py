@@ -28,8 +28,8 @@ QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 async def connected(server: FakeHive, **properties: str) -> AsyncIterator[AsyncNamespace]:
     """Provides a namespace of the server; tables and catalogs without a location are placed beside its warehouse."""
     root = server.warehouse.parent / "root"
-    given = {"uri": server.uri, "root": str(root), **QUICK, **properties}
-    async with AsyncNamespace.connect("hive3", given) as ns:
+    options = {"uri": server.uri, "root": str(root), **QUICK, **properties}
+    async with AsyncNamespace.connect("hive3", options) as ns:
         yield ns
 
 

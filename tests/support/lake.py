@@ -49,8 +49,8 @@ class Lake:
     ns: AsyncNamespace
     root: Path
 
-    async def create(self, id: Sequence[str] = ID, rows: pa.Table = ROWS, **given: Any) -> None:
-        await self.ns.create_table(CreateTableRequest(id=list(id), **given), stream(rows))
+    async def create(self, id: Sequence[str] = ID, rows: pa.Table = ROWS, **fields: Any) -> None:
+        await self.ns.create_table(CreateTableRequest(id=list(id), **fields), stream(rows))
 
     async def location(self, id: Sequence[str] = ID) -> str:
         result = (await self.ns.describe_table(DescribeTableRequest(id=list(id)))).location

@@ -78,7 +78,7 @@ def table() -> str:
 
 def written() -> str:
     """Returns the page with the table in it."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{table()}{found[2]}", Page(PAGE).text)
+    return _BLOCK.sub(lambda match: f"{match[1]}{table()}{match[2]}", Page(PAGE).text)
 
 
 def _reason(operation: str, backend: Backend) -> str | None:
@@ -96,9 +96,9 @@ async def _renaming(backend: Backend) -> str | None:
     try:
         await backend.rename_table(_OLD, _NEW)
     except UnsupportedOperationError as e:
-        told = re.fullmatch(rf"Not supported: rename_table of {re.escape(str(_OLD))} \((.*)\)", str(e))
-        assert told is not None, e
-        return told[1].replace(str(_NEW), "the new name")
+        match = re.fullmatch(rf"Not supported: rename_table of {re.escape(str(_OLD))} \((.*)\)", str(e))
+        assert match is not None, e
+        return match[1].replace(str(_NEW), "the new name")
     except LanceNamespaceError:
         return None
     finally:

@@ -28,6 +28,6 @@ async def described(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> D
     return await ns.describe_table(DescribeTableRequest(id=list(id), vend_credentials=vend))
 
 
-def asked(server: FakePolaris) -> list[str]:
+def list_requests(server: FakePolaris) -> list[str]:
     """Returns the requests since the last `clear`, without the common prefix of paths."""
     return [str(request).replace(" /api/", " ") for request in server.requests]

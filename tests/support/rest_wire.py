@@ -128,7 +128,7 @@ def table() -> str:
 
 def written() -> str:
     """Returns the page with the table in it."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{table()}{found[2]}", Page(PAGE).text)
+    return _BLOCK.sub(lambda match: f"{match[1]}{table()}{match[2]}", Page(PAGE).text)
 
 
 def _cell(operation: str, log: Collection[str]) -> str:

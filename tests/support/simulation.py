@@ -83,7 +83,7 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
         now, _, kind, attempt, sent = heapq.heappop(events)
         match kind:
             case "arrive":
-                took = chance.uniform(*server.latency)
+                latency = chance.uniform(*server.latency)
                 tokens, filled = min(server.burst, tokens + (now - filled) * server.rate), now
                 if ready >= server.cap(now) or (server.rate and tokens < 1):
                     push(now + server.refusal, "refused", attempt, sent)
@@ -92,7 +92,7 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 ready += 1
                 fault = chance.random()
                 outcome = "ok" if fault >= 1.5 * server.faults else "refused" if fault < server.faults else "failed"
-                push(now + took, f"served {outcome}", attempt, sent)
+                push(now + latency, f"served {outcome}", attempt, sent)
             case "wake":
                 resting -= 1
             case "pace":

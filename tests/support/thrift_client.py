@@ -56,13 +56,13 @@ class Talkative(Server):
             await reader.read(1)
             writer.write(self._greeting)
         else:
-            asked = await read_message(reader)
-            result = Struct({0: Struct({1: asked.body[1]})})
-            writer.write(Message(REPLY, asked.name, asked.sequence, result).encoded())
+            request = await read_message(reader)
+            result = Struct({0: Struct({1: request.body[1]})})
+            writer.write(Message(REPLY, request.name, request.sequence, result).encoded())
             await writer.drain()
             await self.more.wait()
             self.more.clear()
-            writer.write(Message(REPLY, asked.name, asked.sequence + 1, result).encoded())
+            writer.write(Message(REPLY, request.name, request.sequence + 1, result).encoded())
         await reader.read()
         self.left.set()
 
@@ -75,13 +75,13 @@ class Client:
         self.caller = caller
 
     async def ask(self, name: str) -> str:
-        return str(await self.call(DATABASE, text(1, name), decode=lambda found: found[1]))
+        return str(await self.call(DATABASE, text(1, name), decode=lambda body: body[1]))
 
     async def make(self, name: str) -> None:
         await self.call(CREATE, struct_field(1, text(1, name)), safe=False)
 
     async def call(
-        self, method: Method, arguments: bytes, *, decode: Callable[[Any], Any] = lambda found: found, safe: bool = True
+        self, method: Method, arguments: bytes, *, decode: Callable[[Any], Any] = lambda body: body, safe: bool = True
     ) -> Any:
         return await self.thrift.call(
             method, arguments, subject=NamespaceId(["n"]), operation=method.name, decode=decode, safe=safe

@@ -29,11 +29,11 @@ async def described(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> D
     return await ns.describe_table(DescribeTableRequest(id=list(id), vend_credentials=vend))
 
 
-async def declared(ns: AsyncNamespace, *id: str, **given: Any) -> DeclareTableResponse:
-    return await ns.declare_table(DeclareTableRequest(id=list(id), **given))
+async def declared(ns: AsyncNamespace, *id: str, **fields: Any) -> DeclareTableResponse:
+    return await ns.declare_table(DeclareTableRequest(id=list(id), **fields))
 
 
-def asked(server: FakeUnity) -> list[str]:
+def list_requests(server: FakeUnity) -> list[str]:
     """Returns the requests so far, without the common prefix of paths."""
     return [str(request).replace(f" {API}/", " ") for request in server.requests]
 

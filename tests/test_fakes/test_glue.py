@@ -214,8 +214,8 @@ async def test_listings_give_no_more_than_the_attributes_requested(server: FakeG
         ("NAME",): {"Name": "t"},
         ("NAME", "TABLE_TYPE"): {"Name": "t", "TableType": "EXTERNAL_TABLE"},
     }
-    for asked, given in tables.items():
-        assert (await client.get_tables(DatabaseName="db", AttributesToGet=list(asked)))["TableList"] == [given]
+    for attributes, expected in tables.items():
+        assert (await client.get_tables(DatabaseName="db", AttributesToGet=list(attributes)))["TableList"] == [expected]
     for wrong in ([], ["TABLE_TYPE"], ["NAME", "PARAMETERS"]):
         assert await code(client.get_tables(DatabaseName="db", AttributesToGet=wrong)) == "InvalidInputException"
         assert await code(client.get_databases(AttributesToGet=wrong)) == "InvalidInputException"

@@ -34,8 +34,8 @@ async def client(server: FakeGlue, clients: Clients) -> Any:
     return await clients(server)
 
 
-async def catalogs(client: Any, **asked: Any) -> list[str]:
-    body = await client.get_catalogs(**asked)
+async def catalogs(client: Any, **parameters: Any) -> list[str]:
+    body = await client.get_catalogs(**parameters)
     assert "NextToken" not in body
     return [each["CatalogId"] for each in body["CatalogList"]]
 
@@ -114,8 +114,8 @@ async def test_each_catalog_has_databases_and_tables_of_its_own(server: FakeGlue
         server.add_database(path, "db")
         server.add_tables(path, "db", [f"t{number}" for number in range(len(id))])
     for path, id in ids.items():
-        asked = {} if not path else {"CatalogId": id}
-        assert (await client.get_database(Name="db", **asked))["Database"]["CatalogId"] == id
+        parameters = {} if not path else {"CatalogId": id}
+        assert (await client.get_database(Name="db", **parameters))["Database"]["CatalogId"] == id
         tables = (await client.get_tables(DatabaseName="db", CatalogId=id.upper()))["TableList"]
         assert (len(tables), {table["CatalogId"] for table in tables}) == (len(id), {id})
     await client.create_table(CatalogId=f"{ACCOUNT}:a", DatabaseName="db", TableInput={"Name": "only"})
@@ -164,8 +164,12 @@ async def test_a_role_gives_credentials_for_as_long_as_asked(server: FakeGlue, c
     assert timedelta(minutes=19) < left <= timedelta(minutes=20)
     assert server.issued == [credentials["AccessKeyId"]]
     assert server.calls == ["GetCallerIdentity", "AssumeRole"]
-    asked = server.requests[1].parameters
-    assert (asked["RoleArn"], asked["RoleSessionName"], asked["DurationSeconds"]) == (ROLE, "test", "1200")
+    parameters = server.requests[1].parameters
+    assert (parameters["RoleArn"], parameters["RoleSessionName"], parameters["DurationSeconds"]) == (
+        ROLE,
+        "test",
+        "1200",
+    )
     glue = await clients(server, **signing(credentials))
     assert (await glue.get_databases())["DatabaseList"] == []
     assert server.requests[-1].access_key_id == credentials["AccessKeyId"]

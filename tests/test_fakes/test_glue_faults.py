@@ -58,8 +58,8 @@ async def test_a_fault_strikes_once_by_default(server: FakeGlue, client: Any) ->
     server.fail("InternalServiceException", message="{oops}", status=500, times=2, headers={"Retry-After": "7"})
     body = await failed(client.get_databases())
     assert body["Error"] == {"Code": "InternalServiceException", "Message": "{oops}"}
-    answered = body["ResponseMetadata"]
-    assert (answered["HTTPStatusCode"], answered["HTTPHeaders"]["retry-after"]) == (500, "7")
+    metadata = body["ResponseMetadata"]
+    assert (metadata["HTTPStatusCode"], metadata["HTTPHeaders"]["retry-after"]) == (500, "7")
     assert [await outcome(client.get_databases()) for _ in range(2)] == ["InternalServiceException", ""]
 
 

@@ -68,7 +68,7 @@ def test_a_new_catalog_has_a_default_database_and_keeps_its_location_as_given(
 
 def test_names_fold_and_missing_ones_are_reported_by_each_method_in_its_way(client: RawHive) -> None:
     assert client.do("get_database", "@CAT#D")[1] == "d"
-    for method, request, kind, told in (
+    for method, request, kind, message in (
         ("get_catalog", Struct({1: "x"}), "NoSuchObjectException", "No catalog x"),
         ("get_database", "@cat#x", "NoSuchObjectException", "x"),
         ("get_database", "@x#d", "NoSuchObjectException", "d"),
@@ -86,7 +86,7 @@ def test_names_fold_and_missing_ones_are_reported_by_each_method_in_its_way(clie
         ),
     ):
         outcome = client.ask(method, request)
-        assert (outcome.kind, outcome.value) == (kind, told)
+        assert (outcome.kind, outcome.value) == (kind, message)
 
 
 def test_listings_of_what_is_missing_are_empty_and_no_error(client: RawHive) -> None:
@@ -135,8 +135,8 @@ def test_a_bulk_answer_has_each_table_once_and_no_order(server: FakeHive, client
     for name in names:
         server.add_table("cat", "d", name)
     result = client.do("get_table_objects_by_name_req", named("cat", "d", [*names, "T007", "missing", "t007"]))[1]
-    told = [one[1] for one in result]
-    assert sorted(told) == names and told != names
+    order = [one[1] for one in result]
+    assert sorted(order) == names and order != names
 
 
 def test_only_a_parameter_makes_a_table_external(client: RawHive) -> None:
@@ -154,20 +154,20 @@ def test_a_table_gets_a_directory_a_tidy_location_and_no_statistics_where_asked(
     write(server, "full")
     quiet = {**LANCE, "DO_NOT_UPDATE_STATS": "true"}
     for name, parameters in (("counted", LANCE), ("quiet", quiet)):
-        asked = table("cat", "d", name, parameters=parameters, location=f"{server.warehouse}/full")
-        client.do("create_table", asked)
+        request = table("cat", "d", name, parameters=parameters, location=f"{server.warehouse}/full")
+        client.do("create_table", request)
     assert read(client, "counted")[9].keys() == {*LANCE, "numFiles", "totalSize", "transient_lastDdlTime"}
     assert read(client, "quiet")[9].keys() == {*LANCE, "transient_lastDdlTime"}
 
 
 def test_locations_it_cannot_reach_are_refused_or_cut_the_connection(client: RawHive, tmp_path: Path) -> None:
-    for location, told in (
+    for location, message in (
         ("a/b", "java.lang.IllegalArgumentException: java.net.URISyntaxException: Relative path in absolute URI"),
         ("s3://a/b", 'org.apache.hadoop.fs.UnsupportedFileSystemException No FileSystem for scheme "s3"'),
         ("s3a://a/b", "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
     ):
         outcome = client.ask("create_table", table("cat", "d", "t", location=location))
-        assert outcome.kind == "MetaException" and told in outcome.value
+        assert outcome.kind == "MetaException" and message in outcome.value
     assert client.ask("create_catalog", catalog("other", "s3a://a/b")).kind == "cut"
     with FakeHive(tmp_path / "jars", schemes={"s3a"}) as server, RawHive(server.uri) as other:
         other.do("create_table", table("hive", "default", "t", location="s3a://a/b/"))
@@ -175,15 +175,15 @@ def test_locations_it_cannot_reach_are_refused_or_cut_the_connection(client: Raw
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "message"),
     [
         (Struct({7: Struct()}), '"cols" is null'),
         (Struct({1: Typed(STRUCT, [])}), "Invalid SerDeInfo object"),
     ],
 )
-def test_a_table_needs_columns_and_a_serde(client: RawHive, broken: Struct, told: str) -> None:
+def test_a_table_needs_columns_and_a_serde(client: RawHive, broken: Struct, message: str) -> None:
     outcome = client.ask("create_table", table("cat", "d", "t", storage=broken))
-    assert outcome.kind == "MetaException" and told in outcome.value
+    assert outcome.kind == "MetaException" and message in outcome.value
 
 
 def test_what_is_too_long_is_refused_except_where_success_is_claimed(client: RawHive) -> None:
@@ -199,8 +199,8 @@ def test_what_is_too_long_is_refused_except_where_success_is_claimed(client: Raw
 
 
 def test_alter_database_replaces_only_parameters_and_owner(client: RawHive) -> None:
-    asked = database("cat", "x", description="d", parameters={"a": "1"}, owner=("me", 2))
-    client.do("create_database", asked)
+    request = database("cat", "x", description="d", parameters={"a": "1"}, owner=("me", 2))
+    client.do("create_database", request)
     client.do("alter_database", "@cat#x", database("cat", "x", parameters={"b": "2"}))
     result = client.do("get_database", "@cat#x")
     assert (result[2], result[4], result.get(6), result[7]) == ("d", {"b": "2"}, None, 2)
@@ -262,8 +262,8 @@ def test_dropping_a_catalog_without_a_default_database_leaves_its_files(server: 
 
 def test_hive_and_its_default_database_stay(client: RawHive) -> None:
     assert client.ask("drop_catalog", Struct({1: "hive"})).value == "Can not drop hive catalog"
-    told = client.ask("drop_database", "default", False, True).value
-    assert told == "Can not drop default database in catalog hive"
+    message = client.ask("drop_database", "default", False, True).value
+    assert message == "Can not drop default database in catalog hive"
 
 
 def test_version_4_takes_other_names_and_finds_other_words(modern: RawHive) -> None:

@@ -73,7 +73,7 @@ def test_what_is_there(server: FakePolaris, path: str, answer: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    ("levels", "given", "kept"),
+    ("levels", "fields", "kept"),
     [
         (["new"], {}, {}),
         (["schema", "new"], {"properties": None}, {}),
@@ -81,15 +81,15 @@ def test_what_is_there(server: FakePolaris, path: str, answer: dict[str, Any]) -
         (["new"], {"properties": {"location": f"{BASE}/new"}}, {}),
     ],
 )
-def test_namespaces_are_made_with_a_location(server: FakePolaris, levels: list[str], given: Any, kept: Any) -> None:
-    reply = ask(server, "POST", N, {"namespace": levels, **given})
+def test_namespaces_are_made_with_a_location(server: FakePolaris, levels: list[str], fields: Any, kept: Any) -> None:
+    reply = ask(server, "POST", N, {"namespace": levels, **fields})
     made = {"namespace": levels, "properties": {**kept, "location": f"{BASE}/{'/'.join(levels)}/"}}
     assert (reply.status, reply.json) == (200, made)
     assert ask(server, "GET", f"{N}/{'%1F'.join(levels)}").json == made
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("fields", "kept"),
     [
         ({}, {}),
         ({"doc": "d", "properties": {"table_type": "lance"}}, {}),
@@ -99,8 +99,8 @@ def test_namespaces_are_made_with_a_location(server: FakePolaris, levels: list[s
         ({"properties": {"n": 2, "x": None}}, {"properties": {"n": "2", "x": None}}),
     ],
 )
-def test_tables_are_made_of_anything(server: FakePolaris, given: Any, kept: Any) -> None:
-    body = {"name": "m", "format": "lance", **given}
+def test_tables_are_made_of_anything(server: FakePolaris, fields: Any, kept: Any) -> None:
+    body = {"name": "m", "format": "lance", **fields}
     usual: Any = {"base-location": None, "doc": None, "properties": {}}
     made = {key: value for key, value in {**usual, **body, **kept}.items() if key != "unknown"}
     reply = ask(server, "POST", T, body)
@@ -222,19 +222,19 @@ def test_what_is_dropped_is_gone(server: FakePolaris) -> None:
 
 
 def test_catalogs_are_managed(server: FakePolaris) -> None:
-    given = {
+    definition = {
         "name": "a/b",
         "type": "INTERNAL",
         "readOnly": False,
         "properties": {"default-base-location": "file:///data/b"},
         "storageConfigInfo": {"storageType": "FILE", "allowedLocations": ["file:///data/b"]},
     }
-    made = ask(server, "POST", f"{MANAGEMENT}/catalogs", {"catalog": given})
+    made = ask(server, "POST", f"{MANAGEMENT}/catalogs", {"catalog": definition})
     assert (made.status, made.json["name"], made.json["entityVersion"]) == (201, "a/b", 1)
     assert "readOnly" not in made.json
     listed = ask(server, "GET", f"{MANAGEMENT}/catalogs").json["catalogs"]
     assert ([catalog["name"] for catalog in listed], listed[1]) == (["cat", "a/b"], made.json)
-    again = ask(server, "POST", f"{MANAGEMENT}/catalogs", {"catalog": given})
+    again = ask(server, "POST", f"{MANAGEMENT}/catalogs", {"catalog": definition})
     assert error_in(again)[:2] == (409, "AlreadyExistsException")
     assert ask(server, "POST", f"{V1}/a%2Fb/namespaces", {"namespace": ["n"]}).status == 200
     assert ask(server, "GET", f"{V1}/a/b/namespaces").status == 404

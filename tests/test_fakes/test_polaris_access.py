@@ -162,7 +162,7 @@ def test_without_grants_little_is_possible(method: str, path: str, body: Any, ou
 
 
 @pytest.mark.parametrize(
-    ("options", "header", "given"),
+    ("options", "header", "credentials"),
     [
         ({}, "Polaris-Generic-Table-Access-Delegation", []),
         ({"vends": [{"prefix": "s3://b", "config": {"k": "v"}}]}, "X-Iceberg-Access-Delegation", []),
@@ -174,12 +174,12 @@ def test_without_grants_little_is_possible(method: str, path: str, body: Any, ou
         ({"refuses_delegation": True}, "Polaris-Generic-Table-Access-Delegation", None),
     ],
 )
-def test_credentials_are_given_out_only_by_some(options: Any, header: str, given: Any) -> None:
+def test_credentials_are_given_out_only_by_some(options: Any, header: str, credentials: Any) -> None:
     with FakePolaris(credential=None, **options) as server:
         server.add_table("cat", ["schema", "sub"], "t1")
         assert ask(server, "GET", f"{T}/t1").json["storage-access-configs"] == []
         reply = ask(server, "GET", f"{T}/t1", headers={header: "vended-credentials"})
-        if given is None:
+        if credentials is None:
             assert reply.status == 400
         else:
-            assert reply.json["storage-access-configs"] == given
+            assert reply.json["storage-access-configs"] == credentials

@@ -22,7 +22,7 @@ from tests.fakes.raw import ask
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("{t}/%2E", "the list"),
         ("{t}/%2e/", "the list"),
@@ -43,19 +43,19 @@ from tests.fakes.raw import ask
         ("{t}/T", no_table("n.T")),
     ],
 )
-def test_paths_are_read_raw(path: str, found: str | tuple[int, str, str]) -> None:
+def test_paths_are_read_raw(path: str, expected: str | tuple[int, str, str]) -> None:
     planted = ["t", "a/b", "a%2Fb", "a+b", "a b", "ova", "ova?b"]
     with FakePolaris(credential=None) as server:
         for name in planted:
             server.add_table("cat", ["n"], name)
         reply = ask(server, "GET", path.format(c=P, t=f"{P}/namespaces/n/generic-tables"))
-    match found:
+    match expected:
         case "the list":
             assert names(reply) == planted
         case str():
-            assert reply.json["table"]["name"] == found
+            assert reply.json["table"]["name"] == expected
         case _:
-            assert error_in(reply) == found
+            assert error_in(reply) == expected
 
 
 def test_only_the_unit_separator_separates() -> None:
@@ -171,13 +171,13 @@ def test_the_list_of_tables_is_never_paged(query: str, outcome: int | str) -> No
 def test_the_list_of_tables_can_be_made_to_page() -> None:
     with FakePolaris(credential=None, table_page=2) as server:
         planted = server.add_lance_tables("cat", ["n"], 5)
-        seen: list[list[str]] = []
+        pages: list[list[str]] = []
         token = ""
         while token is not None:
             page = ask(server, "GET", f"{P}/namespaces/n/generic-tables?pageToken={token}")
-            seen.append(names(page))
+            pages.append(names(page))
             token = page.json["next-page-token"]
-    assert seen == [planted[:2], planted[2:4], planted[4:]]
+    assert pages == [planted[:2], planted[2:4], planted[4:]]
 
 
 def children(server: FakePolaris, query: str) -> tuple[list[str], str | None]:

@@ -31,13 +31,13 @@ def client(server: FakeHive) -> Iterator[RawHive]:
         yield connected
 
 
-def said(client: RawHive, data: bytes, size: int) -> bytes:
+def exchange(client: RawHive, data: bytes, size: int) -> bytes:
     client.connected.sendall(data)
     return client.read(size)
 
 
 def test_a_call_and_its_reply_byte_by_byte(client: RawHive) -> None:
-    assert said(client, STATUS_CALL, len(STATUS_REPLY)) == STATUS_REPLY
+    assert exchange(client, STATUS_CALL, len(STATUS_REPLY)) == STATUS_REPLY
     assert decoded(STATUS_REPLY) == Message(2, "getStatus", 7, Struct({0: 2}))
 
 
@@ -48,7 +48,7 @@ def test_messages_are_read_back_as_they_were_written() -> None:
 
 
 def test_calls_are_answered_one_after_the_other(server: FakeHive, client: RawHive) -> None:
-    data = said(client, STATUS_CALL * 3, 3 * len(STATUS_REPLY))
+    data = exchange(client, STATUS_CALL * 3, 3 * len(STATUS_REPLY))
     assert data == STATUS_REPLY * 3
     assert (server.calls, server.connections, server.most_in_flight) == (["getStatus"] * 3, 1, 1)
 
@@ -56,7 +56,7 @@ def test_calls_are_answered_one_after_the_other(server: FakeHive, client: RawHiv
 def test_a_call_in_pieces_is_understood(client: RawHive) -> None:
     for piece in (STATUS_CALL[:3], STATUS_CALL[3:20]):
         client.connected.sendall(piece)
-    assert said(client, STATUS_CALL[20:], len(STATUS_REPLY)) == STATUS_REPLY
+    assert exchange(client, STATUS_CALL[20:], len(STATUS_REPLY)) == STATUS_REPLY
 
 
 def test_an_unknown_method_is_refused_and_the_connection_stays(server: FakeHive, client: RawHive) -> None:
@@ -67,7 +67,7 @@ def test_an_unknown_method_is_refused_and_the_connection_stays(server: FakeHive,
 
 def test_bytes_that_are_no_call_end_the_connection(server: FakeHive, client: RawHive) -> None:
     with pytest.raises(EOFError):
-        said(client, b"GET / HTTP/1.1\r\n\r\n", 1)
+        exchange(client, b"GET / HTTP/1.1\r\n\r\n", 1)
 
 
 def test_the_user_is_sent_by_the_first_call_of_a_connection_or_not_at_all(client: RawHive) -> None:
@@ -127,8 +127,8 @@ def test_replies_to_others(server: FakeHive, client: RawHive) -> None:
 
 def test_garbage_comes_as_it_is(server: FakeHive, client: RawHive) -> None:
     server.garbage(b"HTTP/1.1 400 Bad Request")
-    assert said(client, STATUS_CALL, 24) == b"HTTP/1.1 400 Bad Request"
-    assert said(client, STATUS_CALL, len(STATUS_REPLY)) == STATUS_REPLY
+    assert exchange(client, STATUS_CALL, 24) == b"HTTP/1.1 400 Bad Request"
+    assert exchange(client, STATUS_CALL, len(STATUS_REPLY)) == STATUS_REPLY
 
 
 def test_calls_on_hold_gather_and_go_on_when_released(server: FakeHive) -> None:
@@ -171,7 +171,7 @@ def test_a_server_stops_while_calls_are_on_hold(server: FakeHive, client: RawHiv
 def test_frames(tmp_path: Path) -> None:
     with FakeHive(tmp_path, framed=True) as server, RawHive(server.uri, framed=True) as client:
         assert client.do("getStatus") == 2
-        reply = said(client, b"\x00\x00\x00\x16" + STATUS_CALL, 4 + len(STATUS_REPLY))
+        reply = exchange(client, b"\x00\x00\x00\x16" + STATUS_CALL, 4 + len(STATUS_REPLY))
         assert reply == b"\x00\x00\x00\x1d" + STATUS_REPLY
         server.cut(when="middle")
         client.send("getStatus")
@@ -197,10 +197,12 @@ def test_plain_sasl_lets_in_who_knows_the_password(tmp_path: Path) -> None:
 
 def test_sasl_byte_by_byte(tmp_path: Path) -> None:
     with FakeHive(tmp_path, require_plain_sasl=("u", "p")) as server, RawHive(server.uri) as client:
-        assert said(client, b"\x01\x00\x00\x00\x05PLAIN\x02\x00\x00\x00\x04\x00u\x00p", 5) == b"\x05\x00\x00\x00\x00"
+        assert (
+            exchange(client, b"\x01\x00\x00\x00\x05PLAIN\x02\x00\x00\x00\x04\x00u\x00p", 5) == b"\x05\x00\x00\x00\x00"
+        )
         client.close()
-        told = said(client, b"\x01\x00\x00\x00\x06GSSAPI", 38)
-        assert told == b"\x03\x00\x00\x00\x21Unsupported mechanism type GSSAPI"
+        reply = exchange(client, b"\x01\x00\x00\x00\x06GSSAPI", 38)
+        assert reply == b"\x03\x00\x00\x00\x21Unsupported mechanism type GSSAPI"
 
 
 def test_tls(tmp_path: Path) -> None:

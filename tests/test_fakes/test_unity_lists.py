@@ -43,18 +43,18 @@ def test_names_come_in_byte_order(server: FakeUnity) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "size"),
+    ("limit", "size"),
     [("", 100), ("&max_results=", 100), ("&max_results=0", 100), ("&max_results=101", 100), ("&max_results=99", 99)],
 )
-def test_pages_hold_a_hundred_at_most(server: FakeUnity, asked: str, size: int) -> None:
+def test_pages_hold_a_hundred_at_most(server: FakeUnity, limit: str, size: int) -> None:
     names = planted(server, 120)
-    assert walk(server, asked) == [(names[:size], names[size - 1]), (names[size:], None)]
+    assert walk(server, limit) == [(names[:size], names[size - 1]), (names[size:], None)]
 
 
-@pytest.mark.parametrize("asked", ["-1", "x", "1.5"])
+@pytest.mark.parametrize("limit", ["-1", "x", "1.5"])
 @pytest.mark.parametrize("path", [LIST, "/schemas?catalog_name=c1"])
-def test_other_sizes_are_refused(server: FakeUnity, path: str, asked: str) -> None:
-    assert error(call(server, "GET", f"{path}&max_results={asked}"))[:2] == (400, "INVALID_ARGUMENT")
+def test_other_sizes_are_refused(server: FakeUnity, path: str, limit: str) -> None:
+    assert error(call(server, "GET", f"{path}&max_results={limit}"))[:2] == (400, "INVALID_ARGUMENT")
 
 
 def test_a_full_last_page_has_a_token(server: FakeUnity) -> None:
@@ -98,10 +98,10 @@ def test_pages_can_be_short_empty_and_unsorted() -> None:
         with FakeUnity(catalog="c1", **options) as server:  # type: ignore[arg-type]
             names = planted(server, 30)
             pages = walk(server, "&max_results=10")
-            seen = [name for page, _ in pages for name in page]
+            listed = [name for page, _ in pages for name in page]
         sizes = [len(page) for page, _ in pages]
-        assert sorted(seen) == names
-        assert (seen != names) == ("unsorted" in options)
+        assert sorted(listed) == names
+        assert (listed != names) == ("unsorted" in options)
         assert (0 in sizes[:-1]) == ("empty_pages" in options)
         assert any(0 < size < 10 for size in sizes) == ("short_pages" in options)
 

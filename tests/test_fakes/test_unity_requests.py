@@ -126,7 +126,7 @@ def test_of_parameters_the_first_counts(server: FakeUnity) -> None:
 @pytest.mark.parametrize(("size", "number"), [(None, 4), (0, 4), (2, 2), (50, 4), (51, 4), (100, 4), (1000, 4)])
 def test_refused_tables_are_in_no_list(server: FakeUnity, query: str, size: int | None, number: int) -> None:
     columns: list[Any] = ["x", {}, ["x"], None]
-    assert {call(server, "POST", "/tables", new(columns=given)).status for given in columns} == {400, 500}
+    assert {call(server, "POST", "/tables", new(columns=column)).status for column in columns} == {400, 500}
     assert code(call(server, "GET", "/tables/c1.s1.t1")) == "TABLE_NOT_FOUND"
     for name in ("T", "l10", "t8"):
         call(server, "POST", "/tables", new(name=name))

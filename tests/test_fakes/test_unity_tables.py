@@ -192,8 +192,8 @@ def test_credentials_are_given_out(configured: Any, location: str, operation: An
     with FakeUnity(catalog="c1", credentials=configured) as server:
         server.add_schema("c1", "s1")
         id = create(server, storage_location=location).json["table_id"]
-        asked = {"table_id": id} if operation is ... else {"table_id": id, "operation": operation}
-        reply = call(server, "POST", "/temporary-table-credentials", asked)
+        body = {"table_id": id} if operation is ... else {"table_id": id, "operation": operation}
+        reply = call(server, "POST", "/temporary-table-credentials", body)
         if isinstance(outcome, tuple):
             assert error(reply)[:2] == outcome
         else:
@@ -201,4 +201,4 @@ def test_credentials_are_given_out(configured: Any, location: str, operation: An
         unknown = call(server, "POST", "/temporary-table-credentials", {"table_id": UNKNOWN, "operation": "READ"})
         assert error(unknown) == (404, "TABLE_NOT_FOUND", f"Table not found: {UNKNOWN}")
         call(server, "DELETE", "/tables/c1.s1.t1")
-        assert call(server, "POST", "/temporary-table-credentials", {**asked, "operation": "READ"}).status == 404
+        assert call(server, "POST", "/temporary-table-credentials", {**body, "operation": "READ"}).status == 404

@@ -48,17 +48,17 @@ async def test_codes_and_messages_of_a_server_are_shown_on_one_line(
 ) -> None:
     caplog.set_level(logging.DEBUG, "lance_ns_async")
     start, body, id = SERVERS[impl]
-    seen: list[Call] = []
+    calls: list[Call] = []
     with start() as server:
         server.fail(500, body=body(EVIL), times=None, match="/t$|/main.a.t|/tables/t|snapshots")
         properties = getattr(server, "properties", {"endpoint": server.url})
         async with AsyncNamespace.connect(impl, properties) as ns:
-            with ns.observe(seen.append), pytest.raises(LanceNamespaceError) as raised:
+            with ns.observe(calls.append), pytest.raises(LanceNamespaceError) as raised:
                 await ns.describe_table(DescribeTableRequest(id=id))
     assert ESCAPED in str(raised.value)
-    said = [str(raised.value), *(call.outcome for call in seen), *(record.getMessage() for record in caplog.records)]
-    assert any("all is lost" in outcome for outcome in [call.outcome for call in seen])
-    assert [text for text in said if not text.isprintable()] == []
+    texts = [str(raised.value), *(call.outcome for call in calls), *(record.getMessage() for record in caplog.records)]
+    assert any("all is lost" in outcome for outcome in [call.outcome for call in calls])
+    assert [text for text in texts if not text.isprintable()] == []
 
 
 async def test_names_with_control_characters_are_shown_escaped() -> None:

@@ -323,8 +323,8 @@ def test_what_a_server_says_is_cut() -> None:
 
 def test_properties_are_shown_without_credentials() -> None:
     shown = {"owner": "me", "tokens": "***", "fs.s3a.access.KEY": "***", "sas": "***", "db.Password": "***"}
-    given = {"owner": "me", "tokens": "1", "fs.s3a.access.KEY": "2", "sas": "3", "db.Password": "4"}
-    assert mask({**given, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}
+    properties = {"owner": "me", "tokens": "1", "fs.s3a.access.KEY": "2", "sas": "3", "db.Password": "4"}
+    assert mask({**properties, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}
 
 
 def test_an_error_keeps_its_failure_in_another_process() -> None:

@@ -73,9 +73,9 @@ def test_a_time_may_say_that_it_is_in_milliseconds(key: str, text: str, seconds:
 def test_every_spelling_of_a_duration_is_read(number: object, unit: tuple[str, float], gaps: tuple[str, ...]) -> None:
     before, between, after = gaps
     text = f"{before}{number}{between}{unit[0]}{after}"
-    wanted = float(str(number)) * unit[1]
-    assert parsed({"attempt_timeout": text}).attempt_timeout == pytest.approx(wanted)
-    assert parsed({"connect_timeout": text}).connect_timeout == pytest.approx(wanted)
+    expected = float(str(number)) * unit[1]
+    assert parsed({"attempt_timeout": text}).attempt_timeout == pytest.approx(expected)
+    assert parsed({"connect_timeout": text}).connect_timeout == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_timeout_is_more_than_nothing(name: str) -> None:
 def test_the_policy_is_what_the_properties_say() -> None:
     assert parsed({}).policy() == Policy(attempt_timeout=40.0)
     assert DirSettings.parse({"root": "/data"}).policy() == Policy()
-    told = {
+    properties = {
         "max-retries": "0",
         "max.in.flight": "7",
         "attempt_timeout": "3s",
@@ -106,7 +106,7 @@ def test_the_policy_is_what_the_properties_say() -> None:
         "backoff_max": "0",
         "read_timeout": "1",
     }
-    assert parsed(told).policy() == Policy(
+    assert parsed(properties).policy() == Policy(
         max_retries=0,
         max_in_flight=7,
         attempt_timeout=3.0,

@@ -47,7 +47,7 @@ class Watcher:
 
     def spans(self) -> list[ReadableSpan]:
         """Returns the spans of remote calls."""
-        return [span for span in self._exporter.get_finished_spans() if told(span, "lance_ns.operation")]
+        return [span for span in self._exporter.get_finished_spans() if get_attribute(span, "lance_ns.operation")]
 
     def points(self) -> Mapping[str, list[Any]]:
         """Returns the data points of each instrument that has any."""
@@ -70,7 +70,7 @@ class Watcher:
         return repr([span.to_json() for span in self._exporter.get_finished_spans()]) + repr(self.points())
 
 
-def told(span: ReadableSpan, attribute: str) -> Any:
+def get_attribute(span: ReadableSpan, attribute: str) -> Any:
     return (span.attributes or {}).get(attribute)
 
 
@@ -151,8 +151,11 @@ async def test_a_retry_is_a_span_of_its_own_and_counts(server: FakeIceberg, watc
         server.fail(503, times=2, match="tables/t")
         with watcher.watch(ns):
             await ns.describe_table(TABLE)
-    seen = [(told(s, "lance_ns.attempt"), told(s, "error.type"), s.status.status_code) for s in watcher.spans()]
-    assert seen == [
+    attempts = [
+        (get_attribute(s, "lance_ns.attempt"), get_attribute(s, "error.type"), s.status.status_code)
+        for s in watcher.spans()
+    ]
+    assert attempts == [
         (1, "SlowDownException", StatusCode.ERROR),
         (2, "SlowDownException", StatusCode.ERROR),
         (3, None, StatusCode.UNSET),
@@ -176,8 +179,11 @@ async def test_a_hedge_is_distinguished_from_the_slow_call(server: FakeIceberg, 
         server.delay(60, times=1, match="tables/t")
         with watcher.watch(ns):
             await ns.describe_table(TABLE)
-    seen = {told(s, "lance_ns.hedge"): (told(s, "error.type"), s.status.status_code) for s in watcher.spans()}
-    assert seen == {True: (None, StatusCode.UNSET), None: ("cancelled", StatusCode.UNSET)}
+    outcomes = {
+        get_attribute(s, "lance_ns.hedge"): (get_attribute(s, "error.type"), s.status.status_code)
+        for s in watcher.spans()
+    }
+    assert outcomes == {True: (None, StatusCode.UNSET), None: ("cancelled", StatusCode.UNSET)}
     [resend] = watcher.points()["lance_ns.call.resends"]
     assert resend.attributes["lance_ns.resend.reason"] == "hedge"
 
@@ -187,7 +193,9 @@ async def test_an_error_is_named_by_its_code(server: FakeIceberg, watcher: Watch
         with watcher.watch(ns), pytest.raises(TableNotFoundError):
             await ns.describe_table(DescribeTableRequest(id=["db", "none"]))
     failed = watcher.spans()[-1]
-    assert told(failed, "error.type") == "NoSuchTableException" and failed.status.status_code is StatusCode.ERROR
+    assert (
+        get_attribute(failed, "error.type") == "NoSuchTableException" and failed.status.status_code is StatusCode.ERROR
+    )
     assert not failed.events and failed.status.description is None
 
 
@@ -214,9 +222,12 @@ async def test_names_are_reported_only_when_asked_and_never_in_metrics(server: F
         with watcher.watch(ns, ids=True, catalog="prod"):
             await ns.describe_table(TABLE)
             assert [id async for id in ns.iter_tables(["db"])]
-    named = [(span.name, told(span, "lance_ns.table"), told(span, "lance_ns.namespace")) for span in watcher.spans()]
+    named = [
+        (span.name, get_attribute(span, "lance_ns.table"), get_attribute(span, "lance_ns.namespace"))
+        for span in watcher.spans()
+    ]
     assert {("describe_table", "db$t", None), ("list_tables", None, "db")} <= set(named)
-    assert told(watcher.spans()[-1], "lance_ns.catalog") == "prod"
+    assert get_attribute(watcher.spans()[-1], "lance_ns.catalog") == "prod"
     assert "db$t" not in repr(watcher.points()) and "prod" in repr(watcher.points())
 
 
@@ -235,10 +246,10 @@ async def test_calls_in_flight_are_seen_while_they_are(server: FakeIceberg, watc
         with watcher.watch(ns), watcher.watch(same):
             await ns.describe_table(TABLE)
             with server.hold("tables/") as hold:
-                asked = asyncio.create_task(ns.describe_tables([["db", name] for name in "tuv"]))
+                task = asyncio.create_task(ns.describe_tables([["db", name] for name in "tuv"]))
                 await hold.reached(3)
                 assert watcher.value("lance_ns.call.in_flight") == 3
-            await asked
+            await task
             # They share one `Traffic`, which counts once.
             assert (watcher.value("lance_ns.call.in_flight"), watcher.value("lance_ns.call.limit")) == (0, 7)
             async with connect(server, auth_token="another") as other:

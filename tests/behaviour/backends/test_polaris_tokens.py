@@ -24,7 +24,7 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.transports.http.tokens import RenewedTokens, Token
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import asked, connected, described
+from tests.support.polaris import connected, described, list_requests
 
 TOKENS = "POST catalog/v1/oauth/tokens"
 
@@ -71,7 +71,7 @@ async def test_a_hundred_concurrent_calls_cause_one_token_request() -> None:
                         group.start_soon(ns.describe_table, DescribeTableRequest(id=["cat", "a", name]))
                     await hold.reached()
                     hold.release()
-        assert server.token_requests == 1 and len(asked(server)) == 101
+        assert server.token_requests == 1 and len(list_requests(server)) == 101
 
 
 async def test_expired_tokens_are_renewed_once_for_2000_describes() -> None:
@@ -87,7 +87,7 @@ async def test_expired_tokens_are_renewed_once_for_2000_describes() -> None:
             result = await ns.describe_tables(ids, progress=expire_half_way)
         assert len(result.tables) == 2000 and not result.errors
         assert server.token_requests == 2
-        assert len(asked(server)) <= 2000 + 2 + 32
+        assert len(list_requests(server)) <= 2000 + 2 + 32
 
 
 @pytest.mark.parametrize("status", [401, 419])
@@ -99,13 +99,13 @@ async def test_a_refused_token_is_renewed_once_and_the_call_repeated(status: int
             server.fail(status, match="generic-tables")
             await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
             tables = "POST catalog/polaris/v1/cat/namespaces/a/generic-tables"
-            assert asked(server)[:4] == [TOKENS, tables, TOKENS, tables]
+            assert list_requests(server)[:4] == [TOKENS, tables, TOKENS, tables]
             server.clear()
             server.fail(status, times=2, match="DELETE")
             with pytest.raises(UnauthenticatedError, match=f"drop_namespace: HTTP {status}"):
                 await ns.drop_namespace(DropNamespaceRequest(id=["cat", "a"]))
             drop = "DELETE catalog/v1/cat/namespaces/a"
-            assert asked(server) == [drop, TOKENS, drop]
+            assert list_requests(server) == [drop, TOKENS, drop]
 
 
 async def test_tokens_die_with_the_server_long_before_their_end() -> None:
@@ -129,7 +129,7 @@ async def test_a_static_token_that_is_refused_is_reported_immediately(status: in
             server.fail(status, body=b"")
             with pytest.raises(UnauthenticatedError, match=f"HTTP {status}"):
                 await described(ns, "cat", "a", "t")
-        assert len(asked(server)) == 2 and server.token_requests == 0
+        assert len(list_requests(server)) == 2 and server.token_requests == 0
         async with AsyncNamespace.connect("polaris", {**properties, "auth_token": "sesame"}) as ns:
             with pytest.raises(UnauthenticatedError, match="HTTP 401: Unauthorized") as raised:
                 await described(ns, "cat", "a", "t")
@@ -188,7 +188,7 @@ async def test_a_declare_that_got_no_token_was_never_sent(location: str) -> None
             server.fail(503, match="oauth")
             with pytest.raises(ServiceUnavailableError, match="fetch_token"):
                 await ns.declare_table(request)
-        assert not any(path.startswith("GET") and path.endswith("/t") for path in asked(server))
+        assert not any(path.startswith("GET") and path.endswith("/t") for path in list_requests(server))
 
 
 async def test_a_realm_is_named_on_every_call() -> None:
@@ -200,7 +200,7 @@ async def test_a_realm_is_named_on_every_call() -> None:
             await ns.create_namespace(CreateNamespaceRequest(id=["cat", "b"]))
             assert "north" in ns.namespace_id()
         assert [request.headers["Polaris-Realm"] for request in server.requests] == ["north"] * 4
-        assert asked(server)[0] == TOKENS
+        assert list_requests(server)[0] == TOKENS
 
 
 async def test_an_unknown_realm_is_neither_a_missing_table_nor_a_bad_secret() -> None:
@@ -255,10 +255,10 @@ async def test_a_token_without_an_end_is_kept_until_it_is_refused(clock: list[fl
             await described(ns, "cat", "a", "t")
             clock[0] += 10_000_000
             await described(ns, "cat", "a", "t")
-            assert asked(server).count(TOKENS) == 1
+            assert list_requests(server).count(TOKENS) == 1
             server.expire_tokens()
             await described(ns, "cat", "a", "t")
-            assert asked(server).count(TOKENS) == 2
+            assert list_requests(server).count(TOKENS) == 2
             clock[0] += 3600
             await described(ns, "cat", "a", "t")
-            assert asked(server).count(TOKENS) == 3
+            assert list_requests(server).count(TOKENS) == 3

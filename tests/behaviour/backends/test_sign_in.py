@@ -51,8 +51,8 @@ class Site:
     async def connected(
         self, token: TokenFunction | None = None, /, **properties: str
     ) -> AsyncIterator[AsyncNamespace]:
-        given = {**self.properties, **QUICK, **properties}
-        async with AsyncNamespace.connect(self.impl, given, token=token) as ns:
+        options = {**self.properties, **QUICK, **properties}
+        async with AsyncNamespace.connect(self.impl, options, token=token) as ns:
             yield ns
 
     async def describe(self, ns: AsyncNamespace) -> None:

@@ -141,13 +141,13 @@ async def test_a_request_whose_end_is_in_doubt_is_the_last(gateway: Gateway, hea
     "chunks", ["0x5\r\nhello\r\n", "+5\r\nhello\r\n", "5 \nhello\r\n", "-5\r\nhello\r\n", "5\r\nhelloX", "\r\nhello"]
 )
 async def test_a_chunk_whose_end_is_in_doubt_ends_the_connection(gateway: Gateway, chunks: str) -> None:
-    told = f"Host: localhost\r\nx-lance-token: {TOKEN}\r\nTransfer-Encoding: chunked"
-    head = f"POST /v1/table/t/describe HTTP/1.1\r\n{told}\r\n\r\n"
+    headers = f"Host: localhost\r\nx-lance-token: {TOKEN}\r\nTransfer-Encoding: chunked"
+    head = f"POST /v1/table/t/describe HTTP/1.1\r\n{headers}\r\n\r\n"
     answer = await say(gateway, f"{head}{chunks}0\r\n\r\n{HIDDEN}".encode())
     assert answer.status == 400 and b"HTTP/1.1 200" not in answer.body
 
 
 async def test_a_body_that_is_not_read_is_no_request(gateway: Gateway) -> None:
-    told = f"Host: localhost\r\nContent-Length: {len(HIDDEN)}\r\nConnection: close"
-    answer = await say(gateway, f"POST {LIST} HTTP/1.1\r\n{told}\r\n\r\n{HIDDEN}".encode())
+    headers = f"Host: localhost\r\nContent-Length: {len(HIDDEN)}\r\nConnection: close"
+    answer = await say(gateway, f"POST {LIST} HTTP/1.1\r\n{headers}\r\n\r\n{HIDDEN}".encode())
     assert answer.status == 401 and b"HTTP/1.1 " not in answer.body

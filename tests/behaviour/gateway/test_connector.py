@@ -104,12 +104,12 @@ async def test_the_connectors_requests_are_answered_as_it_expects(tmp_path: Path
         await it.ns.drop_namespace(spec.DropNamespaceRequest(id=["n"]))
         await it.ns.create_namespace(spec.CreateNamespaceRequest(id=["default"]))
         for method, target, body, status, expected in CONNECTOR:
-            said = await ask(gateway, method, target, body, {"Content-Type": "application/json"})
-            assert said.status == status, (target, said.body)
+            response = await ask(gateway, method, target, body, {"Content-Type": "application/json"})
+            assert response.status == status, (target, response.body)
             if status != 200:
-                assert said.code == expected and isinstance(said.json["error"], str), target
+                assert response.code == expected and isinstance(response.json["error"], str), target
                 continue
-            found = said.json
-            if "location" in found:
-                found["location"] = "~"
-            assert found == expected, target
+            document = response.json
+            if "location" in document:
+                document["location"] = "~"
+            assert document == expected, target

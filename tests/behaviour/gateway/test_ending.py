@@ -79,11 +79,11 @@ async def test_what_is_under_way_is_finished_at_the_end(operation: str) -> None:
     slow = Slow()
     async with asyncio.TaskGroup() as group:
         async with serving(slow) as gateway:
-            asked = group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
+            request = group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
             await slow.begun.wait()
             asyncio.get_running_loop().call_later(0.05, slow.go.set)
         assert slow.outcome == "done"
-        assert (await asked).status == 200
+        assert (await request).status == 200
     assert gateway.cut_off == 0
 
 

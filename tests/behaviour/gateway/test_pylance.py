@@ -90,8 +90,8 @@ async def test_tables_and_their_rows(served: tuple[Gateway, list[str]]) -> None:
         ns.delete_from_table(spec.DeleteFromTableRequest(id=t, predicate="id = 1"))
         assert ns.count_table_rows(spec.CountTableRowsRequest(id=t)).count == 4
         query = {"id": t, "k": 1, "vector": {"single_vector": [2.0, 2.0]}, "vector_column": "v"}
-        found = ns.query_table(spec.QueryTableRequest.from_dict({**query, "columns": {"column_names": ["id"]}}))
-        assert [row["id"] for row in in_file(found.data)] == [3]
+        response = ns.query_table(spec.QueryTableRequest.from_dict({**query, "columns": {"column_names": ["id"]}}))
+        assert [row["id"] for row in in_file(response.data)] == [3]
         explain = spec.ExplainTableQueryPlanRequest.from_dict({"id": t, "query": query})
         assert "KNN" in ns.explain_table_query_plan(explain)
         assert "KNN" in ns.analyze_table_query_plan(spec.AnalyzeTableQueryPlanRequest.from_dict(query))

@@ -56,12 +56,12 @@ async def test_an_open_costs_one_listing(s3: FakeS3) -> None:
         s3.clear()
         with ns.observe(calls.append):
             assert (await ns.count_table_rows(COUNT)).count == 3
-        asked = [str(request) for request in s3.requests]
+        requests = [str(request) for request in s3.requests]
         s3.clear()
         await asyncio.to_thread(dataset.checkout_latest)
-        assert asked == [str(request) for request in s3.requests]
+        assert requests == [str(request) for request in s3.requests]
     assert [call.operation for call in calls] == ["describe_table"]
-    (listing,) = asked
+    (listing,) = requests
     assert listing.startswith("GET /lake?") and "list-type=2" in listing
 
 
@@ -150,10 +150,10 @@ async def test_the_loop_turns_while_rows_are_moved_in_memory() -> None:
 
 
 def test_the_page_names_the_bounds() -> None:
-    told = " ".join(Page("operations.md").text.split())
-    assert f"indexes (up to {opening.INDEX_CACHE_BYTES >> 20} MiB)" in told
-    assert f"manifests ({opening.METADATA_CACHE_BYTES >> 20} MiB)" in told
-    assert f"work on at most {threads.THREADS} datasets concurrently" in told
-    assert f"`operation_timeout` limits each operation, by default to {Policy().operation_timeout:g} s" in told
-    assert f"remembered for {locate.REMEMBERED_TABLES:,} tables" in told
-    assert locate.REMEMBERED_SECONDS == 1 and "within one second after" in told
+    text = " ".join(Page("operations.md").text.split())
+    assert f"indexes (up to {opening.INDEX_CACHE_BYTES >> 20} MiB)" in text
+    assert f"manifests ({opening.METADATA_CACHE_BYTES >> 20} MiB)" in text
+    assert f"work on at most {threads.THREADS} datasets concurrently" in text
+    assert f"`operation_timeout` limits each operation, by default to {Policy().operation_timeout:g} s" in text
+    assert f"remembered for {locate.REMEMBERED_TABLES:,} tables" in text
+    assert locate.REMEMBERED_SECONDS == 1 and "within one second after" in text

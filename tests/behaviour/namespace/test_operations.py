@@ -28,8 +28,8 @@ def test_each_operation_is_served_by_glue_or_another_catalog_or_needs_a_server()
 
 @pytest.mark.parametrize("operation", REASONS)
 def test_what_nobody_serves_says_why(tmp_path: Path, operation: str) -> None:
-    told = f"^Not supported: {operation} \\({REASONS[operation]}\\)$"
-    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(UnsupportedOperationError, match=told):
+    message = f"^Not supported: {operation} \\({REASONS[operation]}\\)$"
+    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(UnsupportedOperationError, match=message):
         getattr(ns, operation)({"id": ["t"]})
 
 

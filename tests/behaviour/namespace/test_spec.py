@@ -62,8 +62,8 @@ def test_what_users_say_beyond_the_installed_spec_is_reported(ns: DirNamespace) 
 @pytest.mark.parametrize("code", ErrorCode)
 def test_every_error_of_the_spec_is_reported_as_itself(code: ErrorCode) -> None:
     kind = type(from_error_code(code, "told"))
-    told = error_for(Failure("told", message="more"), TableId(["a", "t"]), "describe_table", {"told": kind})
-    assert type(told) is kind and told.code == code
+    error = error_for(Failure("told", message="more"), TableId(["a", "t"]), "describe_table", {"told": kind})
+    assert type(error) is kind and error.code == code
 
 
 def test_an_operation_is_ours_or_unsupported() -> None:

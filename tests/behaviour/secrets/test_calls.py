@@ -80,14 +80,14 @@ class _Refusing(Server):
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.read(2**16):
-            said = self._response
+            response = self._response
             if head.startswith(b"\x01"):
-                said = Said(sasl_message(3, SECRET.encode()), "close")
+                response = Said(sasl_message(3, SECRET.encode()), "close")
             elif self._login and (b"token" in head.split(b"\r\n")[0] or b"/config" in head.split(b"\r\n")[0]):
-                said = http(200, json.dumps({"access_token": f"{SECRET}-1", "defaults": {}, "overrides": {}}))
-            writer.write(said.data)
+                response = http(200, json.dumps({"access_token": f"{SECRET}-1", "defaults": {}, "overrides": {}}))
+            writer.write(response.data)
             await writer.drain()
-            if said.then == "close":
+            if response.then == "close":
                 break
         writer.close()
 
@@ -123,7 +123,9 @@ async def test_no_variable_of_a_failing_call_shows_a_secret(sign_in: str, failur
         async with AsyncNamespace.connect(impl, {**properties, **address, **limits}) as namespace:
             with pytest.raises(LanceNamespaceError) as raised:
                 await namespace.describe_table({"id": ["c", "n", "t"][-3 if impl in ("unity", "polaris") else -2 :]})
-    seen = list(variables(raised.value))
-    assert seen
-    shown = {(function, name) for function, name, value in seen if any(SECRET in text for text in leaves(value))}
+    frame_variables = list(variables(raised.value))
+    assert frame_variables
+    shown = {
+        (function, name) for function, name, value in frame_variables if any(SECRET in text for text in leaves(value))
+    }
     assert shown == set()

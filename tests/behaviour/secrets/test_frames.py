@@ -68,9 +68,9 @@ def test_no_variable_of_a_failing_connect_shows_a_secret(impl: str, wrong: str, 
     properties = {**registry.BACKENDS[impl].example, **SECRETS[impl], "storage.secret": SECRET, **WRONG[wrong]}
     with pytest.raises(InvalidInputError) as raised:
         CONNECT[connect](impl, properties)
-    seen = list(variables(raised.value))
-    assert seen and SECRET not in str(raised.value)
-    assert [(function, name) for function, name, value in seen if SECRET in repr(value)] == []
+    frame_variables = list(variables(raised.value))
+    assert frame_variables and SECRET not in str(raised.value)
+    assert [(function, name) for function, name, value in frame_variables if SECRET in repr(value)] == []
 
 
 @pytest.mark.parametrize("connect", ["async", "sync", "spark"])

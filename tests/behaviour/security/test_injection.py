@@ -61,7 +61,7 @@ def form(request: bytes) -> tuple[object, ...]:
     return method, path.count("/"), keys, version, [line.partition(":")[0].lower() for line in lines]
 
 
-async def asked(catalog: Catalog, id: TableId) -> list[bytes]:
+async def send_all(catalog: Catalog, id: TableId) -> list[bytes]:
     """Returns the requests with a table's id; none if it is refused before."""
     async with FaultyServer(catalog) as server, connect(catalog, server.url) as ns:
         for ask in (describe, declare, list_tables):
@@ -75,20 +75,20 @@ async def asked(catalog: Catalog, id: TableId) -> list[bytes]:
 @pytest.mark.parametrize("name", WICKED)
 async def test_a_name_changes_nothing_of_a_requests_form(impl: str, name: str) -> None:
     catalog = CATALOGS[impl]()
-    usual = {str(form(request)) for request in await asked(CATALOGS[impl](), catalog.id(PLAIN))}
+    usual = {str(form(request)) for request in await send_all(CATALOGS[impl](), catalog.id(PLAIN))}
     for id in (catalog.id("new"), catalog.id("new", "other")):
-        usual |= {str(form(request)) for request in await asked(CATALOGS[impl](), id)}
+        usual |= {str(form(request)) for request in await send_all(CATALOGS[impl](), id)}
     for id in (catalog.id(name), catalog.id(PLAIN, name)):
-        for request in await asked(CATALOGS[impl](), id):
+        for request in await send_all(CATALOGS[impl](), id):
             assert str(form(request)) in usual, request
 
 
 @pytest.mark.parametrize("name", WICKED)
 async def test_to_glue_a_name_is_a_text_in_json(name: str) -> None:
     catalog = CATALOGS["glue"]()
-    for request in await asked(catalog, catalog.id(name)):
-        told = json.loads(request.partition(b"\r\n\r\n")[2])
-        named = told.get("Name") or told.get("TableInput", {}).get("Name")
+    for request in await send_all(catalog, catalog.id(name)):
+        body = json.loads(request.partition(b"\r\n\r\n")[2])
+        named = body.get("Name") or body.get("TableInput", {}).get("Name")
         # A request for a database has its name alone; a folder of a requested location may have the name of one.
-        expected = (None, name.lower()) if "DatabaseName" in told else (None, FINE, *name.lower().split("/"))
-        assert told.get("DatabaseName", FINE) == FINE and named in expected
+        expected = (None, name.lower()) if "DatabaseName" in body else (None, FINE, *name.lower().split("/"))
+        assert body.get("DatabaseName", FINE) == FINE and named in expected

@@ -172,7 +172,7 @@ def test_the_new_keys_open_what_the_old_ones_do_not(
     write(s3, server, "create")
     server.lasts = BRIEFLY
     locations = resolver.prefetch(TABLES)
-    s3.revoked.update(server.given)
+    s3.revoked.update(server.issued)
     again = resolver.refresh(locations)
     for id in TABLES:
         old, new = ({"allow_http": "true", **(at[id].storage_options or {})} for at in (locations, again))

@@ -70,9 +70,9 @@ async def test_a_table_is_not_written_with_such_a_name(here: Lake, name: str) ->
             await here.create(id, rows, mode=mode)
     with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
         await here.ns.write(["n", "new"], rows)
-    for given in ({"id": ID, "mode": "overwrite"}, {"id": ["n", "declared"]}):
+    for request in ({"id": ID, "mode": "overwrite"}, {"id": ["n", "declared"]}):
         with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
-            await here.ns.insert_into_table(InsertIntoTableRequest.from_dict(given) or {}, stream(rows))
+            await here.ns.insert_into_table(InsertIntoTableRequest.from_dict(request) or {}, stream(rows))
     merge = MergeInsertIntoTableRequest(id=["n", "declared"], on=["id"], when_not_matched_insert_all=True)
     with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
         await here.ns.merge_insert_into_table(merge, stream(rows))
@@ -95,8 +95,8 @@ async def test_nested_fields_may_have_any_unique_name(here: Lake) -> None:
         ("in._rowid", "b", "^alterations: in._rowid: a field 'b' already exists at this level"),
         ("`in`.b", "", "^alterations: a name must not be empty"),
     ]
-    for path, name, told in refused:
-        with pytest.raises(InvalidInputError, match=told):
+    for path, name, message in refused:
+        with pytest.raises(InvalidInputError, match=message):
             await here.ns.alter_table_alter_columns(renaming(path, name, id))
-    found: list[dict[str, Any]] = (await here.dataset(id)).to_table().to_pylist()
-    assert found == [{"in": {"_rowid": 1, "b": 2}}] and ROWS.schema.names == (await here.dataset()).schema.names
+    rows: list[dict[str, Any]] = (await here.dataset(id)).to_table().to_pylist()
+    assert rows == [{"in": {"_rowid": 1, "b": 2}}] and ROWS.schema.names == (await here.dataset()).schema.names

@@ -98,17 +98,17 @@ class FakeGlue:
     @property
     def connections(self) -> int:
         """The number of connections that were opened."""
-        return int(self._ask("told", "connections"))
+        return int(self._ask("measure", "connections"))
 
     @property
     def most_in_flight(self) -> int:
         """Maximum number of concurrent calls; calls are fast, so use `delay` or `hold` to make them concurrent."""
-        return int(self._ask("told", "most_in_flight"))
+        return int(self._ask("measure", "most_in_flight"))
 
     @property
     def cpu_seconds(self) -> float:
         """The CPU time of its process so far."""
-        return float(self._ask("told", "cpu_seconds"))
+        return float(self._ask("measure", "cpu_seconds"))
 
     @property
     def issued(self) -> Sequence[str]:

@@ -79,8 +79,10 @@ def refusal(request: Received, code: str, message: str, status: int | None = Non
         body = json.dumps({"__type": code, "message": message})
         headers = {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}
         return Answer(status or 400, body.encode(), {**headers, "x-amzn-RequestId": REQUEST_ID})
-    said = f"<Code>{escape(code.removesuffix('Exception'))}</Code><Message>{escape(message)}</Message>"
-    xml = f"<ErrorResponse><Error><Type>Sender</Type>{said}</Error><RequestId>{REQUEST_ID}</RequestId></ErrorResponse>"
+    details = f"<Code>{escape(code.removesuffix('Exception'))}</Code><Message>{escape(message)}</Message>"
+    xml = (
+        f"<ErrorResponse><Error><Type>Sender</Type>{details}</Error><RequestId>{REQUEST_ID}</RequestId></ErrorResponse>"
+    )
     return Answer(status or 403, xml.encode(), {"Content-Type": "text/xml", "x-amzn-RequestId": REQUEST_ID})
 
 

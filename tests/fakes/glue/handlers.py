@@ -161,12 +161,12 @@ class CatalogGlueResponse(GlueResponse):
 
     def _attributes(self, known: Mapping[tuple[str, ...], Sequence[str]]) -> Sequence[str] | None:
         """Returns the requested fields; None for all."""
-        asked = self.parameters.get("AttributesToGet")
-        if asked is None:
+        attributes = self.parameters.get("AttributesToGet")
+        if attributes is None:
             return None
-        fields = known.get(tuple(sorted(asked)))
+        fields = known.get(tuple(sorted(attributes)))
         if fields is None:
-            raise invalid(f"attributesToGet failed to satisfy constraint: {asked} is not one of {list(known)}")
+            raise invalid(f"attributesToGet failed to satisfy constraint: {attributes} is not one of {list(known)}")
         return fields
 
     def _listing(self, key: str, items: Sequence[T], subject: str, *, form: Any, most: int = _MOST) -> ActionResult:

@@ -62,28 +62,28 @@ class LakeFormation:
         signatures = Signatures("lakeformation", self._region, dict(keys), must_sign=frozenset({"host", "x-amz-date"}))
         if (refused := signatures.refusal(request)) is not None:
             return refused
-        asked = request.json
-        if (problem := _problem(asked)) is not None:
+        parameters = request.json
+        if (problem := _problem(parameters)) is not None:
             return refusal(request, "InvalidInputException", problem)
-        match = _ARN.fullmatch(asked["TableArn"])
+        match = _ARN.fullmatch(parameters["TableArn"])
         if match is None or match[1] != self._region:
-            return refusal(request, "InvalidInputException", f"Invalid table ARN: {asked['TableArn']}")
+            return refusal(request, "InvalidInputException", f"Invalid table ARN: {parameters['TableArn']}")
         _, account, catalogs, database, name = match.groups()
         try:
             table = self._root(account).below(catalogs.split("/")[:-1]).get_table(database, name).as_dict()
         except JsonRESTError:
             return refusal(request, "EntityNotFoundException", "Table not found.")
-        return self._decide(request, asked, f"{catalogs}{database}/{name}", table["StorageDescriptor"]["Location"])
+        return self._decide(request, parameters, f"{catalogs}{database}/{name}", table["StorageDescriptor"]["Location"])
 
-    def _decide(self, request: Received, asked: Mapping[str, Any], table: str, location: str) -> Answer:
+    def _decide(self, request: Received, parameters: Mapping[str, Any], table: str, location: str) -> Answer:
         granted = self._grants.get(table, frozenset({"ALL"}))
-        if "ALL" not in granted and not set(asked.get("Permissions", ())) <= granted:
+        if "ALL" not in granted and not set(parameters.get("Permissions", ())) <= granted:
             return refusal(request, "AccessDeniedException", _DENIED.format(table))
-        if table in self._filtered and "CELL_FILTER_PERMISSION" not in asked.get("SupportedPermissionTypes", ()):
+        if table in self._filtered and "CELL_FILTER_PERMISSION" not in parameters.get("SupportedPermissionTypes", ()):
             message = "Cell level permissions exist on the table, which the caller does not support."
             return refusal(request, "PermissionTypeMismatchException", message)
         self._count += 1
-        lifetime = asked.get("DurationSeconds", 3600) if self._lifetime is None else self._lifetime
+        lifetime = parameters.get("DurationSeconds", 3600) if self._lifetime is None else self._lifetime
         body = {
             "AccessKeyId": f"ASIALAKE{self._count:04}",
             "SecretAccessKey": "lake-secret",
@@ -95,15 +95,15 @@ class LakeFormation:
         return Answer(200, json.dumps(body).encode(), headers)
 
 
-def _problem(asked: Any) -> str | None:
+def _problem(parameters: Any) -> str | None:
     """Returns what AWS would reject in the arguments; None if they are valid."""
-    if not isinstance(asked, dict) or not isinstance(asked.get("TableArn"), str):
+    if not isinstance(parameters, dict) or not isinstance(parameters.get("TableArn"), str):
         return "TableArn is required."
-    if not set(asked.get("Permissions", ())) <= _PERMISSIONS:
+    if not set(parameters.get("Permissions", ())) <= _PERMISSIONS:
         return "Permissions failed to satisfy constraint."
-    types = asked.get("SupportedPermissionTypes", ["COLUMN_PERMISSION"])
+    types = parameters.get("SupportedPermissionTypes", ["COLUMN_PERMISSION"])
     if not types or not set(types) <= _TYPES:
         return "SupportedPermissionTypes failed to satisfy constraint."
-    if not 900 <= asked.get("DurationSeconds", 3600) <= 21600:
+    if not 900 <= parameters.get("DurationSeconds", 3600) <= 21600:
         return "DurationSeconds must be between 900 and 21600."
     return None

@@ -40,16 +40,16 @@ class StockMoto:
 
     def answer(self, request: Received) -> Answer:
         """Performs the request, and returns the response."""
-        told: dict[str, Any] = {}
+        response: dict[str, Any] = {}
 
         def start(status: str, headers: list[tuple[str, str]], _: object = None) -> None:
-            told.update(status=int(status.split()[0]), headers=dict(headers))
+            response.update(status=int(status.split()[0]), headers=dict(headers))
 
         try:
             body = b"".join(self._application(_environ(request), start))
         except NotImplementedError:
             return HTML_ERROR
-        return Answer(told["status"], body, told["headers"])
+        return Answer(response["status"], body, response["headers"])
 
     def reset(self) -> None:
         """Empties all catalogs, and forgets assumed roles."""
@@ -88,8 +88,8 @@ class CatalogMoto(StockMoto):
         seconds = self.quirks.session_seconds
         if seconds is None or operation_of(request) != "AssumeRole":
             return request
-        asked = dict(parse_qsl(request.body.decode()))
-        return replace(request, body=urlencode({**asked, "DurationSeconds": seconds}).encode())
+        parameters = dict(parse_qsl(request.body.decode()))
+        return replace(request, body=urlencode({**parameters, "DurationSeconds": seconds}).encode())
 
 
 def _environ(request: Received) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from .moto import ACCOUNT, HTML_ERROR, CatalogMoto, StockMoto
 from .quirks import GlueQuirks
 from .scopes import CatalogScope, root_of
 from .sessions import Sessions
-from .throttle import Occasion, OperationDelay, OperationFault, OperationHold, Refusal, said
+from .throttle import Occasion, OperationDelay, OperationFault, OperationHold, Refusal, format_message
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 """The permanent key of the account's user; Lake Formation accepts no other."""
@@ -56,7 +56,7 @@ class GlueServer(FakeServer):
         """Returns the calls in their order."""
         return [call_of(request) for request in self.requests]
 
-    def told(self, what: str) -> float:
+    def measure(self, what: str) -> float:
         """Returns a figure: `connections`, `most_in_flight` or `cpu_seconds`."""
         return time.process_time() if what == "cpu_seconds" else getattr(self, what)
 
@@ -183,7 +183,7 @@ class GlueServer(FakeServer):
         action = f"{service}:{operation_of(request)}"
         result = next((each for each in self._refusals if each.occasion.takes(request)), None)
         if result is not None:
-            message = result.message or said(result.code, action)
+            message = result.message or format_message(result.code, action)
             return refusal(request, result.code, message, result.status).with_headers(result.headers)
         code = self._sessions.fault(request)
-        return refusal(request, code, said(code, action)) if code else None
+        return refusal(request, code, format_message(code, action)) if code else None

@@ -20,7 +20,7 @@ _MESSAGES: Mapping[str, str] = {
 }
 
 
-def said(code: str, action: str) -> str:
+def format_message(code: str, action: str) -> str:
     """Returns AWS's message for an error code; the code itself if that is unknown."""
     return _MESSAGES.get(code.removesuffix("Exception"), code).format(action=action)
 

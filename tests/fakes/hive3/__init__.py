@@ -102,8 +102,8 @@ class FakeHive(ThriftServer):
         first = call.connection not in self._heard
         self._heard.add(call.connection)
         if call.method not in METHODS or call.method in self.lacks:
-            told = f"Invalid method name: '{call.method}'"
-            return application_exception(reply, APPLICATION_TYPES["unknown method"], told)
+            message = f"Invalid method name: '{call.method}'"
+            return application_exception(reply, APPLICATION_TYPES["unknown method"], message)
         try:
             result = self._greet(call, first) if call.method == "set_ugi" else self._result(call)
         except Thrown as e:
@@ -115,8 +115,8 @@ class FakeHive(ThriftServer):
         except Unforeseen:
             if not self._modern:
                 raise HangUp from None
-            told = f"Internal error processing {call.method}"
-            return application_exception(reply, APPLICATION_TYPES["internal"], told)
+            message = f"Internal error processing {call.method}"
+            return application_exception(reply, APPLICATION_TYPES["internal"], message)
         return replace(reply, body=Struct({} if result is None else {0: result}))
 
     def thrown(self, reply: Message, exception: str, message: str) -> Message:
@@ -136,8 +136,8 @@ class FakeHive(ThriftServer):
         return Typed(STRING, groups)
 
     def _result(self, call: Call) -> Any:
-        catalogs, tables, given = self._catalog, self._tables, call.arguments
-        request = given.get(1)
+        catalogs, tables, arguments = self._catalog, self._tables, call.arguments
+        request = arguments.get(1)
         match call.method:
             case "getStatus":
                 return _ALIVE
@@ -158,9 +158,9 @@ class FakeHive(ThriftServer):
             case "get_databases":
                 return Typed(STRING, catalogs.databases(request))
             case "alter_database":
-                return catalogs.alter_database(request, given.get(2))
+                return catalogs.alter_database(request, arguments.get(2))
             case "drop_database":
-                delete_data, cascade = bool(given.get(2)), bool(given.get(3))
+                delete_data, cascade = bool(arguments.get(2)), bool(arguments.get(3))
                 return catalogs.drop_database(request, delete_data=delete_data, cascade=cascade)
             case "create_table":
                 return tables.create(request)
@@ -173,11 +173,11 @@ class FakeHive(ThriftServer):
             case "get_table_objects_by_name_req":
                 return Struct({1: Typed(STRUCT, tables.get_many(request))})
             case "get_table_names_by_filter":
-                return Typed(STRING, tables.filtered(request, given.get(2), given.get(3, 0)))
+                return Typed(STRING, tables.filtered(request, arguments.get(2), arguments.get(3, 0)))
             case "alter_table":
-                return tables.alter(request, given.get(2), given.get(3))
+                return tables.alter(request, arguments.get(2), arguments.get(3))
             case "drop_table":
-                return tables.drop(request, given.get(2), delete_data=bool(given.get(3)))
+                return tables.drop(request, arguments.get(2), delete_data=bool(arguments.get(3)))
         raise NotImplementedError(call.method)
 
     def _database(self, text: str | None) -> Struct:

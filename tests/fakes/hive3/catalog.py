@@ -64,8 +64,8 @@ class HiveCatalog:
             raise Thrown(NO_SUCH_OBJECT, f"No catalog {name}")
         return result
 
-    def create_catalog(self, asked: Struct) -> None:
-        name, location = asked.get(1), asked.get(3)
+    def create_catalog(self, request: Struct) -> None:
+        name, location = request.get(1), request.get(3)
         if location is None:
             raise Thrown(INVALID_OBJECT, "You must specify a path for the catalog")
         if name is None or not location:
@@ -74,29 +74,29 @@ class HiveCatalog:
             raise Thrown(INVALID_OBJECT, f"{name} is not a valid catalog name")
         if folded(name) in self.catalogs:
             raise Thrown(ALREADY_EXISTS, f"Catalog {name} already exists")
-        self._check_lengths(name, 256, asked.get(2), location)
+        self._check_lengths(name, 256, request.get(2), location)
         self._make_directory(location)
-        self.plant_catalog(name, location, asked.get(2)).databases[DEFAULT].owner = self._server_user
+        self.plant_catalog(name, location, request.get(2)).databases[DEFAULT].owner = self._server_user
 
-    def alter_catalog(self, name: str | None, asked: Struct | None) -> None:
-        if name is None or asked is None:
+    def alter_catalog(self, name: str | None, request: Struct | None) -> None:
+        if name is None or request is None:
             raise Unforeseen
-        if name != asked.get(1):
+        if name != request.get(1):
             raise Thrown(INVALID_OPERATION, "You cannot change a catalog's name")
         result = self.catalog(name)
-        result.description = asked.get(2) or result.description
-        result.location = asked.get(3) or result.location
+        result.description = request.get(2) or result.description
+        result.location = request.get(3) or result.location
 
     def drop_catalog(self, name: str) -> None:
         if folded(name) == HIVE:
             raise Thrown(META, "Can not drop hive catalog")
         result = self.catalog(name)
         if result.databases.keys() - {DEFAULT}:
-            told = f"There are non-default databases in the catalog {name} so it cannot be dropped."
-            raise Thrown(INVALID_OPERATION, told)
+            message = f"There are non-default databases in the catalog {name} so it cannot be dropped."
+            raise Thrown(INVALID_OPERATION, message)
         if DEFAULT in result.databases and result.databases[DEFAULT].tables:
-            told = f"There are still objects in the default database for catalog {name}"
-            raise Thrown(INVALID_OPERATION, told)
+            message = f"There are still objects in the default database for catalog {name}"
+            raise Thrown(INVALID_OPERATION, message)
         del self.catalogs[result.name]
         # With all content, including former tables, as observed with 3.1.3 and 4.0.1.
         for database in result.databases.values():
@@ -135,8 +135,8 @@ class HiveCatalog:
         result = self.find_database(catalog, name or "")
         return sorted(result.functions) if result else []
 
-    def create_database(self, asked: Struct) -> None:
-        name, catalog = asked.get(1), asked.get(8) or HIVE
+    def create_database(self, request: Struct) -> None:
+        name, catalog = request.get(1), request.get(8) or HIVE
         if name is None:
             raise Thrown(META, _NULL_NAME)
         if not self.is_name(name):
@@ -147,42 +147,42 @@ class HiveCatalog:
         if folded(name) in parent.databases:
             raise Thrown(ALREADY_EXISTS, f"Database {name} already exists")
         usual = self.places.below(parent.location, f"{folded(name)}.db")
-        location = self.places.normalised(asked.get(3) or usual)
-        parameters = asked.get(4) or {}
+        location = self.places.normalised(request.get(3) or usual)
+        parameters = request.get(4) or {}
         if self.modern:
             # 4.0 leaves the directory of a database that it then refuses.
             self.places.make(location)
-        self._check_lengths(name, 128, asked.get(2), location)
+        self._check_lengths(name, 128, request.get(2), location)
         self._check_parameters(parameters)
         self.places.make(location)
         parent.databases[folded(name)] = Database(
             folded(name),
             location,
             now(),
-            asked.get(2),
+            request.get(2),
             dict(parameters),
-            asked.get(6) or self._server_user,
-            asked.get(7) or 1,
+            request.get(6) or self._server_user,
+            request.get(7) or 1,
         )
 
-    def alter_database(self, text: str | None, asked: Struct | None) -> None:
-        if text is None or asked is None:
+    def alter_database(self, text: str | None, request: Struct | None) -> None:
+        if text is None or request is None:
             raise Unforeseen
         result = self.database(*address(text))
-        location = self._other_location(asked.get(3)) or result.location
-        parameters = asked.get(4) or {}
-        if len(asked.get(2) or "") > 4000:
+        location = self._other_location(request.get(3)) or result.location
+        parameters = request.get(4) or {}
+        if len(request.get(2) or "") > 4000:
             catalog, name = address(text)
-            told = self.words.no_database(catalog, name or "")
-            raise Thrown(NO_SUCH_OBJECT, f"{told}: Invalid state. Transaction has already started")
+            message = self.words.no_database(catalog, name or "")
+            raise Thrown(NO_SUCH_OBJECT, f"{message}: Invalid state. Transaction has already started")
         try:
             self._check_parameters(parameters)
         except Thrown:
             # The server's second attempt succeeds, but stores nothing.
             return
-        result.description, result.location = asked.get(2) or result.description, location
-        result.parameters, result.owner = dict(parameters), asked.get(6)
-        result.owner_type = asked.get(7) or result.owner_type
+        result.description, result.location = request.get(2) or result.description, location
+        result.parameters, result.owner = dict(parameters), request.get(6)
+        result.owner_type = request.get(7) or result.owner_type
 
     def drop_database(self, text: str | None, *, delete_data: bool, cascade: bool) -> None:
         catalog, name = address(text)
@@ -190,8 +190,8 @@ class HiveCatalog:
             raise Thrown(META, _NULL_NAME)
         result = self.find_database(catalog, name)
         if result is None and not self.modern:
-            told = 'Cannot invoke "org.apache.hadoop.hive.metastore.api.Database.getName()" because "db" is null'
-            raise Thrown(META, f"java.lang.NullPointerException: {told}")
+            message = 'Cannot invoke "org.apache.hadoop.hive.metastore.api.Database.getName()" because "db" is null'
+            raise Thrown(META, f"java.lang.NullPointerException: {message}")
         result = self.database(catalog, name)
         if (folded(catalog), result.name) == (HIVE, DEFAULT):
             raise Thrown(META, "Can not drop default database in catalog hive")

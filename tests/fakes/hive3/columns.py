@@ -24,6 +24,6 @@ def bad_column(columns: Sequence[Struct]) -> str | None:
             return f"Invalid column type: {type}"
     names = [column[1].lower() for column in columns]
     if len(set(names)) < len(names):
-        told = 'INSERT INTO COLUMNS_V2 (CD_ID,COMMENT,"COLUMN_NAME",TYPE_NAME,INTEGER_IDX) VALUES (?,?,?,?,?) '
-        raise Thrown(META, f"Add request failed : {told}")
+        statement = 'INSERT INTO COLUMNS_V2 (CD_ID,COMMENT,"COLUMN_NAME",TYPE_NAME,INTEGER_IDX) VALUES (?,?,?,?,?) '
+        raise Thrown(META, f"Add request failed : {statement}")
     return None

@@ -70,32 +70,32 @@ class Words:
         return f"database {catalog}.{database}" if self._modern else database
 
     def bulk_without_database(self, catalog: str, database: str) -> str:
-        told = f"Could not find database {catalog}.{database}"
-        return f"{told}: {self.no_database(catalog, database)}" if self._modern else told
+        text = f"Could not find database {catalog}.{database}"
+        return f"{text}: {self.no_database(catalog, database)}" if self._modern else text
 
     def too_long(self, value: str, column: str, limit: int) -> str:
-        told = f'Attempt to store value "{value}" in column "{column}" that has maximum length of {limit}. '
+        text = f'Attempt to store value "{value}" in column "{column}" that has maximum length of {limit}. '
         return self._caused(
             "JDOFatalUserException",
-            f"{told}Please correct your data!",
-            f"org.datanucleus.exceptions.NucleusUserException: {told}Please correct your data!",
+            f"{text}Please correct your data!",
+            f"org.datanucleus.exceptions.NucleusUserException: {text}Please correct your data!",
         )
 
     def not_put(self, table: str, key: str, value: str, limit: int) -> str:
         """Returns the message for a parameter that is longer than its column, with the name of the database's table."""
-        told = f"Put request failed : INSERT INTO {table} (PARAM_VALUE,{key},PARAM_KEY) VALUES (?,?,?) "
+        text = f"Put request failed : INSERT INTO {table} (PARAM_VALUE,{key},PARAM_KEY) VALUES (?,?,?) "
         cause = f"ERROR 22001: A truncation error was encountered trying to shrink VARCHAR '{value[:60]}&' "
-        return self._caused("JDODataStoreException", told, f"{cause}to length {limit}.")
+        return self._caused("JDODataStoreException", text, f"{cause}to length {limit}.")
 
     def not_compared(self, operator: str, key: str) -> str:
         """Returns the message for a comparison in a filter where the database only supports matching."""
-        told = (
+        text = (
             "Exception thrown when executing query : SELECT A0.TBL_NAME FROM TBLS A0 LEFT OUTER JOIN DBS B0 "
             "ON A0.DB_ID = B0.DB_ID INNER JOIN TABLE_PARAMS C0 ON A0.TBL_ID = C0.TBL_ID "
             f"WHERE C0.PARAM_KEY = '{key}' AND B0.\"NAME\" = ? AND B0.CTLG_NAME = ? AND C0.PARAM_VALUE {operator} ?"
         )
         cause = "ERROR 42818: Comparisons between 'CLOB (UCS_BASIC)' and 'CLOB (UCS_BASIC)' are not supported."
-        return self._caused("JDOException", told, cause)
+        return self._caused("JDOException", text, cause)
 
-    def _caused(self, kind: str, told: str, cause: str) -> str:
-        return f"{kind}: {told}\nRoot cause: {cause}" if self._modern else told
+    def _caused(self, kind: str, text: str, cause: str) -> str:
+        return f"{kind}: {text}\nRoot cause: {cause}" if self._modern else text

@@ -79,13 +79,13 @@ class _Parser:
         key, operator, value = self._take(), self._take().lower(), self._take()
         if operator not in _OPERATORS:
             raise _unreadable()
-        wanted = value[1:-1] if value[0] in "\"'" else value
+        expected = value[1:-1] if value[0] in "\"'" else value
         if key.startswith(_PARAMETER):
             name = key.removeprefix(_PARAMETER)
             self._compared(operator, name)
-            return lambda table: _holds(operator, table.parameters[name], wanted)
+            return lambda table: _holds(operator, table.parameters[name], expected)
         if key == _OWNER:
-            return lambda table: table.owner is not None and _holds(operator, table.owner, wanted)
+            return lambda table: table.owner is not None and _holds(operator, table.owner, expected)
         raise Thrown(META, "Invalid key name in filter.  Use constants from org.apache.hadoop.hive.metastore.api")
 
     def _next_is(self, word: str) -> bool:
@@ -119,17 +119,17 @@ def _or(left: Condition, right: Condition) -> Condition:
     return lambda table: left(table) or right(table)
 
 
-def _holds(operator: str, held: str, wanted: str) -> bool:
+def _holds(operator: str, held: str, expected: str) -> bool:
     match operator:
         case "=":
-            return held == wanted
+            return held == expected
         case "like":
             try:
-                return re.fullmatch(wanted, held) is not None
+                return re.fullmatch(expected, held) is not None
             except re.error:
                 return False
         case _:
-            return held != wanted
+            return held != expected
 
 
 def _unreadable() -> Thrown:

@@ -30,20 +30,20 @@ class Table:
 
     def struct(self, catalog: str, database: str, *, modern: bool) -> Struct:
         """Returns the table as it is sent."""
-        given = self.storage
-        serde = given.get(7) or {}
+        descriptor = self.storage
+        serde = descriptor.get(7) or {}
         storage = Struct(
             {
                 1: Typed(STRUCT, self.columns),
                 2: self.location,
-                3: given.get(3),
-                4: given.get(4),
-                5: given.get(5) or False,
-                6: given.get(6) or 0,
+                3: descriptor.get(3),
+                4: descriptor.get(4),
+                5: descriptor.get(5) or False,
+                6: descriptor.get(6) or 0,
                 7: Struct({1: serde.get(1), 2: serde.get(2), 3: serde.get(3) or {}}),
                 8: Typed(STRING, []),
                 9: Typed(STRUCT, []),
-                10: given.get(10) or {},
+                10: descriptor.get(10) or {},
                 11: Struct({1: Typed(STRING, []), 2: Typed(LIST, []), 3: {}}),
                 12: False,
             }
@@ -113,8 +113,8 @@ class Catalog:
         return Struct({1: self.name, 2: self.description, 3: self.location, **({4: self.created} if modern else {})})
 
 
-def table_type(asked: str | None, parameters: dict[str, str]) -> str:
+def table_type(requested: str | None, parameters: dict[str, str]) -> str:
     """Returns the type of a table when it is read: a parameter decides, whatever was requested."""
-    if asked == VIEW:
+    if requested == VIEW:
         return VIEW
     return EXTERNAL if parameters.get("EXTERNAL", "").upper() == "TRUE" else MANAGED

@@ -24,16 +24,16 @@ class RelativePathError(Thrown):
     """A relative location."""
 
     def __init__(self, location: str) -> None:
-        told = f"java.net.URISyntaxException: Relative path in absolute URI: file:./{location}"
-        super().__init__(META, f"java.lang.IllegalArgumentException: {told}")
+        message = f"java.net.URISyntaxException: Relative path in absolute URI: file:./{location}"
+        super().__init__(META, f"java.lang.IllegalArgumentException: {message}")
 
 
 class NoClassError(Thrown):
     """A location in a known file system that the server does not support."""
 
     def __init__(self, scheme: str) -> None:
-        told = f"java.lang.ClassNotFoundException: Class {_CLASSES[scheme]} not found"
-        super().__init__(META, f"java.lang.RuntimeException: {told}")
+        message = f"java.lang.ClassNotFoundException: Class {_CLASSES[scheme]} not found"
+        super().__init__(META, f"java.lang.RuntimeException: {message}")
 
 
 def folded(name: str) -> str:
@@ -54,8 +54,8 @@ def address(text: str | None) -> tuple[str, str | None]:
         return text[1:-2], ""
     catalog, result, database = text[1:].partition("#")
     if not result:
-        told = "is prepended with the catalog marker but does not appear to have a catalog name in it"
-        raise Thrown(META, f"{text} {told}")
+        message = "is prepended with the catalog marker but does not appear to have a catalog name in it"
+        raise Thrown(META, f"{text} {message}")
     return catalog, database
 
 
@@ -78,8 +78,8 @@ class Places:
         if scheme not in self._schemes:
             if scheme in _CLASSES:
                 raise NoClassError(scheme)
-            told = f'org.apache.hadoop.fs.UnsupportedFileSystemException No FileSystem for scheme "{scheme}"'
-            raise Thrown(META, f"Got exception: {told}")
+            message = f'org.apache.hadoop.fs.UnsupportedFileSystemException No FileSystem for scheme "{scheme}"'
+            raise Thrown(META, f"Got exception: {message}")
         host, slash, path = rest.removeprefix("//").partition("/")
         return f"{scheme}://{host}{_tidy(slash + path)}".rstrip("/")
 
@@ -102,11 +102,11 @@ class Places:
         try:
             path.mkdir(parents=True)
         except FileExistsError:
-            told = f"FileAlreadyExistsException Destination exists and is not a directory: {path}"
-            raise Thrown(META, f"Got exception: org.apache.hadoop.fs.{told}") from None
+            message = f"FileAlreadyExistsException Destination exists and is not a directory: {path}"
+            raise Thrown(META, f"Got exception: org.apache.hadoop.fs.{message}") from None
         except NotADirectoryError:
-            told = f"ParentNotDirectoryException Parent path is not a directory: file:{path.parent}"
-            raise Thrown(META, f"Got exception: org.apache.hadoop.fs.{told}") from None
+            message = f"ParentNotDirectoryException Parent path is not a directory: file:{path.parent}"
+            raise Thrown(META, f"Got exception: org.apache.hadoop.fs.{message}") from None
         except OSError:
             raise Thrown(META, f"{location} is not a directory or unable to create one") from None
         return True

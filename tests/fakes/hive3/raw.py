@@ -121,9 +121,9 @@ class RawHive:
         assert self._wire is not None
         self._wire.sendall(sasl_message(START, b"PLAIN") + sasl_message(OK, f"\0{user}\0{password}".encode()))
         status, size = struct.unpack(">BI", self.read(5))
-        told = self.read(size)
+        message = self.read(size)
         if status != COMPLETE:
-            raise PermissionError(told.decode())
+            raise PermissionError(message.decode())
 
 
 def catalog(name: str | None, location: str | None = None, description: str | None = None) -> Struct:

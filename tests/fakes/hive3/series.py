@@ -41,8 +41,8 @@ class Series:
         for name in ("HIVE", "nowhere", ""):
             self._ask("get_catalog", Struct({1: name}))
         self._ask("get_catalog", Struct())
-        for asked, place in (("c", None), ("c", ""), ("c-c", "c"), (None, "c"), ("Cat", "cat/")):
-            self._ask("create_catalog", catalog(asked, self._at(place), "Désc"))
+        for catalog_name, place in (("c", None), ("c", ""), ("c-c", "c"), (None, "c"), ("Cat", "cat/")):
+            self._ask("create_catalog", catalog(catalog_name, self._at(place), "Désc"))
         self._ask("create_catalog", catalog("CAT", self._at("again")))
         for location in ("some/where", "s3://bucket/x", "s3a://bucket/x"):
             self._ask("create_catalog", catalog("c", location))
@@ -267,7 +267,7 @@ class Series:
     def _ask(self, method: str, *arguments: Any, loosely: bool = False, without: str | None = None) -> None:
         """Makes a call; with `loosely`, messages are not compared, because they depend on the server's database."""
         outcome = self._client.ask(method, *arguments)
-        shown = f"{method} {[dict(given) if isinstance(given, dict) else given for given in arguments]}"
+        shown = f"{method} {[dict(argument) if isinstance(argument, dict) else argument for argument in arguments]}"
         self.answers.append(
             (self._masked(shown)[:300], outcome.kind, self._comparable(method, outcome, loosely, without))
         )

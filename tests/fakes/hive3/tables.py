@@ -76,45 +76,45 @@ class HiveTables:
         names = [table.name for table in tables if holds(Filtered(table.parameters, table.owner))]
         return _shuffled(names)[: most if most >= 0 else None]
 
-    def get(self, asked: Struct | None) -> Struct:
+    def get(self, request: Struct | None) -> Struct:
         """Returns the requested table."""
-        if asked is None:
+        if request is None:
             raise Unforeseen
-        database, name, catalog = asked.get(1), asked.get(2), asked.get(4) or HIVE
+        database, name, catalog = request.get(1), request.get(2), request.get(4) or HIVE
         if database is None:
             raise Abandoned
         if name is None:
-            told = f"Struct:GetTableRequest(dbName:{database}, tblName:null, catName:{catalog})"
-            raise Malformed(f"Required field 'tblName' is unset! {told}")
+            fields = f"Struct:GetTableRequest(dbName:{database}, tblName:null, catName:{catalog})"
+            raise Malformed(f"Required field 'tblName' is unset! {fields}")
         result = self._catalog.find_database(catalog, database)
         table = result.tables.get(folded(name)) if result else None
         if result is None or table is None:
             raise _no_table(catalog, database, name)
         return table.struct(folded(catalog), result.name, modern=self._catalog.modern)
 
-    def get_many(self, asked: Struct | None) -> list[Struct]:
+    def get_many(self, request: Struct | None) -> list[Struct]:
         """Returns the existing tables of a request, each once and in no order."""
-        if asked is None:
+        if request is None:
             raise Unforeseen
-        database, names, catalog = asked.get(1) or "", asked.get(2), asked.get(4) or HIVE
+        database, names, catalog = request.get(1) or "", request.get(2), request.get(4) or HIVE
         result = self._catalog.find_database(catalog, database)
         if result is None:
             raise Thrown(UNKNOWN_DB, self._words.bulk_without_database(catalog, database))
         if names is None:
             raise Thrown(INVALID_OPERATION, f"{database} cannot find null tables")
-        wanted = {folded(name) for name in names} & result.tables.keys()
+        keys = {folded(name) for name in names} & result.tables.keys()
         modern = self._catalog.modern
-        return [result.tables[name].struct(folded(catalog), result.name, modern=modern) for name in _shuffled(wanted)]
+        return [result.tables[name].struct(folded(catalog), result.name, modern=modern) for name in _shuffled(keys)]
 
-    def create(self, asked: Struct | None) -> None:
-        if asked is None:
+    def create(self, table: Struct | None) -> None:
+        if table is None:
             raise Unforeseen
-        name, database, catalog = asked.get(1), asked.get(2) or "", asked.get(17) or HIVE
+        name, database, catalog = table.get(1), table.get(2) or "", table.get(17) or HIVE
         if name is None:
             raise Thrown(META, f'{_NPE} "java.lang.CharSequence.length()" because "this.text" is null')
         if not self._is_name(name):
             raise Thrown(INVALID_OBJECT, f"{name} is not a valid object name")
-        storage = self._storage(asked)
+        storage = self._storage(table)
         problem = bad_column(storage[1])
         if problem:
             raise Thrown(INVALID_OBJECT, problem)
@@ -123,8 +123,8 @@ class HiveTables:
             raise Thrown(INVALID_OBJECT, self._words.no_database(catalog, database))
         if folded(name) in parent.tables:
             raise Thrown(ALREADY_EXISTS, f"Table {catalog}.{database}.{name} already exists")
-        parameters = dict(asked.get(9) or {})
-        type = table_type(asked.get(12), parameters)
+        parameters = dict(table.get(9) or {})
+        type = table_type(table.get(12), parameters)
         location = None
         if type != VIEW:
             location = self._places.normalised(storage.get(2) or self._places.below(parent.location, folded(name)))
@@ -139,13 +139,13 @@ class HiveTables:
                 raise Thrown(ALREADY_EXISTS, f"Table {catalog}.{database}.{name} already exists")
         parameters.pop(_NO_STATISTICS, None)
         parameters.setdefault("transient_lastDdlTime", str(now()))
-        self._keep(parent, Table(folded(name), asked.get(3), now(), type, location, parameters, storage))
+        self._keep(parent, Table(folded(name), table.get(3), now(), type, location, parameters, storage))
 
-    def alter(self, text: str | None, name: str | None, asked: Struct | None) -> None:
-        if text is None or name is None or asked is None:
+    def alter(self, text: str | None, name: str | None, new_table: Struct | None) -> None:
+        if text is None or name is None or new_table is None:
             raise Unforeseen
         catalog, database = address(text)
-        new_name, new_database, new_catalog = asked.get(1), asked.get(2), asked.get(17) or catalog
+        new_name, new_database, new_catalog = new_table.get(1), new_table.get(2), new_table.get(17) or catalog
         if new_database is None:
             raise _null("DbName")
         if new_name is None:
@@ -153,8 +153,8 @@ class HiveTables:
         if not self._is_name(new_name):
             raise Thrown(INVALID_OPERATION, f"{new_name} is not a valid object name")
         if folded(new_catalog) != folded(catalog):
-            told = f"Tables cannot be moved between catalogs, old catalog{catalog}, new catalog {new_catalog}"
-            raise Thrown(INVALID_OPERATION, told)
+            message = f"Tables cannot be moved between catalogs, old catalog{catalog}, new catalog {new_catalog}"
+            raise Thrown(INVALID_OPERATION, message)
         result = self._catalog.find_database(catalog, database or "")
         if result is None and self._catalog.modern:
             raise Thrown(INVALID_OPERATION, "Alter table in REMOTE database is not allowed")
@@ -165,11 +165,11 @@ class HiveTables:
         renamed = (target.name, folded(new_name)) != (result.name, table.name)
         if renamed and folded(new_name) in target.tables:
             raise Thrown(INVALID_OPERATION, f"new table {target.name}.{folded(new_name)} already exists")
-        storage = self._storage(asked)
-        if asked.get(8) is None:
+        storage = self._storage(new_table)
+        if new_table.get(8) is None:
             raise Thrown(INVALID_OPERATION, "partition keys can not be changed.")
         location = self._new_location(storage.get(2))
-        parameters = dict(asked.get(9) or {})
+        parameters = dict(new_table.get(9) or {})
         self._check_lengths(new_name, {key: value for key, value in parameters.items() if key != _NO_STATISTICS})
         if renamed and table.type == MANAGED and table.location == self._places.below(result.location, table.name):
             location = self._places.below(target.location, folded(new_name))
@@ -180,9 +180,9 @@ class HiveTables:
             parameters.pop(_NO_STATISTICS, None)
         parameters["transient_lastDdlTime"] = str(now())
         del result.tables[table.name]
-        type = table_type(asked.get(12), parameters)
+        type = table_type(new_table.get(12), parameters)
         target.tables[folded(new_name)] = Table(
-            folded(new_name), asked.get(3), table.created, type, location, parameters, storage, table.number
+            folded(new_name), new_table.get(3), table.created, type, location, parameters, storage, table.number
         )
 
     def drop(self, text: str | None, name: str | None, *, delete_data: bool) -> None:
@@ -209,18 +209,18 @@ class HiveTables:
         if result is not None:
             return result
         stack = "Check metastore logs for detailed stack."
-        told = f"Database {old.name} does not exist {stack}{new}"
+        message = f"Database {old.name} does not exist {stack}{new}"
         if self._catalog.modern:
-            told = f"Object database {catalog}.{new} does not exist. {stack}"
+            message = f"Object database {catalog}.{new} does not exist. {stack}"
         elif managed:
-            told = f"{stack}Database {catalog}.{new} doesn't exist."
-        raise Thrown(INVALID_OPERATION, f"Unable to change partition or table. {told}")
+            message = f"{stack}Database {catalog}.{new} doesn't exist."
+        raise Thrown(INVALID_OPERATION, f"Unable to change partition or table. {message}")
 
-    def _storage(self, asked: Struct) -> Struct:
-        storage: Struct | None = asked.get(7)
+    def _storage(self, table: Struct) -> Struct:
+        storage: Struct | None = table.get(7)
         if storage is None:
-            told = f'"{_API}.StorageDescriptor.getCols()" because the return value of "{_API}.Table.getSd()" is null'
-            raise Thrown(META, f"{_NPE} {told}")
+            message = f'"{_API}.StorageDescriptor.getCols()" because the return value of "{_API}.Table.getSd()" is null'
+            raise Thrown(META, f"{_NPE} {message}")
         if storage.get(1) is None:
             raise Thrown(META, f'{_NPE} "java.util.List.iterator()" because "cols" is null')
         if storage.get(7) is None:
@@ -266,8 +266,8 @@ def _no_table(catalog: str, database: str, name: str) -> Thrown:
 
 
 def _null(field: str) -> Thrown:
-    told = f'because the return value of "{_API}.Table.get{field}()" is null'
-    return Thrown(META, f'{_NPE} "String.toLowerCase()" {told}')
+    message = f'because the return value of "{_API}.Table.get{field}()" is null'
+    return Thrown(META, f'{_NPE} "String.toLowerCase()" {message}')
 
 
 def _shuffled(names: Sequence[str] | set[str]) -> list[str]:

@@ -319,12 +319,12 @@ class FakeIceberg(FakeServer):
 
     def _access(self, request: Received) -> Json:
         """Returns the access to a table's storage for a client."""
-        asked = "vended-credentials" in request.headers.get(VENDING, "")
-        if asked and self._refuses_delegation is not None:
+        vending = "vended-credentials" in request.headers.get(VENDING, "")
+        if vending and self._refuses_delegation is not None:
             raise Refusal(self._refuses_delegation, None, "Credential vending is not enabled for this catalog")
-        config = {**self._load_config, **(self._vends_config if asked else {})}
+        config = {**self._load_config, **(self._vends_config if vending else {})}
         access: Json = {"config": config} if config else {}
-        return {**access, "storage-credentials": self.vends} if asked and self.vends is not None else access
+        return {**access, "storage-credentials": self.vends} if vending and self.vends is not None else access
 
     def _ends(self, body: Json) -> list[tuple[str, str]]:
         ends = (body["source"], body["destination"])
@@ -350,8 +350,8 @@ class FakeIceberg(FakeServer):
         if not self.quirks.etags:
             return {}
         # The tag depends on method and query, and has no quotes.
-        seen = f"{request} {table['metadata-location']}"
-        return {"ETag": f"{zlib.crc32(seen.encode()):08x}"}
+        text = f"{request} {table['metadata-location']}"
+        return {"ETag": f"{zlib.crc32(text.encode()):08x}"}
 
     def _zipped(self, request: Received, answer: Answer) -> Answer:
         takes_gzip = "gzip" in request.headers.get("Accept-Encoding", "")

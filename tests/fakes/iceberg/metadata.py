@@ -47,13 +47,13 @@ def lax(
     if any(update["action"] == "add-snapshot" for update in updates):
         # The newest one replaces earlier ones.
         table = {**table, "metadata": {**table["metadata"], "snapshots": []}}
-    given = [
+    applied = [
         {**it, "snapshot": {**it["snapshot"], "sequence-number": last + 1}} if "snapshot" in it else it
         for it in updates
         # Unknown changes are ignored.
         if it["action"] not in ("set-location", "remove-snapshot-ref")
     ]
-    return table, kept, given
+    return table, kept, applied
 
 
 def check_kinds(requirements: Sequence[Json], updates: Sequence[Json]) -> None:
@@ -179,23 +179,23 @@ def _assert_table_uuid(table: Loaded | None, requirement: Json) -> None:
 
 
 def _assert_ref_snapshot_id(table: Loaded | None, requirement: Json) -> None:
-    name, wanted = requirement["ref"], requirement["snapshot-id"]
+    name, expected = requirement["ref"], requirement["snapshot-id"]
     result = table["metadata"]["refs"].get(name) if table else None
-    if result is None and wanted is not None:
-        what = f"branch or tag {name} is missing, expected {wanted}"
-    elif result is not None and wanted is None:
+    if result is None and expected is not None:
+        what = f"branch or tag {name} is missing, expected {expected}"
+    elif result is not None and expected is None:
         what = f"{result['type']} {name} was created concurrently"
-    elif result is not None and result["snapshot-id"] != wanted:
-        what = f"{result['type']} {name} has changed: expected id {wanted} != {result['snapshot-id']}"
+    elif result is not None and result["snapshot-id"] != expected:
+        what = f"{result['type']} {name} has changed: expected id {expected} != {result['snapshot-id']}"
     else:
         return
     raise Refusal(409, "CommitFailedException", f"Requirement failed: {what}")
 
 
 def _assert_current_schema_id(table: Loaded | None, requirement: Json) -> None:
-    result, wanted = table["metadata"]["current-schema-id"] if table else None, requirement["current-schema-id"]
-    if result != wanted:
-        message = f"Requirement failed: current schema changed: expected id {wanted} != {result}"
+    result, expected = table["metadata"]["current-schema-id"] if table else None, requirement["current-schema-id"]
+    if result != expected:
+        message = f"Requirement failed: current schema changed: expected id {expected} != {result}"
         raise Refusal(409, "CommitFailedException", message)
 
 

@@ -81,12 +81,12 @@ class FakePolaris(FakeServer):
     @property
     def properties(self) -> dict[str, str]:
         """Returns the properties of a connection."""
-        told = {"endpoint": self.endpoint}
+        properties = {"endpoint": self.endpoint}
         if self._credential is not None:
-            told["credential"] = ":".join(self._credential)
+            properties["credential"] = ":".join(self._credential)
         if self._realm is not None:
-            told["realm"] = self._realm
-        return told
+            properties["realm"] = self._realm
+        return properties
 
     @property
     def token_requests(self) -> int:
@@ -116,10 +116,10 @@ class FakePolaris(FakeServer):
         """Adds a catalog if it is missing."""
         base = location or f"{self._base}/{name}"
         storage = {"storageType": "FILE", "allowedLocations": [base]}
-        given = {"name": name, "properties": {"default-base-location": base}, "storageConfigInfo": storage}
+        body = {"name": name, "properties": {"default-base-location": base}, "storageConfigInfo": storage}
         with self._lock:
             if name not in self._catalogs.catalogs:
-                self._catalogs.create(given)
+                self._catalogs.create(body)
 
     def add_namespace(self, catalog: str, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
         """Adds a namespace of any name, with its missing catalog and parents."""
@@ -141,8 +141,8 @@ class FakePolaris(FakeServer):
         with self._lock:
             space = self._planted(catalog, levels)
             location = f"{space.location}{name}" if base_location == IN_NAMESPACE else base_location
-            given = {"format": format, "base-location": location, "doc": doc, "properties": dict(properties)}
-            self._catalogs.plant_table(space, name, given)
+            body = {"format": format, "base-location": location, "doc": doc, "properties": dict(properties)}
+            self._catalogs.plant_table(space, name, body)
         return location
 
     def add_lance_tables(self, catalog: str, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:

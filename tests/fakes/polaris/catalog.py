@@ -58,21 +58,21 @@ class PolarisCatalogs:
         self._strictness = strictness
         self._numbers = count(1)
 
-    def create(self, given: Json) -> Json:
+    def create(self, body: Json) -> Json:
         """Returns the catalog that was created from the body's `catalog`."""
-        name = given["name"]
+        name = body["name"]
         check_name(name, self._strictness)
         if name in self.catalogs:
             raise exists(f"Cannot create Catalog {name}. Catalog already exists or resolution failed")
-        base = given["properties"]["default-base-location"].rstrip("/")
+        base = body["properties"]["default-base-location"].rstrip("/")
         entity = {
-            "type": given.get("type", "INTERNAL"),
+            "type": body.get("type", "INTERNAL"),
             "name": name,
-            "properties": given["properties"],
+            "properties": body["properties"],
             "createTimestamp": int(time.time() * 1000),
             "lastUpdateTimestamp": 0,
             "entityVersion": 1,
-            "storageConfigInfo": given["storageConfigInfo"],
+            "storageConfigInfo": body["storageConfigInfo"],
         }
         self.catalogs[name] = Catalog(entity, Space(0, (), f"{base}/", {}))
         return entity
@@ -94,14 +94,14 @@ class PolarisCatalogs:
             raise no_namespace(levels)
         return space
 
-    def create_namespace(self, parent: Space, level: str, given: Mapping[str, Any]) -> Space:
+    def create_namespace(self, parent: Space, level: str, requested: Mapping[str, Any]) -> Space:
         """Returns a new namespace below another, after all checks of the server."""
         levels = (*parent.levels, level)
         shown = ".".join(levels)
         check_name(level, self._strictness)
         if level in parent.children:
             raise exists(f"Cannot create namespace {shown}. Namespace already exists")
-        properties = kept(given)
+        properties = kept(requested)
         if None in properties.values():
             raise refused("Invalid value for property: null")
         location = f"{parent.location}{level}/"
@@ -140,28 +140,28 @@ class PolarisCatalogs:
             raise Refusal(409, "NamespaceNotEmptyException", message)
         del self.space(catalog, space.levels[:-1]).children[space.levels[-1]]
 
-    def create_table(self, space: Space, given: Json) -> bytes:
+    def create_table(self, space: Space, body: Json) -> bytes:
         """Returns the new generic table's JSON; its location is stored unchanged."""
-        name = given["name"]
+        name = body["name"]
         if not name:
             raise refused("Invalid table name: null or empty")
         check_name(name, self._strictness)
-        properties = kept(given.get("properties") or {})
+        properties = kept(body.get("properties") or {})
         shown = ".".join((*space.levels, name))
         if name in space.iceberg:
             raise exists(f"Table already exists: {shown}")
         if name in space.tables:
             raise exists(f"Generic table already exists: {shown}")
-        return self.plant_table(space, name, {**given, "properties": properties})
+        return self.plant_table(space, name, {**body, "properties": properties})
 
-    def plant_table(self, space: Space, name: str, given: Json) -> bytes:
+    def plant_table(self, space: Space, name: str, fields: Json) -> bytes:
         """Creates or replaces a generic table."""
         body = {
             "name": name,
-            "format": given["format"],
-            "base-location": given.get("base-location"),
-            "doc": given.get("doc"),
-            "properties": given["properties"],
+            "format": fields["format"],
+            "base-location": fields.get("base-location"),
+            "doc": fields.get("doc"),
+            "properties": fields["properties"],
         }
         space.tables[name] = compact(body)
         return space.tables[name]
@@ -180,12 +180,12 @@ class PolarisCatalogs:
         del tables[name]
 
 
-def kept(given: Mapping[str, Any]) -> dict[str, str | None]:
+def kept(properties: Mapping[str, Any]) -> dict[str, str | None]:
     """Returns properties as they are stored: scalars become strings, null stays null."""
-    for key in given:
+    for key in properties:
         if key.startswith("polaris."):
             raise refused(f"Property '{key}' matches reserved prefix 'polaris.'")
-    return {key: _text(value) for key, value in given.items()}
+    return {key: _text(value) for key, value in properties.items()}
 
 
 def check_apart(location: str, taken: str) -> None:

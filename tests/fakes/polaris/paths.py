@@ -67,9 +67,9 @@ def page_start(token: str) -> tuple[int, int]:
     return last, size
 
 
-def _without_dots(found: list[str]) -> list[str]:
+def _without_dots(segments: list[str]) -> list[str]:
     kept: list[str] = []
-    for segment in found:
+    for segment in segments:
         match re.sub("%2e", ".", segment, flags=re.IGNORECASE):
             case ".":
                 pass

@@ -163,19 +163,19 @@ class PolarisRoutes:
 
     def _create_namespace(self, call: Call, catalog: str) -> Done:
         body = call.body()
-        wanted = body.get("namespace")
-        if wanted is None:
+        levels = body.get("namespace")
+        if levels is None:
             raise Refusal(500, "NullPointerException", "Cannot read the namespace because it is null")
-        if not isinstance(wanted, list):
+        if not isinstance(levels, list):
             raise Refusal(400, "WebApplicationException", "HTTP 400 Bad Request")
-        wanted = ["null" if level is None else str(level) for level in wanted]
-        if not wanted:
+        levels = ["null" if level is None else str(level) for level in levels]
+        if not levels:
             raise exists("Cannot create root namespace, as it already exists implicitly.")
-        parent = self._catalogs.find(catalog, tuple(wanted[:-1]))
+        parent = self._catalogs.find(catalog, tuple(levels[:-1]))
         if parent is None:
-            raise no_namespace(tuple(wanted[:-1]))
+            raise no_namespace(tuple(levels[:-1]))
         call.need_grants("CREATE_NAMESPACE")
-        return _done(_described(self._catalogs.create_namespace(parent, wanted[-1], body.get("properties") or {})))
+        return _done(_described(self._catalogs.create_namespace(parent, levels[-1], body.get("properties") or {})))
 
     def _table_names(self, call: Call, catalog: str, ns: Levels) -> Done:
         size = page_size(call.params)
@@ -205,26 +205,26 @@ class PolarisRoutes:
         return self._loaded(call, self._catalogs.create_table(space, body))
 
     def _loaded(self, call: Call, table: bytes) -> Done:
-        asked = call.request.headers.get(VENDING) == "vended-credentials"
-        given = self._vends if asked else b"[]"
-        return Done(200, b'{"table":%b,"storage-access-configs":%b}' % (table, given))
+        vending = call.request.headers.get(VENDING) == "vended-credentials"
+        credentials = self._vends if vending else b"[]"
+        return Done(200, b'{"table":%b,"storage-access-configs":%b}' % (table, credentials))
 
 
 def _described(space: Space) -> Json:
     return {"namespace": space.levels, "properties": space.properties}
 
 
-def _page(found: list[Space], size: int | None, token: str | None) -> tuple[list[Space], str | None]:
+def _page(spaces: list[Space], size: int | None, token: str | None) -> tuple[list[Space], str | None]:
     """Returns a page of namespaces, with a token if more follow; a token contains the page size of its request."""
     last = 0
     if token:
         last, before = page_start(token)
         size = before if size is None else size
     if size is None:
-        return found, None
+        return spaces, None
     if size < 0:
         raise refused(f"Invalid page size: {size}")
-    rest = [space for space in found if space.number > last]
+    rest = [space for space in spaces if space.number > last]
     page = rest[:size]
     more = page and len(rest) > size
     return page, page_token(page[-1].number, size) if more else None

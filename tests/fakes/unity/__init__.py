@@ -80,8 +80,8 @@ class FakeUnity(FakeServer):
     @property
     def properties(self) -> dict[str, str]:
         """Returns the properties of a connection."""
-        told = {"endpoint": self.endpoint, "catalog": self._catalog or "main"}
-        return told if self._token is None else {**told, "auth_token": self._token}
+        properties = {"endpoint": self.endpoint, "catalog": self._catalog or "main"}
+        return properties if self._token is None else {**properties, "auth_token": self._token}
 
     def allow(self, token: str, *full_names: str) -> None:
         """Adds a user who may read only these tables."""
@@ -122,7 +122,7 @@ class FakeUnity(FakeServer):
     ) -> str:
         """Adds a table of any kind and its schema; returns its location. Columns are stored unchanged."""
         location = location or f"s3://bucket/{catalog}/{schema}/{name}.lance"
-        given = {
+        body = {
             "name": name,
             "catalog_name": catalog,
             "schema_name": schema,
@@ -132,7 +132,7 @@ class FakeUnity(FakeServer):
         kept = None if columns is None else list(columns)
         with self._lock:
             row = self._planted(catalog, schema)
-            self._routes.plant_table(row, given, location, None if properties is None else dict(properties), kept)
+            self._routes.plant_table(row, body, location, None if properties is None else dict(properties), kept)
         return location
 
     def add_lance_tables(self, catalog: str, schema: str, count: int, stem: str = "t") -> list[str]:

@@ -162,17 +162,17 @@ def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) 
     }
 
 
-def table_info(given: Json, location: str, properties: Json | None, columns: list[Json] | None) -> Json:
+def table_info(body: Json, location: str, properties: Json | None, columns: list[Json] | None) -> Json:
     """Returns a new table; responses do not contain its full name."""
     return {
-        "name": given["name"],
-        "catalog_name": given["catalog_name"],
-        "schema_name": given["schema_name"],
-        "table_type": given["table_type"],
-        "data_source_format": given.get("data_source_format"),
+        "name": body["name"],
+        "catalog_name": body["catalog_name"],
+        "schema_name": body["schema_name"],
+        "table_type": body["table_type"],
+        "data_source_format": body.get("data_source_format"),
         "columns": columns,
         "storage_location": location,
-        "comment": given.get("comment"),
+        "comment": body.get("comment"),
         "properties": properties,
         **made(),
         "table_id": str(uuid4()),

@@ -23,13 +23,13 @@ def checked_name(name: Any) -> str:
     return str(name)
 
 
-def properties_read(given: Any) -> dict[str, str | None]:
+def properties_read(properties: Any) -> dict[str, str | None]:
     """Returns properties as the server reads them: missing ones are empty, scalars become strings."""
-    if given is None:
+    if properties is None:
         return {}
-    if not isinstance(given, Mapping) or any(isinstance(value, dict | list) for value in given.values()):
+    if not isinstance(properties, Mapping) or any(isinstance(value, dict | list) for value in properties.values()):
         raise invalid("Cannot deserialize value of type `java.lang.String`")
-    return {key: _text(value) for key, value in given.items()}
+    return {key: _text(value) for key, value in properties.items()}
 
 
 def check_properties(properties: Mapping[str, str | None]) -> None:

@@ -20,9 +20,9 @@ _NESTED = {
 }
 
 
-def read(given: Any) -> list[Json]:
+def read(value: Any) -> list[Json]:
     """Returns the columns of a request as far as they can be parsed."""
-    columns = [] if given is None else given
+    columns = [] if value is None else value
     if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
         raise invalid("Cannot deserialize value of type `ColumnInfo`")
     for column in columns:
@@ -44,9 +44,11 @@ def check_types(columns: list[Json]) -> None:
                 raise invalid(f"type_json.{key} is required.")
         if field["name"] != name:
             raise _bad(name, f"field name {field['name']} does not match column name {name}")
-        told = column.get("nullable")
-        if told is not None and told != field["nullable"]:
-            raise _bad(name, f"field nullable {_java(field['nullable'])} does not match column nullable {_java(told)}")
+        nullable = column.get("nullable")
+        if nullable is not None and nullable != field["nullable"]:
+            raise _bad(
+                name, f"field nullable {_java(field['nullable'])} does not match column nullable {_java(nullable)}"
+            )
 
 
 def check_storable(columns: list[Json]) -> None:

@@ -240,7 +240,7 @@ class UnityRoutes:
 
     def _create_table(self, call: Call) -> Answer:
         body = call.body()
-        properties, given = properties_read(body.get("properties")), columns.read(body.get("columns"))
+        properties, requested = properties_read(body.get("properties")), columns.read(body.get("columns"))
         kind, format = one_of(TABLE_TYPES, body, "table_type"), one_of(FORMATS, body, "data_source_format")
         if self._ways.delta_only and (kind, format) != ("EXTERNAL", "DELTA"):
             raise UnityError(
@@ -250,7 +250,7 @@ class UnityRoutes:
             )
         name = checked_name(body.get("name"))
         if self._ways.checks_columns:
-            columns.check_types(given)
+            columns.check_types(requested)
         schema = self.schema(str(body.get("catalog_name")), str(body.get("schema_name")))
         call.user.check_owner()
         full_name = f"{schema.info['full_name']}.{name}"
@@ -267,9 +267,9 @@ class UnityRoutes:
         if "columns" in body and body["columns"] is None:
             raise internal("Cannot invoke List.stream() because columns is null")
         check_properties(properties)
-        columns.check_storable(given)
+        columns.check_storable(requested)
         self._created[full_name] = self._ways.now
-        row = self.plant_table(schema, body, location, properties, [columns.kept(column) for column in given])
+        row = self.plant_table(schema, body, location, properties, [columns.kept(column) for column in requested])
         if echoed := _echoed(body):
             return json_answer(row.info | echoed)
         return Answer(200, row.text(), JSON)
@@ -287,17 +287,17 @@ class UnityRoutes:
         return any(place.startswith(other) or other.startswith(place) for other in places)
 
     def plant_table(
-        self, schema: SchemaRow, given: Json, location: str, properties: Json | None, columns: list[Json] | None
+        self, schema: SchemaRow, body: Json, location: str, properties: Json | None, columns: list[Json] | None
     ) -> TableRow:
         """Adds a table without checks."""
-        info = table_info(given, location, properties, columns)
+        info = table_info(body, location, properties, columns)
         if self._ways.extra_fields:
             mask = {"function_name": f"{schema.info['full_name']}.mask", "using_column_names": []}
-            full_name = f"{schema.info['full_name']}.{given['name']}"
+            full_name = f"{schema.info['full_name']}.{body['name']}"
             masked = columns and [{**column, "mask": mask} for column in columns]
             info = {**info, "columns": masked, "full_name": full_name, "securable_type": "TABLE"}
         row = TableRow(info)
-        schema.tables.put(given["name"], row)
+        schema.tables.put(body["name"], row)
         self._by_id[info["table_id"]] = row
         return row
 

@@ -49,9 +49,9 @@ def write(lake: Lake, df: DataFrame, mode: Any = "create", **options: Any) -> An
 
 
 def test_tables_are_created_appended_to_and_overwritten(spark: SparkSession, lake: Lake) -> None:
-    seen: list[tuple[int, int]] = []
-    report = lake.resolver.write_many(rows(spark), by="name", into="db", progress=lambda *it: seen.append(it))
-    assert (report.counts, report.failed, report.counters["rows"], seen[-1]) == ({"created": 4}, [], 100, (4, 4))
+    progress: list[tuple[int, int]] = []
+    report = lake.resolver.write_many(rows(spark), by="name", into="db", progress=lambda *it: progress.append(it))
+    assert (report.counts, report.failed, report.counters["rows"], progress[-1]) == ({"created": 4}, [], 100, (4, 4))
     assert [ids(lake, f"t{n}") for n in range(4)] == [list(range(n, 100, 4)) for n in range(4)]
     assert write(lake, rows(spark, 5, 5), "append").counts == {"appended": 4, "created": 1}
     assert (ids(lake, "t4"), ids(lake, "t1").count(1)) == ([4], 2)

@@ -81,14 +81,14 @@ def test_a_few_failures_far_apart_open_nothing() -> None:
 
 @given(st.lists(st.booleans(), max_size=2000), st.integers(1, 300))
 def test_the_retry_budget_is_the_slots_and_half_of_the_responses(answers: list[bool], most: int) -> None:
-    budget, repeated, answered = Budget(most), 0, 0
+    budget, repeated, successes = Budget(most), 0, 0
     for answer in answers:
         if answer:
-            answered += 1
+            successes += 1
             budget.record_response()
         else:
             repeated += budget.take()
-    assert repeated <= max(100, 2 * most) + answered / 2
+    assert repeated <= max(100, 2 * most) + successes / 2
 
 
 @pytest.mark.parametrize(("most", "times"), [(1, 100), (32, 100), (256, 512)])

@@ -27,9 +27,9 @@ def runs_with_losses(calls: int, server: Server) -> list[Run]:
     return [simulate(Limiter(64), calls, server, seed=seed) for seed in SEEDS]
 
 
-def bounds(found: list[Run], calls: int, ideal: float) -> tuple[float, float]:
+def bounds(runs: list[Run], calls: int, ideal: float) -> tuple[float, float]:
     """Returns the median time relative to the ideal, and the maximum share of additional calls."""
-    return median(run.seconds / ideal for run in found), max(run.sent / calls - 1 for run in found)
+    return median(run.seconds / ideal for run in runs), max(run.sent / calls - 1 for run in runs)
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ NOTES = st.tuples(
 
 @given(st.lists(NOTES, max_size=300), st.integers(1, 64))
 def test_whatever_was_told_it_keeps_its_bounds_and_grows_again(
-    told: list[tuple[str, float, float, int]], most: int
+    notes: list[tuple[str, float, float, int]], most: int
 ) -> None:
     limiter, now = Limiter(most), 0.0
-    for note, later, took, in_flight in told:
+    for note, later, duration, in_flight in notes:
         now += later
-        rest = getattr(limiter, note)(now, now - took, in_flight)
+        rest = getattr(limiter, note)(now, now - duration, in_flight)
         assert 0 <= (rest or 0) <= 1 and min(2, most) <= limiter.limit <= most
     for _ in range(20_000):
         if limiter.limit == most:

@@ -49,11 +49,11 @@ class Sieve:
 
     def __init__(self, kept: Callable[[str], bool]) -> None:
         self.kept = kept
-        self.asked: list[str] = []
+        self.checked: list[str] = []
 
     async def __call__(self, names: Sequence[str]) -> Sequence[str]:
         assert names, "nothing to ask about"
-        self.asked += names
+        self.checked += names
         return [name for name in names if self.kept(name)]
 
 
@@ -73,17 +73,17 @@ async def all_pages(fetch: SizedFetch[str], sieve: Sieve, limits: Sequence[int |
     raise AssertionError("the pages do not end")
 
 
-@given(st.lists(st.tuples(st.text(min_size=1), st.booleans()), unique_by=lambda told: told[0]), SIZES, LIMITS)
+@given(st.lists(st.tuples(st.text(min_size=1), st.booleans()), unique_by=lambda pair: pair[0]), SIZES, LIMITS)
 @example([("a", False), ("b", False), ("c", True), ("d", True), ("e", True), ("f", True)], as_asked, [3, 1])
 @example([("f", False), ("e", False), ("d", True), ("c", True), ("b", True), ("a", True)], as_asked, [3, 1])
 async def test_pages_put_together_are_the_whole(
-    told: list[tuple[str, bool]], size: Size, limits: list[int | None]
+    pairs: list[tuple[str, bool]], size: Size, limits: list[int | None]
 ) -> None:
-    kept = dict(told)
+    kept = dict(pairs)
     sieve = Sieve(kept.__getitem__)
     result = await all_pages(listing(list(kept), size), sieve, limits)
     assert result == [name for name in kept if kept[name]]
-    assert sieve.asked == list(kept)
+    assert sieve.checked == list(kept)
 
 
 @given(NAMES, SIZES)
@@ -96,7 +96,7 @@ async def test_the_empty_token_is_the_beginning(names: list[str], size: Size) ->
 async def test_no_name_is_asked_about_that_the_limit_does_not_need() -> None:
     sieve = Sieve(lambda name: name != "b")
     page = await take(listing("abcdef"), sieve, limit=3, page_token=None)
-    assert list(page.items) == ["a", "c", "d"] and sieve.asked == ["a", "b", "c", "d"]
+    assert list(page.items) == ["a", "c", "d"] and sieve.checked == ["a", "b", "c", "d"]
 
 
 async def test_an_exact_page_at_the_end_has_no_token() -> None:
@@ -207,27 +207,27 @@ async def test_walking_gives_each_page_with_its_token() -> None:
 
 @pytest.mark.parametrize("following", [{None: "1", "1": "1"}, {None: "1", "1": "2", "2": "1"}])
 async def test_a_token_that_comes_twice_ends_the_walk(following: dict[str | None, str]) -> None:
-    asked: list[str | None] = []
+    tokens: list[str | None] = []
 
     async def fetch(token: str | None) -> Page[str]:
-        asked.append(token)
+        tokens.append(token)
         return Page(["a"], following[token])
 
     with pytest.raises(InternalError, match="does not end: page token '1' came twice"):
         async for _ in walk(fetch):
             pass
-    assert asked == list(following)
+    assert tokens == list(following)
 
 
 async def test_a_walk_is_closed_after_the_page_that_was_enough() -> None:
-    asked: list[str | None] = []
+    tokens: list[str | None] = []
 
     async def fetch(token: str | None, hint: int | None) -> Page[str]:
-        asked.append(token)
-        return Page([f"a{len(asked)}", f"b{len(asked)}"], f"{len(asked)}")
+        tokens.append(token)
+        return Page([f"a{len(tokens)}", f"b{len(tokens)}"], f"{len(tokens)}")
 
     page = await take(fetch, keep_all, limit=4, page_token=None)
-    assert list(page.items) == ["a1", "b1", "a2", "b2"] and asked == [None, "1"]
+    assert list(page.items) == ["a1", "b1", "a2", "b2"] and tokens == [None, "1"]
     assert page.token is not None and Cursor.decode(page.token) == Cursor("2")
 
 

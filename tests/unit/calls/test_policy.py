@@ -60,26 +60,26 @@ async def test_only_passing_failures_are_repeated_and_writes_only_if_they_did_no
     failures: list[Failure], retries: int, safe: bool
 ) -> None:
     passing = {"timeout", "refused", "disconnected", 429, 503}
-    wanted = 0
+    attempts = 0
     for failure in failures[: retries + 1]:
-        wanted += 1
+        attempts += 1
         if not (failure.transient or failure.codes[0] in passing):
             break
         if not safe and failure.delivered is not False:
             break
     else:
-        wanted += len(failures) <= retries
-    script, seen = Script(*failures), list[Call]()
+        attempts += len(failures) <= retries
+    script, calls = Script(*failures), list[Call]()
     to = caller(Policy(max_retries=retries, backoff_initial=0.0))
-    with to.observe(seen.append):
+    with to.observe(calls.append):
         try:
             assert await call(to, script, safe=safe) == len(failures) + 1
         except LanceNamespaceError as e:
-            last = failures[wanted - 1]
-            assert failure_of(e) is last and last.attempts == wanted
-    assert script.sent == wanted
+            last = failures[attempts - 1]
+            assert failure_of(e) is last and last.attempts == attempts
+    assert script.sent == attempts
     outcomes = [*(str(failure.codes[0]) for failure in failures), "ok"]
-    assert [(c.attempt, c.outcome) for c in seen] == [(i + 1, outcomes[i]) for i in range(wanted)]
+    assert [(c.attempt, c.outcome) for c in calls] == [(i + 1, outcomes[i]) for i in range(attempts)]
 
 
 async def test_the_last_error_is_the_one_raised() -> None:
@@ -176,12 +176,12 @@ def test_a_wait_longer_than_the_operation_is_not_begun(seconds: float) -> None:
 
 def test_an_attempt_has_its_time_and_is_then_given_up() -> None:
     async def main() -> None:
-        seen = list[Call]()
+        calls = list[Call]()
         to = caller(Policy(max_retries=2, attempt_timeout=7.0, backoff_initial=0.0))
-        with to.observe(seen.append), pytest.raises(ServiceUnavailableError) as raised:
+        with to.observe(calls.append), pytest.raises(ServiceUnavailableError) as raised:
             await call(to, asyncio.Event().wait)
         assert str(raised.value) == ("Service unavailable: db$t (describe_table: no answer within 7 s; 3 attempts)")
-        assert [c.outcome for c in seen] == ["timeout"] * 3
+        assert [c.outcome for c in calls] == ["timeout"] * 3
         assert asyncio.get_running_loop().time() == pytest.approx(21, abs=0.1)
 
     run(main())
@@ -190,11 +190,11 @@ def test_an_attempt_has_its_time_and_is_then_given_up() -> None:
 def test_a_write_that_timed_out_is_not_sent_again() -> None:
     async def main() -> None:
         script = Turnstile()
-        seen = list[Call]()
+        calls = list[Call]()
         to = caller()
-        with to.observe(seen.append), pytest.raises(ServiceUnavailableError, match="took effect is unknown"):
+        with to.observe(calls.append), pytest.raises(ServiceUnavailableError, match="took effect is unknown"):
             await call(to, script, safe=False)
-        assert len(seen) == 1 and script.inside == 0
+        assert len(calls) == 1 and script.inside == 0
 
     run(main())
 
@@ -209,19 +209,19 @@ async def test_a_timeout_of_the_calls_own_is_a_timeout() -> None:
 
 async def test_the_operations_time_bounds_an_attempt_and_the_repetitions() -> None:
     to = caller(Policy(max_retries=99, operation_timeout=0.02, backoff_initial=0.0))
-    seen = list[Call]()
-    with to.observe(seen.append), pytest.raises(ServiceUnavailableError, match=r"no answer within 0\.0"):
+    calls = list[Call]()
+    with to.observe(calls.append), pytest.raises(ServiceUnavailableError, match=r"no answer within 0\.0"):
         await call(to, asyncio.Event().wait)
-    assert len(seen) == 1
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 async def test_nothing_is_sent_when_the_time_is_over(seconds: float) -> None:
-    script, to, seen = Script(), caller(), list[Call]()
-    with deadline(seconds), to.observe(seen.append):
+    script, to, calls = Script(), caller(), list[Call]()
+    with deadline(seconds), to.observe(calls.append):
         with pytest.raises(ServiceUnavailableError, match="the operation has no time left, so this call was not sent"):
             await call(to, script, safe=False)
-    assert script.sent == 0 and not seen
+    assert script.sent == 0 and not calls
     assert await call(to, script) == 1
 
 

@@ -89,7 +89,7 @@ async def test_a_host_that_is_unknown_is_named() -> None:
 async def test_a_cancelled_request_closes_its_connection() -> None:
     async with Script(Said(then="hang")) as server, plain(server.url) as client:
         task = asyncio.create_task(client.ask())
-        await asyncio.wait_for(server.asked.wait(), 10)
+        await asyncio.wait_for(server.requested.wait(), 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

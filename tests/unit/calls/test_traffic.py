@@ -250,7 +250,7 @@ async def test_a_catalog_that_fails_is_not_asked_more_for_it() -> None:
 
 
 async def test_a_slow_read_is_sent_a_second_time_and_the_first_answer_counts() -> None:
-    seen = list[Call]()
+    calls = list[Call]()
     to = caller(Policy(hedge_after=0.001))
     hold, sent = Turnstile(), 0
 
@@ -261,9 +261,9 @@ async def test_a_slow_read_is_sent_a_second_time_and_the_first_answer_counts() -
             await hold()
         return "second"
 
-    with to.observe(seen.append):
+    with to.observe(calls.append):
         assert await call(to, send) == "second"
-    assert [c.outcome for c in seen] == ["ok", "cancelled"] and not hold.inside and to.traffic.has_room
+    assert [c.outcome for c in calls] == ["ok", "cancelled"] and not hold.inside and to.traffic.has_room
 
 
 @pytest.mark.parametrize(
@@ -271,12 +271,12 @@ async def test_a_slow_read_is_sent_a_second_time_and_the_first_answer_counts() -
 )
 def test_a_hedge_is_for_reads_and_for_free_slots_alone(policy: Policy, safe: bool) -> None:
     async def main() -> list[Call]:
-        seen, to, hold = list[Call](), caller(policy), Turnstile()
+        calls, to, hold = list[Call](), caller(policy), Turnstile()
         asyncio.get_running_loop().call_later(5.0, hold.open.set)
-        with to.observe(seen.append):
+        with to.observe(calls.append):
             await call(to, hold, safe=safe)
         assert hold.most == 1
-        return seen
+        return calls
 
     assert [c.outcome for c in run(main())] == ["ok"]
 

@@ -46,8 +46,8 @@ def test_the_operations_time_bounds_waiting_for_a_slot() -> None:
 
 
 async def test_cancellation_passes_at_once_and_frees_the_slot() -> None:
-    to, hold, seen = caller(Policy(max_in_flight=1)), Turnstile(), list[Call]()
-    with to.observe(seen.append):
+    to, hold, calls = caller(Policy(max_in_flight=1)), Turnstile(), list[Call]()
+    with to.observe(calls.append):
         held = asyncio.create_task(call(to, hold))
         queued = asyncio.create_task(call(to, hold))
         await settle()
@@ -56,7 +56,7 @@ async def test_cancellation_passes_at_once_and_frees_the_slot() -> None:
         done = await asyncio.gather(held, queued, return_exceptions=True)
         assert [type(e) for e in done] == [asyncio.CancelledError] * 2
         assert await call(to, Script()) == 1
-    assert [c.outcome for c in seen] == ["cancelled", "ok"]
+    assert [c.outcome for c in calls] == ["cancelled", "ok"]
     assert (hold.inside, hold.most) == (0, 1)
 
 
@@ -113,7 +113,7 @@ async def test_slots_are_never_exceeded_nor_lost(
             task.cancel()
         await asyncio.wait([task])
 
-    await asyncio.gather(*(one(*told) for told in calls))
+    await asyncio.gather(*(one(*arguments) for arguments in calls))
     assert inside == 0 and most <= slots
     hold = Turnstile()
     tasks = [asyncio.create_task(call(to, hold)) for _ in range(slots + 3)]
@@ -125,7 +125,7 @@ async def test_slots_are_never_exceeded_nor_lost(
 
 
 async def test_what_is_no_failure_passes_unchanged_and_frees_the_slot() -> None:
-    to, seen = caller(Policy(max_in_flight=1)), list[Call]()
+    to, calls = caller(Policy(max_in_flight=1)), list[Call]()
     error = NotALanceTableError("Invalid input: db$t is no Lance table")
 
     async def refuse() -> None:
@@ -134,14 +134,14 @@ async def test_what_is_no_failure_passes_unchanged_and_frees_the_slot() -> None:
     async def fault() -> None:
         raise ZeroDivisionError
 
-    with to.observe(seen.append):
+    with to.observe(calls.append):
         with pytest.raises(NotALanceTableError) as raised:
             await call(to, refuse)
         with pytest.raises(ZeroDivisionError):
             await call(to, fault)
         assert await call(to, Script()) == 1
     assert raised.value is error
-    assert [c.outcome for c in seen] == ["NotALanceTableError", "failed", "ok"]
+    assert [c.outcome for c in calls] == ["NotALanceTableError", "failed", "ok"]
 
 
 async def test_observers_are_reported_of_each_attempt_while_they_observe() -> None:
@@ -151,8 +151,8 @@ async def test_observers_are_reported_of_each_attempt_while_they_observe() -> No
             await call(to, Script(busy()), operation="first")
         await call(to, Script(), operation="second")
     await call(to, Script(), operation="third")
-    told = [(c.operation, c.subject, c.attempt, c.outcome) for c in outer]
-    assert told == [
+    attempts = [(c.operation, c.subject, c.attempt, c.outcome) for c in outer]
+    assert attempts == [
         ("first", TABLE, 1, "503"),
         ("first", TABLE, 2, "ok"),
         ("second", TABLE, 1, "ok"),
@@ -161,12 +161,12 @@ async def test_observers_are_reported_of_each_attempt_while_they_observe() -> No
 
 
 async def test_one_observer_may_observe_twice() -> None:
-    to, seen = caller(), list[Call]()
-    with to.observe(seen.append):
-        with to.observe(seen.append):
+    to, calls = caller(), list[Call]()
+    with to.observe(calls.append):
+        with to.observe(calls.append):
             await call(to, Script())
         await call(to, Script())
-    assert len(seen) == 3
+    assert len(calls) == 3
 
 
 async def test_each_attempt_is_one_debug_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -151,17 +151,17 @@ def test_ls_of_nothing_is_still_a_document(root: Path) -> None:
 
 def test_describe_gives_what_the_catalog_knows(root: Path) -> None:
     run = Run("describe", "shop.orders", "-o", "json", *at(root))
-    found = json.loads(run.out)
-    assert (run.code, found["id"]) == (0, "shop$orders")
-    assert lance.dataset(found["location"]).count_rows() == 3
+    table = json.loads(run.out)
+    assert (run.code, table["id"]) == (0, "shop$orders")
+    assert lance.dataset(table["location"]).count_rows() == 3
     lines = dict(line.split(None, 1) for line in Run("describe", "shop$orders", *at(root)).lines)
-    assert lines["location"] == found["location"]
+    assert lines["location"] == table["location"]
 
 
 def test_describe_opens_the_dataset_when_asked(root: Path) -> None:
-    found = json.loads(Run("describe", "shop.orders", "--details", "-o", "json", *at(root)).out)
-    assert found["version"] == 1
-    assert [field["name"] for field in found["schema"]["fields"]] == ["id"]
+    table = json.loads(Run("describe", "shop.orders", "--details", "-o", "json", *at(root)).out)
+    assert table["version"] == 1
+    assert [field["name"] for field in table["schema"]["fields"]] == ["id"]
     assert Run("describe", "shop.orders", "--version", "9", *at(root)).code == Code.NOT_FOUND
 
 
@@ -203,9 +203,9 @@ def test_resolve_may_end_with_the_first_failure(root: Path) -> None:
 
 
 def test_resolve_reads_ids_from_a_file_and_from_ls(root: Path, tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    asked.write_text("# what the job reads\n\n  shop.items  \nshop.eu.*\n")
-    from_file = Run("resolve", "shop.orders", "--from-file", str(asked), "-o", "plain", *at(root))
+    id_file = tmp_path / "asked"
+    id_file.write_text("# what the job reads\n\n  shop.items  \nshop.eu.*\n")
+    from_file = Run("resolve", "shop.orders", "--from-file", str(id_file), "-o", "plain", *at(root))
     assert [line.split("\t")[0] for line in from_file.lines] == ["shop$orders", "shop$items", "shop$eu$orders"]
     listed = Run("ls", "-r", *at(root)).out
     piped = Run("resolve", "-f", "-", "--no-pin", "-o", "plain", *at(root), stdin=listed)
@@ -245,14 +245,14 @@ class Terminal:
     def all_seen(self) -> str:
         """Returns the output until the last program has ended."""
         os.close(self.program)
-        seen = b""
+        output = b""
         try:
             while more := os.read(self.person, 4096):
-                seen += more
+                output += more
         except OSError as error:
             # On Linux, this error means that there is no writer any more.
             assert error.errno == errno.EIO
-        return seen.decode()
+        return output.decode()
 
 
 @contextmanager
@@ -280,10 +280,10 @@ X-Team = "data"
 
 def test_the_catalog_is_that_of_the_options(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
-    given = ["endpoint=https://a?b=c", "auth_token=@token", "header.X="]
-    found = choose("iceberg", given, None, None, {})
-    assert found == Catalog("iceberg", {"endpoint": "https://a?b=c", "auth_token": "s3cret", "header.X": ""})
-    assert "s3cret" not in repr(found)
+    properties = ["endpoint=https://a?b=c", "auth_token=@token", "header.X="]
+    catalog = choose("iceberg", properties, None, None, {})
+    assert catalog == Catalog("iceberg", {"endpoint": "https://a?b=c", "auth_token": "s3cret", "header.X": ""})
+    assert "s3cret" not in repr(catalog)
     assert choose(None, None, None, None, {}) is None
 
 
@@ -312,11 +312,11 @@ def test_options_win_over_the_environment_and_that_over_profiles(tmp_path: Path)
     config = tmp_path / "c.toml"
     config.write_text(PROFILES)
     environment = {"LANCE_NS_PROPERTY_ENDPOINT": "https://env", "LANCE_NS_PROPERTY_MAX_RETRIES": "5"}
-    found = choose(None, ["iceberg.max-retries=7"], "prod", config, environment)
-    assert found is not None
-    assert found.properties["endpoint"] == "https://env"
-    assert found.properties["iceberg.max-retries"] == "7"
-    assert "max_retries" not in found.properties
+    catalog = choose(None, ["iceberg.max-retries=7"], "prod", config, environment)
+    assert catalog is not None
+    assert catalog.properties["endpoint"] == "https://env"
+    assert catalog.properties["iceberg.max-retries"] == "7"
+    assert "max_retries" not in catalog.properties
 
 
 def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
@@ -330,12 +330,12 @@ def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
     }
     assert choose(None, None, None, None, environment) == Catalog("unity", {"catalog": "main"})
     assert choose("dir", ["root=/r"], None, None, environment) == Catalog("dir", {"root": "/r"})
-    found = choose(None, None, "prod", None, environment)
-    assert found is not None and found.impl == "iceberg" and "catalog" not in found.properties
+    catalog = choose(None, None, "prod", None, environment)
+    assert catalog is not None and catalog.impl == "iceberg" and "catalog" not in catalog.properties
 
 
 @pytest.mark.parametrize(
-    ("impl", "given", "profile", "content", "message"),
+    ("impl", "properties", "profile", "content", "message"),
     [
         ("dir", ["hunter2"], None, "", "-p: must be KEY=VALUE"),
         ("dir", ["token=@missing"], None, "", "-p token=@missing: No such file or directory"),
@@ -350,12 +350,12 @@ def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_the_choice_is_said(
-    tmp_path: Path, impl: str | None, given: Sequence[str], profile: str | None, content: str, message: str
+    tmp_path: Path, impl: str | None, properties: Sequence[str], profile: str | None, content: str, message: str
 ) -> None:
     config = tmp_path / "c.toml"
     config.write_text(content)
     with pytest.raises(Misuse, match=re.escape(message)) as raised:
-        choose(impl, given, profile, config, {})
+        choose(impl, properties, profile, config, {})
     assert "hunter2" not in str(raised.value)
 
 
@@ -415,8 +415,8 @@ def test_every_error_of_the_spec_has_a_code_that_was_chosen() -> None:
     homes = (builtins, lance_namespace.errors)
     own = {"Misuse": Misuse, "JavaNotFoundError": JavaNotFoundError}
     for name, code in CODES.items():
-        found = own.get(name) or next(getattr(home, name) for home in homes if hasattr(home, name))
-        assert exit_code(found("")) is code
+        error_class = own.get(name) or next(getattr(home, name) for home in homes if hasattr(home, name))
+        assert exit_code(error_class("")) is code
     assert exit_code(lance_namespace.errors.TableAlreadyExistsError("")) is Code.FAILURE
     assert exit_code(ZeroDivisionError()) is Code.INTERNAL
     assert exit_code(SystemExit()) is None

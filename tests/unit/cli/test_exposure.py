@@ -57,7 +57,7 @@ def test_nothing_is_said_where_nothing_is_shown_to_others(
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "warned"),
     [
         ("auth_token", True),
         ("header.x-api-key", True),
@@ -67,13 +67,13 @@ def test_nothing_is_said_where_nothing_is_shown_to_others(
     ],
 )
 def test_a_property_from_a_file_is_looked_at_where_it_is_secret(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, said: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, warned: bool
 ) -> None:
     content = file(tmp_path, "hush-hush\n", 0o644)
     chosen = choose("iceberg", [f"{key}=@{content}"], None, None, {})
     assert chosen is not None and chosen.properties[key] == "hush-hush"
     shown = capsys.readouterr().err
-    assert (f"holds {key}, and others on this machine can read it" in shown) is said and "hush" not in shown
+    assert (f"holds {key}, and others on this machine can read it" in shown) is warned and "hush" not in shown
 
 
 def test_pipes_and_files_that_are_gone_are_nobodys_business(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

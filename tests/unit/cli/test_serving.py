@@ -90,8 +90,8 @@ def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
             with socket.create_connection(("127.0.0.1", port)) as client:
                 head = "POST /v1/table/t/count_rows HTTP/1.1\r\nHost: localhost\r\nx-lance-token: token\r\n"
                 client.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
-                asked, _ = silent.accept()
-                with asked:
+                connection, _ = silent.accept()
+                with connection:
                     server.send_signal(signal.SIGTERM)
                     _, err = server.communicate(timeout=60)
         assert server.returncode == 1
@@ -126,7 +126,7 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--host", "0.0.0.0"), "LANCE_NS_TOKEN"),
         (("--host", "catalog.example.com"), "LANCE_NS_TOKEN"),
@@ -140,13 +140,13 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_served_is_reported(
-    options: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blank").write_text(" \n")
     (tmp_path / "binary").write_bytes(b"\xff")
     done = CliRunner().invoke(app, ["serve", *options])
-    assert done.exit_code == Code.USAGE and told in done.stderr and done.stdout == ""
+    assert done.exit_code == Code.USAGE and message in done.stderr and done.stdout == ""
 
 
 def test_a_port_that_is_taken_is_reported() -> None:

@@ -97,7 +97,7 @@ async def test_on_unity_that_is_a_describe_and_a_vend() -> None:
                         group.create_task(unity.described(ns, "main", "a", "t", vend=True))
                     await hold.reached()
                     hold.release()
-        assert unity.asked(server) == ["GET tables/main.a.t", "POST temporary-table-credentials"]
+        assert unity.list_requests(server) == ["GET tables/main.a.t", "POST temporary-table-credentials"]
 
 
 @pytest.mark.parametrize(

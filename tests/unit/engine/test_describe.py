@@ -182,7 +182,7 @@ async def test_bulk_costs_at_most_twice_the_optimum(
     fates: dict[TableId, str], ids: list[TableId], can: Capabilities, size: Size, workers: int
 ) -> None:
     backend = planted(fates, can, size)
-    wanted = await singly(backend, ids)
+    expected = await singly(backend, ids)
     parents = {id.parent: {other.name for other in ids if other.parent == id.parent} for id in ids}
     bounds = {
         parent: 2 * await cheaper(backend, parent, names) + can.page_worth - 1 for parent, names in parents.items()
@@ -190,7 +190,7 @@ async def test_bulk_costs_at_most_twice_the_optimum(
     backend.most_in_flight = 0
     settled: list[int] = []
     described = await describe_tables(backend, ids, max_in_flight=workers, progress=settled.append)
-    assert outcome(described) == wanted and len(described) == len(set(ids))
+    assert outcome(described) == expected and len(described) == len(set(ids))
     assert sum(settled) == len(set(ids)) and all(n > 0 for n in settled)
     assert backend.most_in_flight <= workers
     paid: Counter[Id] = Counter()
@@ -217,7 +217,7 @@ async def test_a_shared_answer_that_fails_leaves_each_table_its_own_fate(
     faults: Mapping[int, type[LanceNamespaceError]],
 ) -> None:
     backend = planted(fates, can, size)
-    wanted = await singly(backend, ids)
+    expected = await singly(backend, ids)
     shared = itertools.count()
 
     def fail(operation: str, subject: Id) -> None:
@@ -227,7 +227,7 @@ async def test_a_shared_answer_that_fails_leaves_each_table_its_own_fate(
     backend.on_call = fail
     settled: list[int] = []
     described = await describe_tables(backend, ids, max_in_flight=2, progress=settled.append)
-    assert outcome(described) == wanted and sum(settled) == len(wanted)
+    assert outcome(described) == expected and sum(settled) == len(expected)
 
 
 @pytest.mark.parametrize("cls", [ServiceUnavailableError, ThrottlingError, UnauthenticatedError])
@@ -309,8 +309,8 @@ async def test_a_scan_goes_on_while_its_pages_give_more_than_describes_would() -
     await describe_tables(dense, tables(*names), max_in_flight=4)
     assert Counter(operation for operation, _ in dense.calls) == {"scan_tables": 5}
     sparse = planted(dict.fromkeys(tables(*names), "lance"), can, fixed(2))
-    wanted = tables(*names[::2])
-    assert set((await describe_tables(sparse, wanted, max_in_flight=4)).tables) == set(wanted)
+    ids = tables(*names[::2])
+    assert set((await describe_tables(sparse, ids, max_in_flight=4)).tables) == set(ids)
     assert Counter(operation for operation, _ in sparse.calls) == {"scan_tables": 4, "describe_table": 16}
 
 

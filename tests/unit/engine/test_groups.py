@@ -16,7 +16,7 @@ from lance_ns_async.engine.describe import Places, describe_tables
 from lance_ns_async.model import NamespaceId
 from tests.fakes.memory import MemoryBackend, fixed
 from tests.fakes.unity import FakeUnity
-from tests.support.unity import asked, connected
+from tests.support.unity import connected, list_requests
 
 DB = NamespaceId(["db"])
 ABLE = Capabilities(0, None, paginates=True, listing_has_locations=True)
@@ -27,7 +27,7 @@ def names(count: int) -> list[TableId]:
 
 
 def pages_asked(server: FakeUnity) -> int:
-    return sum(request.startswith("GET tables?") for request in asked(server))
+    return sum(request.startswith("GET tables?") for request in list_requests(server))
 
 
 async def streamed(ns: AsyncNamespace, ids: list[TableId]) -> list[TableId]:
@@ -43,26 +43,26 @@ async def test_in_the_order_of_a_listing_it_is_read_once() -> None:
         async with connected(server) as ns:
             assert await streamed(ns, names(4000)) == names(4000)
         # Groups of 500, 1000, 2000 and 500: each reads the last page of the previous one again.
-        assert len(asked(server)) == pages_asked(server) <= 40 + 3
+        assert len(list_requests(server)) == pages_asked(server) <= 40 + 3
 
 
 async def test_what_is_missing_does_not_carry_the_next_group_past_its_tables() -> None:
     with FakeUnity() as server:
         server.add_lance_tables("main", "a", 4000)
         gone = [TableId(["main", "a", f"{id.name}x"]) for id in names(4000)[::100]]
-        wanted = sorted([*names(4000), *gone])
+        ids = sorted([*names(4000), *gone])
         async with connected(server) as ns:
-            assert await streamed(ns, wanted) == names(4000)
-        singly = len(asked(server)) - pages_asked(server)
+            assert await streamed(ns, ids) == names(4000)
+        singly = len(list_requests(server)) - pages_asked(server)
         assert singly == 40 and pages_asked(server) <= 3 * 40
 
 
 async def test_in_no_order_a_long_listing_is_soon_left_alone() -> None:
     with FakeUnity() as server:
         server.add_lance_tables("main", "a", 9000)
-        wanted = Random(1).sample(names(9000), 1500)
+        ids = Random(1).sample(names(9000), 1500)
         async with connected(server) as ns:
-            assert await streamed(ns, wanted) == wanted
+            assert await streamed(ns, ids) == ids
         assert pages_asked(server) <= 500 / 32 + 1
 
 
@@ -121,13 +121,13 @@ async def test_a_directory_is_not_walked_for_a_few_of_its_tables(tmp_path: Path)
     st.integers(1, 2),
 )
 async def test_whatever_the_groups_each_table_is_what_it_is(
-    wanted: list[list[TableId]], there: set[TableId], size: int, worth: int
+    groups: list[list[TableId]], there: set[TableId], size: int, worth: int
 ) -> None:
     backend = MemoryBackend.able(Capabilities(0, None, True, True, True, worth), fixed(size))
     backend.plant_namespace(DB)
     backend.plant(sorted(there))
     places: Places = {}
-    for group in wanted:
+    for group in groups:
         described = await describe_tables(backend, group, max_in_flight=2, places=places)
         assert described.tables == {id: backend.tables[id] for id in group if id in there}
         assert {type(e) for e in described.errors.values()} <= {TableNotFoundError}

@@ -72,11 +72,11 @@ async def test_all_tables_are_listed_and_described_where_that_costs_nothing(
     half = len(names) // 2
     backend = mixed(can, size, names[:half], names[half:])
     listing = lister(backend)
-    wanted = {DB.table(name) for name in names[:half]}
+    expected = {DB.table(name) for name in names[:half]}
     result = await listing.everything(DB)
-    assert set(result) == wanted and len(result) == len(wanted)
+    assert set(result) == expected and len(result) == len(expected)
     free = can.listing_has_locations or not can.lists_only_lance
-    assert listing.descriptions == ({id: backend.tables[id] for id in wanted} if free else {})
+    assert listing.descriptions == ({id: backend.tables[id] for id in expected} if free else {})
     if can.listing_has_locations:
         assert {operation for operation, _ in backend.calls} == {"scan_tables"}
 

@@ -34,7 +34,7 @@ class Answering(MemoryBackend):
     def __init__(self) -> None:
         super().__init__()
         self.plant([T, U])
-        self.asked = 0
+        self.describes = 0
         self.on_call = self._count
 
     def fail(self, error: LanceNamespaceError | None) -> None:
@@ -48,7 +48,7 @@ class Answering(MemoryBackend):
             self.tables[id] = Table(id, "mem://t", storage_options=options)
 
     def _count(self, operation: str, subject: Id) -> None:
-        self.asked += operation == "describe_table"
+        self.describes += operation == "describe_table"
 
 
 def test_an_error_is_repeated_for_a_second() -> None:
@@ -60,7 +60,7 @@ def test_an_error_is_repeated_for_a_second() -> None:
             for ask in (locator.renew(T), locator.locate(T)):
                 with pytest.raises(ThrottlingError, match=r"^Throttled: t$"):
                     await ask
-        assert backend.asked == 1
+        assert backend.describes == 1
         # The request is for credentials.
         backend.fail(None)
         assert (await backend.describe_table(T)).id == T
@@ -83,13 +83,13 @@ def test_credentials_are_given_again_for_a_second_and_to_renew_alone() -> None:
         locator = Locator(backend)
         for _ in range(3):
             await locator.renew(T)
-        assert backend.asked == 1
+        assert backend.describes == 1
         # Opening a table needs its current state.
         await locator.locate(T)
-        assert backend.asked == 2
+        assert backend.describes == 2
         await asyncio.sleep(1.1)
         await locator.renew(T)
-        assert backend.asked == 3
+        assert backend.describes == 3
         backend.fail(PermissionDeniedError("Permission denied: t"))
         await asyncio.sleep(1.1)
         with pytest.raises(PermissionDeniedError):
@@ -116,7 +116,7 @@ async def test_the_cache_keeps_the_last_tables_up_to_its_limit() -> None:
     locator = Locator(backend, limit=1)
     for id in (T, T, U, T):
         await locator.renew(id)
-    assert backend.asked == 3
+    assert backend.describes == 3
 
 
 async def test_nothing_is_cached_if_disabled_or_after_the_end() -> None:
@@ -125,12 +125,12 @@ async def test_nothing_is_cached_if_disabled_or_after_the_end() -> None:
     locator = Locator(backend, memory=0)
     for _ in range(2):
         await locator.renew(T)
-    assert backend.asked == 2
+    assert backend.describes == 2
     locator = Locator(backend)
     await locator.renew(T)
     locator.forget()
     await locator.renew(T)
-    assert backend.asked == 4
+    assert backend.describes == 4
 
 
 async def test_credentials_that_never_end_are_not_remembered() -> None:
@@ -138,7 +138,7 @@ async def test_credentials_that_never_end_are_not_remembered() -> None:
     locator = Locator(backend)
     for _ in range(2):
         await locator.renew(T)
-    assert backend.asked == 2
+    assert backend.describes == 2
 
 
 async def test_a_catalog_that_gives_out_none_is_called_each_time() -> None:
@@ -156,10 +156,10 @@ async def test_only_tables_that_were_changed_are_forgotten() -> None:
     backend.lasting()
     locator = Locator(backend)
     await locator.renew(T)
-    for changed, asked in ((U, 1), (T, 2)):
+    for changed, describes in ((U, 1), (T, 2)):
         locator.forget(changed)
         await locator.renew(T)
-        assert backend.asked == asked
+        assert backend.describes == describes
 
 
 async def test_credentials_that_the_catalog_refuses_are_left_out() -> None:
@@ -177,16 +177,16 @@ async def test_credentials_that_the_catalog_refuses_are_left_out() -> None:
         with pytest.raises(InvalidInputError, match="no credentials"):
             await locator.renew(T)
     # The refusal is remembered, but not the description without credentials.
-    assert backend.asked == 3
+    assert backend.describes == 3
     assert (await locate(backend, T)).id == T
-    assert backend.asked == 5
+    assert backend.describes == 5
 
 
 async def test_a_table_of_another_format_is_described_once() -> None:
     backend = Answering()
     backend.plant_others([TableId(["csv"])])
     for locate_table in (Locator(backend).locate, partial(locate, backend)):
-        backend.asked = 0
+        backend.describes = 0
         with pytest.raises(NotALanceTableError):
             await locate_table(TableId(["csv"]))
-        assert backend.asked == 1
+        assert backend.describes == 1

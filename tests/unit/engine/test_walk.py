@@ -92,13 +92,13 @@ async def test_rounds_and_pages_are_the_whole_subtree(
 ) -> None:
     backend = planted(tables, others, can=can, size=size)
     backend.plant_namespace(start)
-    wanted = below(start, list(backend.tables))
+    expected = below(start, list(backend.tables))
     walking = tree(backend, start, workers)
     result = await all_tables(walking)
-    assert len(result) == len(wanted) and set(result) == wanted
-    assert await all_pages(walking, limits) == sorted(wanted, key=in_order)
+    assert len(result) == len(expected) and set(result) == expected
+    assert await all_pages(walking, limits) == sorted(expected, key=in_order)
     own = await all_tables(walking, recursive=False)
-    assert len(own) == len(set(own)) and set(own) == {id for id in wanted if id.parent == start}
+    assert len(own) == len(set(own)) and set(own) == {id for id in expected if id.parent == start}
 
 
 @given(TABLES, STARTS, CATALOGS, SIZES, st.integers(1, 4))
@@ -107,13 +107,13 @@ async def test_all_namespaces_come_once_and_parents_before_their_children(
 ) -> None:
     backend = planted(tables, can=can, size=size)
     backend.plant_namespace(start)
-    wanted = {id for id in backend.namespaces if id[: len(start)] == start and id != start}
+    expected = {id for id in backend.namespaces if id[: len(start)] == start and id != start}
     result = await all_namespaces(tree(backend, start, workers))
-    assert len(result) == len(wanted) and set(result) == wanted
+    assert len(result) == len(expected) and set(result) == expected
     for id in result:
         assert id.parent == start or result.index(id.parent) < result.index(id)
     own = await all_namespaces(tree(backend, start, workers), recursive=False)
-    assert set(own) == {id for id in wanted if id.parent == start}
+    assert set(own) == {id for id in expected if id.parent == start}
     assert not [operation for operation, _ in backend.calls if operation != "list_namespaces"]
 
 
@@ -122,7 +122,7 @@ async def test_a_namespace_that_is_dropped_meanwhile_takes_nothing_else_with_it(
     tables: list[TableId], dropped: NamespaceId, after: int, is_paged: bool
 ) -> None:
     backend = planted(tables, can=Capabilities(0, None))
-    wanted = set(backend.tables)
+    expected = set(backend.tables)
 
     def drop(operation: str, subject: Id) -> None:
         if len(backend.calls) > after:
@@ -132,7 +132,7 @@ async def test_a_namespace_that_is_dropped_meanwhile_takes_nothing_else_with_it(
     walking = tree(backend)
     result = await all_pages(walking, [2]) if is_paged else await all_tables(walking)
     assert len(result) == len(set(result))
-    assert {id for id in wanted if id[: len(dropped)] != dropped} <= set(result) <= wanted
+    assert {id for id in expected if id[: len(dropped)] != dropped} <= set(result) <= expected
     await all_namespaces(tree(backend))
 
 
@@ -150,12 +150,12 @@ async def test_a_start_that_is_missing_is_an_error(can: Capabilities) -> None:
 async def test_what_the_catalog_cannot_have_is_not_requested() -> None:
     backend = planted([TableId(["a", "t"]), TableId(["b", "t"])], can=Capabilities(1, 1))
     a, b = NamespaceId(["a"]), NamespaceId(["b"])
-    wanted = [("list_namespaces", ROOT), ("list_tables", a), ("list_tables", b)]
-    assert len(await all_tables(tree(backend))) == 2 and backend.calls == wanted
+    expected = [("list_namespaces", ROOT), ("list_tables", a), ("list_tables", b)]
+    assert len(await all_tables(tree(backend))) == 2 and backend.calls == expected
     backend.calls.clear()
-    assert len((await tree(backend).page(None, None)).items) == 2 and backend.calls == wanted
+    assert len((await tree(backend).page(None, None)).items) == 2 and backend.calls == expected
     backend.calls.clear()
-    assert await all_namespaces(tree(backend)) == [a, b] and backend.calls == wanted[:1]
+    assert await all_namespaces(tree(backend)) == [a, b] and backend.calls == expected[:1]
 
 
 async def test_calls_run_side_by_side_as_many_as_may_be() -> None:

@@ -32,18 +32,18 @@ def test_shared_and_nested_locations_in_any_spelling(locations: tuple[str, ...],
 
 
 @pytest.mark.parametrize(
-    ("schema", "seen"),
+    ("schema", "difference"),
     [
         (STORED, None),
         (STORED.append(pa.field("new", pa.int8())), "new: no column in the catalog, int8 in the dataset"),
         (STORED.remove(1), "name: string in the catalog, no column in the dataset"),
     ],
 )
-def test_columns_that_differ_are_named(schema: pa.Schema, seen: str | None) -> None:
+def test_columns_that_differ_are_named(schema: pa.Schema, difference: str | None) -> None:
     state = StorageState(has_manifest=True, has_data=True, schema=schema)
     table = Table(TableId(["t"]), "s3://b/t", schema=STORED)
     findings = list(check_table(table, state, needs_protection=False, uses_markers=False))
-    assert [finding.seen for finding in findings] == ([] if seen is None else [seen])
+    assert [finding.seen for finding in findings] == ([] if difference is None else [difference])
 
 
 def test_denied_storage_is_unreadable_and_nothing_else() -> None:

@@ -34,10 +34,10 @@ TABLES, EACH = 200, 2
 
 
 def ids_by_kind(report: Report) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    ids: dict[str, set[str]] = {}
     for row in report.rows:
-        found.setdefault(row.outcome, set()).add(str(row.id))
-    return found
+        ids.setdefault(row.outcome, set()).add(str(row.id))
+    return ids
 
 
 def files_in(root: Path) -> Counter[str]:
@@ -170,11 +170,9 @@ async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(t
         properties = {"endpoint": server.endpoint, "max_retries": "0"}
         server.fail(500, match="GET .*/tables/(gone|empty|open)", times=None)
         async with AsyncNamespace.connect("iceberg", properties) as namespace:
-            found = ids_by_kind(
-                await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"])
-            )
-        assert not found.keys() & {"location-missing", "declared-only", "unprotected", "fixed"}
-        assert len(found["failed"]) == 3 * EACH
+            ids = ids_by_kind(await audit(namespace, "ns.*", fix=["location-missing", "declared-only", "unprotected"]))
+        assert not ids.keys() & {"location-missing", "declared-only", "unprotected", "fixed"}
+        assert len(ids["failed"]) == 3 * EACH
 
 
 async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -> None:
@@ -185,8 +183,8 @@ async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -
         (tmp_path / "half.lance" / "_versions").mkdir()
         for manifest in (tmp_path / "broken.lance" / "_versions").iterdir():
             manifest.write_bytes(b"no manifest")
-        found = ids_by_kind(await audit(namespace, "*"))
-        assert found == {"manifest-missing": {"half"}, "unreadable": {"broken"}}
+        ids = ids_by_kind(await audit(namespace, "*"))
+        assert ids == {"manifest-missing": {"half"}, "unreadable": {"broken"}}
 
 
 async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Path) -> None:

@@ -139,9 +139,9 @@ async def test_names_can_be_chosen_and_conflicts_are_refused(tmp_path: Path) -> 
 async def test_a_lost_catalog_gets_its_names_back(impl: str, tmp_path: Path) -> None:
     root = {"root": tmp_path.as_uri()}
     names = [["sales", "orders"], ["sales", "ord-ers.1"], ["sales", "in ner", "a b"], ["x-0123456789ab", "t"]]
-    lost, found = FakeIceberg(), FakeIceberg()
-    with lost, found:
-        for server, is_lost in ((lost, True), (found, False)):
+    lost, restored = FakeIceberg(), FakeIceberg()
+    with lost, restored:
+        for server, is_lost in ((lost, True), (restored, False)):
             properties = root if impl == "dir" else {**root, "endpoint": server.endpoint}
             async with AsyncNamespace.connect(impl, properties) as namespace:
                 if is_lost:

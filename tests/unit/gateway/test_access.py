@@ -18,7 +18,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving
 from tests.fakes.certificates import Certificates
-from tests.support.gateway import ask, said, say
+from tests.support.gateway import ask, parse_response, say
 from tests.support.lake import lake
 
 TOKEN = "a-token-of-our-own"
@@ -89,7 +89,7 @@ async def test_a_token_that_cannot_be_shown_is_refused(token: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("limits", "message"),
     [
         ({"delimiter": ""}, "delimiter: must not be empty"),
         ({"max_bytes": -1}, "max_bytes -1: must be at least 0"),
@@ -98,9 +98,9 @@ async def test_a_token_that_cannot_be_shown_is_refused(token: str) -> None:
         ({"idle": 0}, "idle 0: must be a number of seconds above 0"),
     ],
 )
-async def test_limits_that_cannot_be_are_refused(given: Mapping[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"^{told}"):
-        await contextlib.AsyncExitStack().enter_async_context(serving(object(), **given))
+async def test_limits_that_cannot_be_are_refused(limits: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^{message}"):
+        await contextlib.AsyncExitStack().enter_async_context(serving(object(), **limits))
 
 
 async def test_only_health_is_public(gateway: Gateway) -> None:
@@ -176,8 +176,8 @@ async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
         # Bytes that are not HTTP are reported, without their content.
         for bad in (f"GET /{TOKEN} HTTP/9.9", f"GET / HTTP/1.1\r\nx-lance-token {TOKEN}", f"\x16\x03{TOKEN}"):
             await say(gateway, f"{bad}\r\n\r\n".encode())
-    told = "\n".join(logging.Formatter().format(record) for record in caplog.records)
-    assert "Error handling request" in told and TOKEN not in told
+    logged = "\n".join(logging.Formatter().format(record) for record in caplog.records)
+    assert "Error handling request" in logged and TOKEN not in logged
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ async def test_a_second_request_on_a_connection_is_checked_like_the_first(gatewa
     answer = await say(gateway, (first + second).encode())
     assert answer.status == 200
     _, _, rest = answer.body.partition(b"HTTP/1.1 ")
-    assert said(b"HTTP/1.1 " + rest).status == 401
+    assert parse_response(b"HTTP/1.1 " + rest).status == 401
 
 
 async def test_what_happens_is_counted(tmp_path: Path) -> None:

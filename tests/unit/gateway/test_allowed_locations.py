@@ -47,13 +47,13 @@ def tree(folder: Path) -> Sequence[str]:
 
 async def statuses(gateway: Gateway, location: str, parent: str = "n") -> set[int]:
     """Returns the statuses of a declaration and a registration at a location, which leave no table."""
-    found = set()
+    codes = set()
     for operation in NAMES:
-        said = await ask(gateway, "POST", f"/v1/table/{parent}$t/{operation}", {"location": location})
-        found.add(said.status)
-        if said.status == 200:
+        response = await ask(gateway, "POST", f"/v1/table/{parent}$t/{operation}", {"location": location})
+        codes.add(response.status)
+        if response.status == 200:
             assert (await ask(gateway, "POST", f"/v1/table/{parent}$t/deregister", {})).status == 200
-    return found
+    return codes
 
 
 async def test_locations_outside_are_refused_and_untouched(lake: Path, iceberg: FakeIceberg) -> None:
@@ -87,8 +87,8 @@ async def test_locations_outside_are_refused_and_untouched(lake: Path, iceberg: 
                 "lake/t",
             ]
             for location in outside:
-                found = await statuses(gateway, location)
-                assert found <= {400, 403}, location
+                codes = await statuses(gateway, location)
+                assert codes <= {400, 403}, location
             assert len(iceberg.requests) == calls, "a refusal costs no call"
             there, missing = [
                 (await ask(gateway, "POST", "/v1/table/n$t/register", {"location": location})).json["error"]
@@ -233,20 +233,22 @@ async def test_properties_do_not_redirect_the_server(properties: dict[str, str],
                 ("register", {"location": f"{tmp_path.as_uri()}/lake/n/t", "properties": properties}),
             ]
             for operation, body in bodies:
-                said = await ask(gateway, "POST", f"{target}/{operation}", body)
-                assert (said.status, said.code) == (403, 15), said.body
+                response = await ask(gateway, "POST", f"{target}/{operation}", body)
+                assert (response.status, response.code) == (403, 15), response.body
             harmless = {"region": "eu-central-1", "owner": "me", "tokenizer": "x"}
-            said = await ask(gateway, "POST", f"{target}/declare", {"properties": harmless})
-            assert said.status == 200
+            response = await ask(gateway, "POST", f"{target}/declare", {"properties": harmless})
+            assert response.status == 200
 
 
 async def test_storage_options_of_a_request_are_refused(lake: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as gateway:
         options = "storage_options=%7B%22aws_endpoint%22%3A%22http%3A%2F%2F127.0.0.1%3A1%22%7D"
-        said = await ask(gateway, "POST", f"/v1/table/t/create?{options}", stream(ROWS))
-        assert (said.status, said.code) == (403, 15) and "storage_options" in said.json["error"]
-        said = await ask(gateway, "POST", "/v1/table/t/create-empty", {"storage_options": {"aws_endpoint": "http://x"}})
-        assert said.status == 403
+        response = await ask(gateway, "POST", f"/v1/table/t/create?{options}", stream(ROWS))
+        assert (response.status, response.code) == (403, 15) and "storage_options" in response.json["error"]
+        response = await ask(
+            gateway, "POST", "/v1/table/t/create-empty", {"storage_options": {"aws_endpoint": "http://x"}}
+        )
+        assert response.status == 403
         assert await ns.list_tables({"id": []}) == await ns.list_tables({"id": [], "include_declared": True})
 
 
@@ -257,8 +259,8 @@ async def test_commits_of_several_operations_do_not_hide_a_location(lake: Path) 
         properties = {"uri": inner.url, "data_operations": "remote", **headers}
         async with AsyncNamespace.connect("rest", properties) as through, serving(through) as gateway:
             operation = {"declare_table": {"id": ["t"], "location": "file:///etc/t"}}
-            said = await ask(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})
-            assert said.status == 403
+            response = await ask(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})
+            assert response.status == 403
 
 
 async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:
@@ -266,5 +268,5 @@ async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:
     blobs = lance.blob.blob_array([(tmp_path / "home").as_uri()])
     rows = pa.table({"b": blobs}, schema=pa.schema([lance.blob.blob_field("b")]))
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as gateway:
-        said = await ask(gateway, "POST", "/v1/table/t/create", stream(rows))
-        assert said.status == 400
+        response = await ask(gateway, "POST", "/v1/table/t/create", stream(rows))
+        assert response.status == 400

@@ -54,8 +54,8 @@ def stream(table: pa.Table, compression: str | None = None) -> bytes:
     return data
 
 
-def is_refused(said: Said, message: str) -> bool:
-    return (said.status, said.code) == (400, 13) and message in said.json["error"]
+def is_refused(response: Said, message: str) -> bool:
+    return (response.status, response.code) == (400, 13) and message in response.json["error"]
 
 
 EVIL = {**DEADLY, **COSTLY}
@@ -63,8 +63,8 @@ EVIL = {**DEADLY, **COSTLY}
 
 @pytest.mark.parametrize("sql", [sql for sql in EVIL.values() if len(sql) < 4_000_000], ids=lambda sql: sql[:20])
 async def test_evil_filters_are_refused(gateway: Gateway, sql: str) -> None:
-    said = await ask(gateway, "POST", f"{TABLE}/count_rows", {"predicate": sql})
-    assert is_refused(said, "predicate: ")
+    response = await ask(gateway, "POST", f"{TABLE}/count_rows", {"predicate": sql})
+    assert is_refused(response, "predicate: ")
     assert (await ask(gateway, "GET", "/health")).json == {"status": "ok"}
 
 
@@ -75,10 +75,12 @@ async def test_values_do_not_grow_from_request_to_request(ns: AsyncNamespace, ga
     """Each update makes a value 120 times as long: after four, 6 bytes would be a gigabyte."""
     update = {"updates": [["name", GROWING]], "predicate": "id = 5"}
     sizes = []
-    while (said := await ask(gateway, "POST", f"{TABLE}/update", update)).status == 200:
+    while (response := await ask(gateway, "POST", f"{TABLE}/update", update)).status == 200:
         lengths = (await ns.open(["t"])).to_table(columns=["name"], filter="id = 5")["name"]
         sizes.append(len(lengths[0].as_py()))
-    assert is_refused(said, "name: the values that the request builds for 8192 rows could have more than 1048576 bytes")
+    assert is_refused(
+        response, "name: the values that the request builds for 8192 rows could have more than 1048576 bytes"
+    )
     assert sizes == [6 * 120, 6 * 120**2]
     # Other requests that build values of these rows.
     for operation, body in (
@@ -95,8 +97,8 @@ async def test_values_do_not_grow_from_request_to_request(ns: AsyncNamespace, ga
         assert is_refused(await ask(gateway, "POST", f"{TABLE}/{operation}", body), "name: the values"), operation
     built = f"length(concat({','.join(['target.name'] * 50)}))=9"
     merge = f"on=id&when_matched_update_all=true&when_matched_update_all_filt={built}"
-    said = await ask(gateway, "POST", f"{TABLE}/merge_insert?{merge}", stream(ROWS))
-    assert is_refused(said, "name: the values")
+    response = await ask(gateway, "POST", f"{TABLE}/merge_insert?{merge}", stream(ROWS))
+    assert is_refused(response, "name: the values")
     # Rows without the large value, and columns of fixed width.
     for body in (
         {"updates": [["name", "concat(name, '!')"]]},
@@ -135,8 +137,8 @@ async def test_functions_are_bounded_in_every_operation(gateway: Gateway, operat
 
 async def test_functions_of_a_merge_are_bounded(gateway: Gateway) -> None:
     query = "on=id&when_matched_update_all=true&when_matched_update_all_filt=length(repeat('a',9))=9"
-    said = await ask(gateway, "POST", f"{TABLE}/merge_insert?{query.replace(' ', '+')}", stream(ROWS))
-    assert is_refused(said, "function 'repeat' is not allowed")
+    response = await ask(gateway, "POST", f"{TABLE}/merge_insert?{query.replace(' ', '+')}", stream(ROWS))
+    assert is_refused(response, "function 'repeat' is not allowed")
 
 
 async def test_functions_may_be_allowed(ns: AsyncNamespace) -> None:
@@ -152,32 +154,32 @@ async def test_this_process_may_use_all_functions(ns: AsyncNamespace) -> None:
 async def test_answers_are_bounded(ns: AsyncNamespace) -> None:
     everything = {"k": 2**31 - 1, "vector": {}}
     async with serving(ns, max_answer_bytes=2048) as gateway:
-        said = await ask(gateway, "POST", f"{TABLE}/query", everything)
-        assert is_refused(said, "k: the response would have more than 2048 bytes; use a smaller k")
+        response = await ask(gateway, "POST", f"{TABLE}/query", everything)
+        assert is_refused(response, "k: the response would have more than 2048 bytes; use a smaller k")
         few = {"k": 10, "offset": 90, "vector": {}, "columns": {"column_names": ["id"]}}
-        said = await ask(gateway, "POST", f"{TABLE}/query", few)
-        assert pa.ipc.open_file(said.body).read_all()["id"].to_pylist() == list(range(90, 100))
+        response = await ask(gateway, "POST", f"{TABLE}/query", few)
+        assert pa.ipc.open_file(response.body).read_all()["id"].to_pylist() == list(range(90, 100))
     async with serving(ns) as gateway:
-        said = await ask(gateway, "POST", f"{TABLE}/query", {**everything, "offset": 2**31 - 1})
-        assert pa.ipc.open_file(said.body).read_all().num_rows == 0
+        response = await ask(gateway, "POST", f"{TABLE}/query", {**everything, "offset": 2**31 - 1})
+        assert pa.ipc.open_file(response.body).read_all().num_rows == 0
 
 
 async def test_one_column_many_times_is_bounded(gateway: Gateway) -> None:
     aliases = {f"c{i}": "vector" for i in range(2_000)}
-    said = await ask(
+    response = await ask(
         gateway, "POST", f"{TABLE}/query", {"k": 100, "vector": {}, "columns": {"column_aliases": aliases}}
     )
-    assert is_refused(said, "k: the response would have more than")
+    assert is_refused(response, "k: the response would have more than")
 
 
 async def test_a_large_answer_arrives_whole(ns: AsyncNamespace) -> None:
     rows = pa.table({"id": pa.array(range(1_000_000), pa.int64())})
     await ns.write(["large"], rows)
     async with serving(ns) as gateway:
-        said = await ask(gateway, "POST", "/v1/table/large/query", {"k": 2_000_000, "vector": {}})
-        assert int(said.headers["content-length"]) == len(said.body) > 8_000_000
-        assert said.headers["server"] == "lance-ns"
-        assert pa.ipc.open_file(said.body).read_all() == rows
+        response = await ask(gateway, "POST", "/v1/table/large/query", {"k": 2_000_000, "vector": {}})
+        assert int(response.headers["content-length"]) == len(response.body) > 8_000_000
+        assert response.headers["server"] == "lance-ns"
+        assert pa.ipc.open_file(response.body).read_all() == rows
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
@@ -228,16 +230,16 @@ async def test_broken_streams_are_reported(gateway: Gateway) -> None:
     data = bytearray(stream(ROWS, "zstd"))
     for at in range(8, len(data), 97):
         broken = bytes(data[:at]) + bytes([data[at] ^ 0xFF]) + bytes(data[at + 1 :])
-        said = await ask(gateway, "POST", f"/v1/table/new{at}/create", broken)
-        assert said.status in (200, 400), said.body
+        response = await ask(gateway, "POST", f"/v1/table/new{at}/create", broken)
+        assert response.status in (200, 400), response.body
 
 
 @pytest.mark.parametrize("target", [f"{TABLE}/describe", "/v1/table/new/create"])
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_compressed_bodies_are_bounded(gateway: Gateway, target: str, encoding: str) -> None:
     packed = gzip.compress(bytes(50 << 20)) if encoding == "gzip" else zlib.compress(bytes(50 << 20))
-    said = await ask(gateway, "POST", target, packed, {"Content-Encoding": encoding})
-    assert (said.status, said.code) == (413, 13)
+    response = await ask(gateway, "POST", target, packed, {"Content-Encoding": encoding})
+    assert (response.status, response.code) == (413, 13)
 
 
 @pytest.mark.parametrize(
@@ -259,8 +261,8 @@ async def test_compressed_bodies_are_bounded(gateway: Gateway, target: str, enco
     ids=["gzip", "two", "deflate", "plain", "cut", "no-gzip", "empty", "no-deflate", "nested", "br", "zstd"],
 )
 async def test_one_layer_of_compression_is_read(gateway: Gateway, encoding: str, body: bytes, status: int) -> None:
-    said = await ask(gateway, "POST", f"{TABLE}/describe", body, {"Content-Encoding": encoding})
-    assert said.status == status
+    response = await ask(gateway, "POST", f"{TABLE}/describe", body, {"Content-Encoding": encoding})
+    assert response.status == status
 
 
 async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
@@ -274,15 +276,15 @@ async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             readers.append((reader, writer))
         # The sent rows are read at some time, and no more are accepted afterwards.
-        while (said := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 200:
+        while (response := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 200:
             pass
-        assert (said.status, said.code, said.headers["retry-after"]) == (503, 17, "1")
+        assert (response.status, response.code, response.headers["retry-after"]) == (503, 17, "1")
         for _, writer in readers:
             writer.close()
             await writer.wait_closed()
-        while (said := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 503:
+        while (response := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 503:
             pass
-        assert said.status == 200
+        assert response.status == 200
 
 
 async def test_answers_under_way_are_bounded_together(ns: AsyncNamespace) -> None:
@@ -291,8 +293,8 @@ async def test_answers_under_way_are_bounded_together(ns: AsyncNamespace) -> Non
         assert (await ask(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
         # Its JSON is counted 18 times, and its rows twice.
         for large in ({**query, "filter": "id >= 0" + " " * 100}, {**query, "filter": "id >= 0" + " " * 400}):
-            said = await ask(gateway, "POST", f"{TABLE}/query", large)
-            assert (said.status, said.code) == (503, 17) and "8192 bytes" in said.json["error"]
+            response = await ask(gateway, "POST", f"{TABLE}/query", large)
+            assert (response.status, response.code) == (503, 17) and "8192 bytes" in response.json["error"]
         # Their memory is released.
         assert (await ask(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
 
@@ -325,8 +327,8 @@ def nested(depth: int) -> Any:
 
 @pytest.mark.parametrize("depth", [40, 100, 200, 250])
 async def test_deep_queries_are_refused(gateway: Gateway, depth: int) -> None:
-    said = await ask(gateway, "POST", f"{TABLE}/query", nested(depth))
-    assert (said.status, said.code) == (400, 13)
+    response = await ask(gateway, "POST", f"{TABLE}/query", nested(depth))
+    assert (response.status, response.code) == (400, 13)
 
 
 @pytest.mark.parametrize(
@@ -352,18 +354,18 @@ async def test_a_tokenizer_is_no_path(gateway: Gateway) -> None:
 async def test_json_of_many_parts_is_refused(gateway: Gateway) -> None:
     body = {"k": 1, "vector": {"multi_vector": [[0.5]] * 60_000}}
     assert is_refused(await ask(gateway, "POST", f"{TABLE}/query", body), "over 50000 lists and objects")
-    said = await ask(gateway, "POST", f"{TABLE}/query", {"k": 1, "vector": {}, "filter": "x" * (5 << 20)})
-    assert said.status == 413
+    response = await ask(gateway, "POST", f"{TABLE}/query", {"k": 1, "vector": {}, "filter": "x" * (5 << 20)})
+    assert response.status == 413
 
 
 async def test_integers_may_be_written_as_numbers(gateway: Gateway) -> None:
-    said = await ask(gateway, "POST", f"{TABLE}/query", {"k": 2.0, "offset": 1e0, "version": 1.0, "vector": {}})
-    assert pa.ipc.open_file(said.body).read_all()["id"].to_pylist() == [1, 2]
+    response = await ask(gateway, "POST", f"{TABLE}/query", {"k": 2.0, "offset": 1e0, "version": 1.0, "vector": {}})
+    assert pa.ipc.open_file(response.body).read_all()["id"].to_pylist() == [1, 2]
     body = {"query": {"k": 2.0, "vector": {"single_vector": [1.0, 2.0, 3, 4.0]}, "nprobes": 1.0}}
     assert (await ask(gateway, "POST", f"{TABLE}/explain_plan", body)).status == 200
     for wrong in (2.5, "2", True):
-        said = await ask(gateway, "POST", f"{TABLE}/query", {"k": wrong, "vector": {}})
-        assert is_refused(said, "k: ")
+        response = await ask(gateway, "POST", f"{TABLE}/query", {"k": wrong, "vector": {}})
+        assert is_refused(response, "k: ")
 
 
 @pytest.mark.parametrize(
@@ -378,11 +380,11 @@ async def test_integers_may_be_written_as_numbers(gateway: Gateway) -> None:
     ],
 )
 async def test_what_is_no_http_learns_nothing_of_the_server(gateway: Gateway, data: bytes) -> None:
-    said = await say(gateway, data)
-    assert (said.status, said.code) == (400, 13)
-    assert said.headers["server"] == "lance-ns" and said.headers["content-type"] == "application/json"
-    for told in (b"aiohttp", b"Python", b"secret", b"aaaa"):
-        assert told not in said.body
+    response = await say(gateway, data)
+    assert (response.status, response.code) == (400, 13)
+    assert response.headers["server"] == "lance-ns" and response.headers["content-type"] == "application/json"
+    for text in (b"aiohttp", b"Python", b"secret", b"aaaa"):
+        assert text not in response.body
 
 
 class Stuck:
@@ -409,17 +411,18 @@ async def test_health_reports_when_no_thread_is_free() -> None:
             left = [asyncio.create_task(ask(gateway, "POST", f"{TABLE}/count_rows")) for _ in range(threads.THREADS)]
             for _ in left:
                 await asyncio.to_thread(stuck.begun.acquire)
-            said = await ask(gateway, "GET", "/health", token=False)
-            assert said.status == 503 and said.headers["retry-after"] == "10"
-            assert said.json == {"status": "busy", "threads": 16, "running": 16, "given_up": 0}
+            response = await ask(gateway, "GET", "/health", token=False)
+            assert response.status == 503 and response.headers["retry-after"] == "10"
+            assert response.json == {"status": "busy", "threads": 16, "running": 16, "given_up": 0}
             # Clients that disconnect do not release resources for others.
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
-            while (said := await ask(gateway, "GET", "/health")).json["given_up"] < threads.THREADS:
-                assert said.status == 503
-            said = await ask(gateway, "POST", f"{TABLE}/count_rows")
-            assert (said.status, said.code) == (503, 17) and "16 abandoned operations on data" in said.json["error"]
+            while (response := await ask(gateway, "GET", "/health")).json["given_up"] < threads.THREADS:
+                assert response.status == 503
+            response = await ask(gateway, "POST", f"{TABLE}/count_rows")
+            assert (response.status, response.code) == (503, 17)
+            assert "16 abandoned operations on data" in response.json["error"]
             stuck.go.set()
             while (await ask(gateway, "GET", "/health")).status != 200:
                 pass

@@ -72,9 +72,9 @@ async def test_every_code_has_its_status_and_is_the_same_error_again(code: Error
     async with serving(Failing(error)) as gateway:
         # A read, and a change.
         for operation in ("describe", "drop"):
-            said = await ask(gateway, "POST", f"/v1/table/a%24b/{operation}")
-            assert said.status == STATUSES[code] and said.headers["content-type"] == "application/json"
-            assert said.json == {"error": str(error), "code": int(code)}
+            response = await ask(gateway, "POST", f"/v1/table/a%24b/{operation}")
+            assert response.status == STATUSES[code] and response.headers["content-type"] == "application/json"
+            assert response.json == {"error": str(error), "code": int(code)}
         client = Remote(gateway)
         with pytest.raises(LanceNamespaceError) as raised:
             await client.describe_table(spec.DescribeTableRequest(id=["a", "b"]))
@@ -90,11 +90,11 @@ async def test_unexpected_errors_are_only_logged(caplog: pytest.LogCaptureFixtur
     async with serving(Failing(RuntimeError("secret inside"))) as gateway:
         for operation in ("describe", "drop"):
             caplog.clear()
-            said = await ask(gateway, "POST", f"/v1/table/t/{operation}")
-            assert (said.status, said.code) == (500, 18)
-            assert b"secret" not in said.body and b"Traceback" not in said.body
-            told = ErrorResponse.from_json(said.body.decode())
-            assert told is not None and told.instance is not None and told.instance in caplog.text
+            response = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            assert (response.status, response.code) == (500, 18)
+            assert b"secret" not in response.body and b"Traceback" not in response.body
+            body = ErrorResponse.from_json(response.body.decode())
+            assert body is not None and body.instance is not None and body.instance in caplog.text
             assert "secret inside" in caplog.text
 
 
@@ -106,8 +106,8 @@ async def test_an_error_that_cannot_be_sent_does_not_end_the_server(message: str
     error = with_failure(errors.ServiceUnavailableError(message), failure)
     async with serving(Failing(error)) as gateway:
         for operation in ("drop", "describe"):
-            said = await ask(gateway, "POST", f"/v1/table/t/{operation}")
-            assert (said.status, said.code) == (500, 18)
+            response = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            assert (response.status, response.code) == (500, 18)
 
 
 async def test_the_requested_pause_of_a_catalog_is_passed_on() -> None:
@@ -117,8 +117,8 @@ async def test_the_requested_pause_of_a_catalog_is_passed_on() -> None:
             await ns.list_namespaces(spec.ListNamespacesRequest(id=[]))
             for status, code in ((429, 21), (503, 17)):
                 server.fail(status, headers={"Retry-After": "7"})
-                said = await ask(gateway, "POST", "/v1/namespace/n/describe", {})
-                assert (said.status, said.code, said.headers["retry-after"]) == (status, code, "7")
+                response = await ask(gateway, "POST", "/v1/namespace/n/describe", {})
+                assert (response.status, response.code, response.headers["retry-after"]) == (status, code, "7")
 
 
 @pytest.mark.parametrize(
@@ -140,15 +140,15 @@ async def test_the_requested_pause_of_a_catalog_is_passed_on() -> None:
 async def test_what_is_no_operation_is_not_found(target: str) -> None:
     async with serving(Failing(RuntimeError())) as gateway:
         for method in ("GET", "POST"):
-            said = await ask(gateway, method, target, {})
-            assert (said.status, said.code) == (404, 0), said
+            response = await ask(gateway, method, target, {})
+            assert (response.status, response.code) == (404, 0), response
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"])
 async def test_another_method_is_not_allowed(method: str) -> None:
     async with serving(Failing(RuntimeError())) as gateway:
-        said = await ask(gateway, method, "/v1/table/t/describe")
-        assert (said.status, said.headers["allow"]) == (405, "POST")
+        response = await ask(gateway, method, "/v1/table/t/describe")
+        assert (response.status, response.headers["allow"]) == (405, "POST")
 
 
 async def test_a_body_that_is_too_long_is_refused() -> None:
@@ -162,30 +162,30 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
             # A small body may become a thousand times as long when it is decompressed.
             (gzip.compress(bytes(10 << 20)), {"Content-Encoding": "gzip"}),
         ]:
-            said = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
-            assert (said.status, said.code) == (413, 13) and "1000 bytes" in said.json["error"]
-        said = await ask(gateway, "POST", "/v1/table/t/describe", b" " * (17 << 20))
-        assert (said.status, said.code) == (413, 13)
+            response = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
+            assert (response.status, response.code) == (413, 13) and "1000 bytes" in response.json["error"]
+        response = await ask(gateway, "POST", "/v1/table/t/describe", b" " * (17 << 20))
+        assert (response.status, response.code) == (413, 13)
 
 
 async def test_a_client_that_expects_100_continue_sends_its_body() -> None:
     async with serving(Failing(RuntimeError())) as gateway:
-        said = await ask(gateway, "POST", "/v1/table/t/insert", b"xyz", {"Expect": "100-continue"})
-        assert said.status == 100 and said.body.endswith(b'{"num_inserted_rows":3}')
+        response = await ask(gateway, "POST", "/v1/table/t/insert", b"xyz", {"Expect": "100-continue"})
+        assert response.status == 100 and response.body.endswith(b'{"num_inserted_rows":3}')
 
 
 async def test_a_body_that_does_not_come_is_given_up() -> None:
     async with serving(Failing(RuntimeError()), idle=0.05) as gateway:
-        said = await ask(gateway, "POST", "/v1/table/t/insert", b"only this", {"Content-Length": "100"})
-        assert (said.status, said.code) == (408, 13)
+        response = await ask(gateway, "POST", "/v1/table/t/insert", b"only this", {"Content-Length": "100"})
+        assert (response.status, response.code) == (408, 13)
 
 
 @pytest.mark.parametrize("body", [b"zz\r\n", b"5\r\nab"])
 async def test_a_body_that_is_sent_wrong_is_refused(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Failing(RuntimeError()), idle=0.5) as gateway:
         headers = {"Transfer-Encoding": "chunked", "Content-Encoding": "gzip"}
-        said = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
-        assert said.status == 400
+        response = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
+        assert response.status == 400
     assert [record for record in caplog.records if record.levelno >= logging.ERROR and record.exc_info] == []
 
 
@@ -218,8 +218,8 @@ async def test_a_panic_ends_its_request_alone(caplog: pytest.LogCaptureFixture) 
         other = asyncio.create_task(ask(gateway, "POST", "/v1/table/t/drop"))
         await namespace.begun.wait()
         for operation in ("deregister", "describe"):
-            said = await ask(gateway, "POST", f"/v1/table/t/{operation}")
-            assert (said.status, said.code) == (500, 18)
-            assert "secret" not in said.json["error"] and said.json["instance"] in caplog.text
+            response = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            assert (response.status, response.code) == (500, 18)
+            assert "secret" not in response.json["error"] and response.json["instance"] in caplog.text
         namespace.go.set()
         assert (await other).status == 200

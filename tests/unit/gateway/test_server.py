@@ -150,12 +150,12 @@ async def test_every_operation_answers_as_it_does_directly(site: str, name: str,
             remote(behind) as through,
         ):
             for step in steps([*one.above, "n"], name):
-                found = await outcome(through, step)
+                result = await outcome(through, step)
                 if hasattr(direct, step[0]):
                     expected = await outcome(direct, step)
-                    assert _comparable(found, tmp_path / "two") == _comparable(expected, tmp_path / "one"), step
+                    assert _comparable(result, tmp_path / "two") == _comparable(expected, tmp_path / "one"), step
                 else:
-                    assert found[0] is UnsupportedOperationError, step
+                    assert result[0] is UnsupportedOperationError, step
                 served.append(step[0])
     assert set(served) == set(OPERATIONS)
 
@@ -172,8 +172,8 @@ def test_there_is_a_route_for_each_operation_and_no_two_for_one() -> None:
     assert len({route.path for route in ROUTES}) == len(ROUTES)
 
 
-def _comparable(found: Any, root: Path) -> str:
+def _comparable(result: Any, root: Path) -> str:
     # In the model of the spec, whose `repr` shows storage options.
-    plain = getattr(found, "of_the_spec", None)
-    shown = repr(found if plain is None else plain.from_dict(found.to_dict()))
+    plain = getattr(result, "of_the_spec", None)
+    shown = repr(result if plain is None else plain.from_dict(result.to_dict()))
     return _RANDOM.sub("~", shown.replace(str(root).removeprefix("/"), "root"))

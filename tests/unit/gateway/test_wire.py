@@ -22,36 +22,36 @@ from tests.support.lake import lake
 class Keeper:
     """A namespace that records its requests."""
 
-    asked: list[Any] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
     rows: bytes = b""
 
     async def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         return spec.DescribeTableResponse(location="here")
 
     async def list_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         return spec.ListTablesResponse(tables=[])
 
     async def drop_table_index(self, request: spec.DropTableIndexRequest) -> spec.DropTableIndexResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         return spec.DropTableIndexResponse()
 
     async def create_table(self, request: spec.CreateTableRequest, request_data: bytes) -> spec.CreateTableResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         self.rows = request_data
         return spec.CreateTableResponse()
 
     async def merge_insert_into_table(
         self, request: spec.MergeInsertIntoTableRequest, request_data: bytes
     ) -> spec.MergeInsertIntoTableResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         return spec.MergeInsertIntoTableResponse()
 
     async def update_table_schema_metadata(
         self, request: spec.UpdateTableSchemaMetadataRequest
     ) -> spec.UpdateTableSchemaMetadataResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         return spec.UpdateTableSchemaMetadataResponse(metadata=request.metadata)
 
 
@@ -91,7 +91,7 @@ async def gateway(keeper: Keeper) -> AsyncIterator[Gateway]:
 async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path: str, id: list[str]) -> None:
     name, _, query = path.partition("?")
     assert (await ask(gateway, "GET", f"/v1/namespace/{name}/table/list?{query}")).status == 200
-    assert keeper.asked[-1].id == id
+    assert keeper.requests[-1].id == id
 
 
 @pytest.mark.parametrize(
@@ -108,45 +108,50 @@ async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path:
 )
 async def test_the_id_of_a_body_is_taken(gateway: Gateway, keeper: Keeper, path: str, id: list[str]) -> None:
     assert (await ask(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})).status == 200
-    assert keeper.asked[-1].id == id
+    assert keeper.requests[-1].id == id
 
 
 @pytest.mark.parametrize(
     ("path", "id"), [("a", ["b"]), ("a", ["a", "b"]), ("a%24b", ["b", "a"]), ("a", []), ("$", ["a"])]
 )
 async def test_a_path_and_a_body_that_differ_are_refused(gateway: Gateway, path: str, id: list[str]) -> None:
-    said = await ask(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})
-    assert (said.status, said.code) == (400, 13) and "the body has" in said.json["error"]
+    response = await ask(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})
+    assert (response.status, response.code) == (400, 13) and "the body has" in response.json["error"]
 
 
 async def test_an_index_is_named_by_the_path(gateway: Gateway, keeper: Keeper) -> None:
     assert (await ask(gateway, "POST", "/v1/table/t/index/a%2Fb+c/drop?branch=side")).status == 200
-    asked = keeper.asked[-1]
-    assert (asked.id, asked.index_name, asked.branch) == (["t"], "a/b c", "side")
+    request = keeper.requests[-1]
+    assert (request.id, request.index_name, request.branch) == (["t"], "a/b c", "side")
     assert (await ask(gateway, "POST", "/v1/table/t/index/a/drop", {"index_name": "b"})).status == 400
 
 
 async def test_fields_come_by_query_or_by_body(gateway: Gateway, keeper: Keeper) -> None:
     await ask(gateway, "POST", "/v1/table/t/describe?with_table_uri=True&check_declared=false&version=3&tag=a+b", {})
-    asked = keeper.asked[-1]
-    assert (asked.with_table_uri, asked.check_declared, asked.version, asked.tag) == (True, False, 3, "a b")
+    request = keeper.requests[-1]
+    assert (request.with_table_uri, request.check_declared, request.version, request.tag) == (True, False, 3, "a b")
     await ask(gateway, "POST", "/v1/table/t/describe?version=3", {"version": 4})
-    assert keeper.asked[-1].version == 4
+    assert keeper.requests[-1].version == 4
     await ask(gateway, "GET", "/v1/namespace/n/table/list?page_token=a%2Bb%3D&limit=7&include_declared=false&later=1")
-    asked = keeper.asked[-1]
-    assert (asked.page_token, asked.limit, asked.include_declared) == ("a+b=", 7, False)
+    request = keeper.requests[-1]
+    assert (request.page_token, request.limit, request.include_declared) == ("a+b=", 7, False)
 
 
 async def test_rows_come_as_the_body_and_the_rest_by_query(gateway: Gateway, keeper: Keeper) -> None:
     query = "mode=Overwrite&properties=%7B%22a%22%3A%22b%22%7D&storage_options=%7B%22s%22%3A%22o%22%7D"
     assert (await ask(gateway, "POST", f"/v1/table/n%24t/create?{query}", b"\x00rows\xff")).status == 200
-    asked = keeper.asked[-1]
-    assert (asked.id, asked.mode, asked.properties) == (["n", "t"], "Overwrite", {"a": "b"})
-    assert asked.storage_options == {"s": "o"} and keeper.rows == b"\x00rows\xff"
+    request = keeper.requests[-1]
+    assert (request.id, request.mode, request.properties) == (["n", "t"], "Overwrite", {"a": "b"})
+    assert request.storage_options == {"s": "o"} and keeper.rows == b"\x00rows\xff"
     query = "on=id&on=k&when_matched_update_all=true&timeout=3s&use_index=false"
     assert (await ask(gateway, "POST", f"/v1/table/t/merge_insert?{query}", b"")).status == 200
-    asked = keeper.asked[-1]
-    assert (asked.on, asked.when_matched_update_all, asked.timeout, asked.use_index) == (["id", "k"], True, "3s", False)
+    request = keeper.requests[-1]
+    assert (request.on, request.when_matched_update_all, request.timeout, request.use_index) == (
+        ["id", "k"],
+        True,
+        "3s",
+        False,
+    )
 
 
 async def test_what_is_wrong_is_reported_before_the_rows_are_read(keeper: Keeper) -> None:
@@ -156,19 +161,19 @@ async def test_what_is_wrong_is_reported_before_the_rows_are_read(keeper: Keeper
 
 
 async def test_metadata_is_the_whole_body(gateway: Gateway, keeper: Keeper) -> None:
-    said = await ask(gateway, "POST", "/v1/table/t/schema_metadata/update?branch=b", {"id": "x", "context": "y"})
-    assert said.json == {"id": "x", "context": "y"} and keeper.asked[-1].id == ["t"]
+    response = await ask(gateway, "POST", "/v1/table/t/schema_metadata/update?branch=b", {"id": "x", "context": "y"})
+    assert response.json == {"id": "x", "context": "y"} and keeper.requests[-1].id == ["t"]
 
 
 async def test_a_body_may_be_compressed_or_come_in_chunks(gateway: Gateway, keeper: Keeper) -> None:
     packed = gzip.compress(b'{"version":5}')
     assert (await ask(gateway, "POST", "/v1/table/t/describe", packed, {"Content-Encoding": "gzip"})).status == 200
-    assert keeper.asked[-1].version == 5
+    assert keeper.requests[-1].version == 5
     sent = b'8\r\n{"versio\r\n5\r\nn":6}\r\n0\r\n\r\n'
     host = gateway.url.removeprefix("http://")
     head = f"POST /v1/table/t/describe HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
     assert (await _said(gateway, head, sent)).status == 200
-    assert keeper.asked[-1].version == 6
+    assert keeper.requests[-1].version == 6
 
 
 async def test_what_a_newer_client_says_is_no_error(gateway: Gateway, keeper: Keeper) -> None:
@@ -182,11 +187,11 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
         "context": {"header.x-lance-token": "secret", "headers.authorization": "secret", "tenant": "blue"},
     }
     assert (await ask(gateway, "POST", "/v1/table/t/describe", body)).status == 200
-    assert keeper.asked[-1].identity is None and keeper.asked[-1].context == {"tenant": "blue"}
+    assert keeper.requests[-1].identity is None and keeper.requests[-1].context == {"tenant": "blue"}
 
 
 @pytest.mark.parametrize(
-    ("target", "body", "told"),
+    ("target", "body", "message"),
     [
         ("/v1/table/t/describe", b"{bad", "not valid JSON"),
         ("/v1/table/t/describe", b"\xff\xfe", "not valid JSON"),
@@ -210,26 +215,26 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
     ],
 )
 async def test_what_is_no_request_is_refused(
-    gateway: Gateway, keeper: Keeper, target: str, body: object, told: str
+    gateway: Gateway, keeper: Keeper, target: str, body: object, message: str
 ) -> None:
-    said = await ask(gateway, "POST", target, body)
-    assert (said.status, said.code) == (400, 13) and told in said.json["error"]
-    assert keeper.asked == []
+    response = await ask(gateway, "POST", target, body)
+    assert (response.status, response.code) == (400, 13) and message in response.json["error"]
+    assert keeper.requests == []
 
 
 async def test_pages_are_followed_by_their_tokens(tmp_path: Path) -> None:
     async with lake(tmp_path) as it, serving(it.ns) as gateway:
         for name in ("a", "b", "c"):
             await it.ns.declare_table(spec.DeclareTableRequest(id=["n", name]))
-        found: list[str] = []
+        tables: list[str] = []
         token = ""
         while True:
-            said = await ask(gateway, "GET", f"/v1/namespace/n/table/list?delimiter=%24&limit=2{token}")
-            found += said.json["tables"]
-            if "page_token" not in said.json:
+            response = await ask(gateway, "GET", f"/v1/namespace/n/table/list?delimiter=%24&limit=2{token}")
+            tables += response.json["tables"]
+            if "page_token" not in response.json:
                 break
-            token = f"&page_token={said.json['page_token']}"
-        assert found == ["a", "b", "c"]
+            token = f"&page_token={response.json['page_token']}"
+        assert tables == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("site_name", ["glue", "nessie-fake"])
@@ -249,5 +254,5 @@ async def test_odd_names_go_through(site_name: str, tmp_path: Path) -> None:
 
 
 async def _said(gateway: Gateway, head: str, body: bytes) -> Said:
-    told = "".join(f"{name}: {value}\r\n" for name, value in gateway.headers.items())
-    return await say(gateway, f"{head}{told}\r\n".encode() + body)
+    headers = "".join(f"{name}: {value}\r\n" for name, value in gateway.headers.items())
+    return await say(gateway, f"{head}{headers}\r\n".encode() + body)

@@ -80,9 +80,9 @@ async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
     backend = MemoryBackend.able(Capabilities(0, None))
     ids = [TableId([f"t{i}"]) for i in range(20)]
     backend.plant(ids)
-    for asked, most in ((3, 3), (100, 5), (None, 5)):
+    for limit, most in ((3, 3), (100, 5), (None, 5)):
         backend.most_in_flight, backend.turns = 0, 20
-        described = await over(backend, Caller(Policy(max_in_flight=5), {})).describe_tables(ids, max_in_flight=asked)
+        described = await over(backend, Caller(Policy(max_in_flight=5), {})).describe_tables(ids, max_in_flight=limit)
         assert (len(described.tables), backend.most_in_flight) == (20, most)
 
 

@@ -173,8 +173,8 @@ FORK = """
 
 
 def test_an_iterator_made_before_a_fork_belongs_to_its_first_user(server: FakeIceberg) -> None:
-    said, complaints = run(FORK, server.endpoint)
-    assert said.splitlines() == ["child db$t db$inner$u db db$inner", "parent db$t db$inner$u db db$inner"] * 2
+    output, complaints = run(FORK, server.endpoint)
+    assert output.splitlines() == ["child db$t db$inner$u db db$inner", "parent db$t db$inner$u db db$inner"] * 2
     assert not complaints
 
 
@@ -201,8 +201,8 @@ def test_what_is_first_used_while_the_interpreter_ends_is_refused(tmp_path: Path
                     print(sys.is_finalizing(), type(e).__name__, e, flush=True)
         late = Late(sys.argv[1])
         """
-    said, _ = run(script, str(tmp_path))
-    assert said == "True InvalidInputError the interpreter is ending; use the namespace before that"
+    output, _ = run(script, str(tmp_path))
+    assert output == "True InvalidInputError the interpreter is ending; use the namespace before that"
 
 
 def test_who_stops_the_loop_stops_nobody_else() -> None:

@@ -62,18 +62,18 @@ def test_there_are_no_other_methods() -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_method_has_the_signature_and_the_docstring_of_the_async_one(name: str) -> None:
     ours, theirs = getattr(Namespace, name), getattr(AsyncNamespace, name)
-    signature, told = inspect.signature(ours), inspect.signature(theirs)
+    signature, expected = inspect.signature(ours), inspect.signature(theirs)
     assert [p.replace(annotation=None) for p in signature.parameters.values()] == [
-        p.replace(annotation=None) for p in told.parameters.values()
+        p.replace(annotation=None) for p in expected.parameters.values()
     ]
     # Lance is not imported before it is used.
-    hints, wanted = (get_type_hints(it, localns={"LanceDataset": lance.LanceDataset}) for it in (ours, theirs))
+    hints, expected_hints = (get_type_hints(it, localns={"LanceDataset": lance.LanceDataset}) for it in (ours, theirs))
     if name.startswith(("iter_", "stream_")):
-        item, _ = get_args(wanted["return"])
-        wanted["return"] = GenericAlias(Iterator, (item,))
+        item, _ = get_args(expected_hints["return"])
+        expected_hints["return"] = GenericAlias(Iterator, (item,))
     elif name == "connect":
-        wanted["return"] = Namespace
-    assert hints == wanted
+        expected_hints["return"] = Namespace
+    assert hints == expected_hints
     assert not inspect.iscoroutinefunction(ours) and not inspect.isasyncgenfunction(ours)
     docstring = inspect.getdoc(theirs)
     assert docstring
@@ -114,7 +114,7 @@ def test_lance_connects_to_a_directory(tmp_path: os.PathLike[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "properties", "told"),
+    ("path", "properties", "message"),
     [
         (
             "lance_ns_async.DirNamespace",
@@ -129,10 +129,10 @@ def test_lance_connects_to_a_directory(tmp_path: os.PathLike[str]) -> None:
         ),
     ],
 )
-def test_lance_names_what_is_wrong_with_properties(path: str, properties: dict[str, str], told: str) -> None:
+def test_lance_names_what_is_wrong_with_properties(path: str, properties: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match="Failed to construct namespace impl") as raised:
         lance_namespace.connect(path, properties)
-    assert told in str(raised.value) and SECRET not in str(raised.value)
+    assert message in str(raised.value) and SECRET not in str(raised.value)
 
 
 def test_an_unknown_backend_is_named_with_the_nearest() -> None:
@@ -143,16 +143,16 @@ def test_an_unknown_backend_is_named_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("alias", "meant"),
     [
         *(("lance_ns_async.DirNamespace", "dir"), ("lance_ns_async.namespace.sync.Hive3Namespace", "hive3")),
         *(("lance-ns-dir", "dir"), ("lance-ns-unity", "unity"), ("lance_ns_glue", "glue")),
         *(("directory", "dir"), ("hive", "hive3"), ("Polaris", "polaris"), ("unity_catalog", "unity")),
     ],
 )
-def test_what_goes_by_another_name_elsewhere_is_named_as_here(given: str, meant: str) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^backend '{given}': unknown; did you mean '{meant}'\?$"):
-        Namespace.connect(given, {})
+def test_what_goes_by_another_name_elsewhere_is_named_as_here(alias: str, meant: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^backend '{alias}': unknown; did you mean '{meant}'\?$"):
+        Namespace.connect(alias, {})
 
 
 @pytest.mark.parametrize("connect", [Namespace.connect, AsyncNamespace.connect])
@@ -177,9 +177,9 @@ def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(path: str)
 
 def test_the_class_of_no_catalog_says_how_to_connect() -> None:
     wrong: Any = Namespace
-    for given in ({"root": "lake"}, {}):
+    for properties in ({"root": "lake"}, {}):
         with pytest.raises(TypeError, match=r'^Namespace: .* use Namespace\.connect\("dir", \{"root": "lake"\}\)'):
-            wrong(**given)
+            wrong(**properties)
     with pytest.raises(ValueError, match=r"of a class path one of lance_ns_async\.DirNamespace, "):
         lance_namespace.connect("lance_ns_async.Namespace", {"root": "lake"})
 

@@ -13,11 +13,11 @@ from tests.fakes.iceberg import FakeIceberg
 SECRET = "hush-hush-4711"
 
 
-def run(script: str, *arguments: str, told: bytes = b"") -> tuple[str, str]:
+def run(script: str, *arguments: str, stdin: bytes = b"") -> tuple[str, str]:
     """Returns the output of a separate process, and its warnings."""
     # Unbuffered; otherwise a forked child would print the buffered output of its parent.
     command = [sys.executable, "-u", "-W", "error", "-c", inspect.cleandoc(script), *arguments]
-    done = subprocess.run(command, input=told, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().strip(), done.stderr.decode()
 
@@ -31,8 +31,8 @@ def test_a_pickle_is_as_good_in_another_process(server: FakeIceberg) -> None:
         named, plain = pickle.load(sys.stdin.buffer)
         print(type(named).__name__, named.exists(["db", "t"]), type(plain).__name__, plain.exists(["db", "x"]))
         """
-    said = run(script, told=pickle.dumps((named, plain)))
-    assert said == ("IcebergNamespace True Namespace False", "")
+    output = run(script, stdin=pickle.dumps((named, plain)))
+    assert output == ("IcebergNamespace True Namespace False", "")
     assert server.requests[-1].headers.get("authorization") is None
     again = pickle.loads(pickle.dumps(named))
     assert again.namespace_id() == named.namespace_id() and again.exists(["db", "t"])
@@ -102,7 +102,7 @@ FORKS = """
 
 
 def test_a_forked_child_may_do_as_it_likes_and_the_parent_goes_on(server: FakeIceberg) -> None:
-    said, complaints = run(FORKS, server.endpoint)
+    output, complaints = run(FORKS, server.endpoint)
     ways = ["use", "close", "use close", "forget", "use forget", "go_on use", "end", "use end"]
-    assert said.splitlines() == [f"{way} 0 ok 1" for way in ways]
+    assert output.splitlines() == [f"{way} 0 ok 1" for way in ways]
     assert not complaints

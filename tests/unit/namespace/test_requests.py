@@ -24,7 +24,7 @@ def ns(tmp_path: Path) -> Iterator[DirNamespace]:
 
 
 @pytest.mark.parametrize(
-    ("operation", "fields", "told"),
+    ("operation", "fields", "message"),
     [
         ("query_table", {"k": 1, "vector": {"single": [0.0]}}, "vector: single: unknown, did you mean single_vector"),
         (
@@ -67,9 +67,9 @@ def ns(tmp_path: Path) -> Iterator[DirNamespace]:
     ],
 )
 def test_what_is_wrong_in_a_request_is_named(
-    ns: DirNamespace, operation: str, fields: dict[str, Any], told: str
+    ns: DirNamespace, operation: str, fields: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=told):
+    with pytest.raises(InvalidInputError, match=message):
         getattr(ns, operation)({"id": ID, **fields})
 
 
@@ -122,7 +122,7 @@ class FromRust(dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    ("operation", "field", "given"),
+    ("operation", "field", "value"),
     [
         ("alter_table_add_columns", "new_columns", 5),
         ("alter_table_alter_columns", "alterations", 5),
@@ -130,7 +130,7 @@ class FromRust(dict[str, Any]):
     ],
 )
 def test_fields_of_another_kind_are_a_fault_of_the_request(
-    ns: DirNamespace, operation: str, field: str, given: Any
+    ns: DirNamespace, operation: str, field: str, value: Any
 ) -> None:
     with pytest.raises(InvalidInputError, match="Request: "):
-        getattr(ns, operation)(FromRust({"id": ID, field: given}))
+        getattr(ns, operation)(FromRust({"id": ID, field: value}))

@@ -66,7 +66,7 @@ def used(server: FakeIceberg) -> AsyncNamespace:
     return ns
 
 
-async def told(ns: AsyncNamespace, name: str) -> str:
+async def catch_message(ns: AsyncNamespace, name: str) -> str:
     """Returns the error of a method in another loop."""
     with pytest.raises(InvalidInputError) as error:
         match OTHERS[name](ns):
@@ -91,7 +91,7 @@ def test_all_public_coroutines_are_tried_in_another_loop() -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_method_names_the_remedy_in_another_loop(server: FakeIceberg, name: str) -> None:
-    message = asyncio.run(told(used(server), name))
+    message = asyncio.run(catch_message(used(server), name))
     assert "first used in another event loop, which has ended" in message
     assert "or use a Namespace" in message
     assert not server.requests
@@ -117,7 +117,7 @@ async def test_two_loops_at_once_are_distinguished(server: FakeIceberg) -> None:
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
         assert await ns.exists(ID)
         for name in ("exists", "iter_tables"):
-            message = await anyio.to_thread.run_sync(asyncio.run, told(ns, name))
+            message = await anyio.to_thread.run_sync(asyncio.run, catch_message(ns, name))
             assert "another event loop;" in message
         assert await ns.exists(ID)
 

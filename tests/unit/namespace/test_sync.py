@@ -82,9 +82,9 @@ def test_a_request_may_be_a_dict_as_lance_sends_it(
 
 
 def test_a_dict_and_a_model_are_answered_alike(ns: IcebergNamespace) -> None:
-    told: Any = DictWithModelDump(id=["db", "t"])
-    assert ns.describe_table(told) == ns.describe_table(TABLE)
-    described = ns.describe_table(told)
+    request: Any = DictWithModelDump(id=["db", "t"])
+    assert ns.describe_table(request) == ns.describe_table(TABLE)
+    described = ns.describe_table(request)
     assert isinstance(described, DescribeTableResponse)
     assert (described.location, described.storage_options, described.managed_versioning) == (LOCATION, None, False)
 
@@ -161,21 +161,21 @@ def test_closing_ends_the_calls_of_other_threads(server: FakeIceberg) -> None:
 
 def test_an_iterator_outlives_its_namespace_without_complaint(server: FakeIceberg) -> None:
     ns = IcebergNamespace(endpoint=server.endpoint)
-    forgotten, asked = ns.iter_tables(recursive=True), ns.iter_tables(recursive=True)
+    forgotten, started = ns.iter_tables(recursive=True), ns.iter_tables(recursive=True)
     next(forgotten)
-    next(asked)
+    next(started)
     ns.close()
     assert_no_loop()
     del forgotten
     with pytest.raises(InvalidInputError, match="closed"):
-        list(asked)
+        list(started)
 
 
 def test_an_iterator_that_is_left_early_asks_no_more(ns: IcebergNamespace, server: FakeIceberg) -> None:
     for _ in ns.iter_tables(recursive=True):
         break
-    asked = len(server.requests)
-    assert ns.exists(["db", "t"]) and len(server.requests) == asked + 1
+    count = len(server.requests)
+    assert ns.exists(["db", "t"]) and len(server.requests) == count + 1
 
 
 def test_a_call_from_its_own_loop_is_refused_instead_of_hanging(ns: IcebergNamespace) -> None:

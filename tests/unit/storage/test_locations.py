@@ -49,10 +49,10 @@ NOT_MEANT = [
 ]
 
 
-@pytest.mark.parametrize(("root", "told"), NOT_MEANT)
+@pytest.mark.parametrize(("root", "message"), NOT_MEANT)
 @pytest.mark.parametrize("impl", ROOTS)
-def test_a_root_that_cannot_be_meant_is_refused_when_connecting(impl: str, root: str, told: str) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^{impl} properties: root: .*{told}"):
+def test_a_root_that_cannot_be_meant_is_refused_when_connecting(impl: str, root: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^{impl} properties: root: .*{message}"):
         registry.load(impl).settings.parse({**ROOTS[impl], "root": root})
 
 
@@ -81,8 +81,8 @@ def test_the_schemes_are_those_that_lance_knows() -> None:
     connect: Any = DirectoryNamespace
     with pytest.raises(InternalError) as raised:
         connect(root="unheard-of://bucket")
-    told = re.search(r"Valid schemes: ([a-z0-9+, -]+)", str(raised.value))
-    assert told is not None and sorted(told[1].split(", ")) == sorted(SCHEMES)
+    match = re.search(r"Valid schemes: ([a-z0-9+, -]+)", str(raised.value))
+    assert match is not None and sorted(match[1].split(", ")) == sorted(SCHEMES)
 
 
 @pytest.mark.parametrize(

@@ -206,10 +206,10 @@ def test_a_storage_that_hangs_is_named_and_left_by_a_second_interrupt() -> None:
             connection, _ = server.accept()
             child.send_signal(signal.SIGINT)
             assert child.stderr is not None
-            said: list[bytes] = []
-            while not said or b"interrupted again" not in said[-1]:
-                said.append(child.stderr.readline())
-                assert said[-1], said
+            lines: list[bytes] = []
+            while not lines or b"interrupted again" not in lines[-1]:
+                lines.append(child.stderr.readline())
+                assert lines[-1], lines
             rest = interrupt(child)
             assert b"ends before the storage has answered (describe_table t)" in rest
             assert child.returncode in INTERRUPTS
@@ -254,10 +254,10 @@ sys.exit(int(end))
 def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
     with process(UNDER_WAY, root, "short", end) as child:
         wait_for(child, 1)
-        said, complaints = child.communicate(timeout=LONGEST)
+        output, complaints = child.communicate(timeout=LONGEST)
         assert (child.returncode, complaints) == (end, b"")
         # The thread that waited for it may have no time left to report it.
-        assert said in (b"", b"InvalidInputError scan_tables t0: " + REFUSAL.encode() + b"\n")
+        assert output in (b"", b"InvalidInputError scan_tables t0: " + REFUSAL.encode() + b"\n")
 
 
 @pytest.mark.parametrize("end", [-signal.SIGINT, 0, 3])
@@ -270,8 +270,8 @@ def test_a_call_that_outlasts_the_wait_leaves_the_exit_status_alone(root: Path, 
         else:
             child.stdin.write(b"\n")
             child.stdin.flush()
-        while b"interrupted again" not in (said := child.stderr.readline()):
-            assert said
+        while b"interrupted again" not in (line := child.stderr.readline()):
+            assert line
         complaints = interrupt(child)
         assert b"ends before the storage has answered (scan_tables t0)" in complaints
         assert child.returncode in (INTERRUPTS if end < 0 else (end,))
@@ -304,8 +304,8 @@ atexit.register(late)
 
 def test_the_end_of_a_process_refuses_calls_of_pylance(tmp_path: Path) -> None:
     with process(AT_EXIT, tmp_path) as child:
-        said, complaints = child.communicate(timeout=LONGEST)
-    late, early = said.decode().splitlines()
+        output, complaints = child.communicate(timeout=LONGEST)
+    late, early = output.decode().splitlines()
     # In Python 3.12, no thread starts once `atexit` runs.
     assert late == "late: False" or (sys.version_info[:2] == (3, 12) and "ending" in late)
     assert (early.startswith("early: ") and "ending" in early) or "closed" in early

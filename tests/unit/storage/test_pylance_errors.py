@@ -168,10 +168,10 @@ def test_what_is_no_panic_passes() -> None:
 
 
 def test_who_signs_in_by_an_address_is_not_told() -> None:
-    told = error(TABLE, OSError("Error performing GET http://me:hush@s3.example.com/b in 1ms"))
-    assert "http://s3.example.com/b" in str(told) and "hush" not in str(told)
+    result = error(TABLE, OSError("Error performing GET http://me:hush@s3.example.com/b in 1ms"))
+    assert "http://s3.example.com/b" in str(result) and "hush" not in str(result)
 
 
 def test_what_comes_in_pieces_is_reported_whole() -> None:
-    told = error(TABLE, TypeError("column v must be int", ", float", ", or string"))
-    assert "column v must be int , float , or string" in str(told)
+    result = error(TABLE, TypeError("column v must be int", ", float", ", or string"))
+    assert "column v must be int , float , or string" in str(result)

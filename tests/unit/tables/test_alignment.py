@@ -45,10 +45,10 @@ def test_wide_values_are_moved_and_stay_the_same(name: str) -> None:
     were = set[int]()
     for odd in shifted(table):
         were.update(address % 16 for address in addresses(odd.select(["wide"])))
-        found = align(odd)
-        assert found.equals(table, check_metadata=True)
-        assert {address % 16 for address in addresses(found.select(["wide"]))} == {0}
-        assert {address % 8 for address in addresses(found)} == {0}
+        aligned = align(odd)
+        assert aligned.equals(table, check_metadata=True)
+        assert {address % 16 for address in addresses(aligned.select(["wide"]))} == {0}
+        assert {address % 8 for address in addresses(aligned)} == {0}
     assert len(were) > 1
 
 

@@ -161,19 +161,19 @@ def every_type() -> pa.Schema:
 
 
 def column(arrow: pa.DataType) -> Json:
-    (found,) = json_schema(pa.schema([pa.field("c", arrow)])).fields
-    told: Json = found.type.to_dict()
-    return told
+    (field,) = json_schema(pa.schema([pa.field("c", arrow)])).fields
+    result: Json = field.type.to_dict()
+    return result
 
 
-def read(told: Mapping[str, Any]) -> pa.DataType:
-    return arrow_type(JsonArrowDataType.model_validate(told))
+def read(document: Mapping[str, Any]) -> pa.DataType:
+    return arrow_type(JsonArrowDataType.model_validate(document))
 
 
-@pytest.mark.parametrize(("arrow", "told"), EXACT, ids=lambda it: str(it)[:40])
-def test_a_type_is_written_and_read(arrow: pa.DataType, told: Json) -> None:
-    assert column(arrow) == told
-    assert read(told).equals(arrow, check_metadata=True)
+@pytest.mark.parametrize(("arrow", "document"), EXACT, ids=lambda it: str(it)[:40])
+def test_a_type_is_written_and_read(arrow: pa.DataType, document: Json) -> None:
+    assert column(arrow) == document
+    assert read(document).equals(arrow, check_metadata=True)
 
 
 @pytest.mark.parametrize(("arrow", "word"), LOST, ids=lambda it: str(it)[:40])
@@ -188,17 +188,17 @@ def test_the_fields_of_a_map_keep_their_names_and_metadata() -> None:
 
 
 def test_an_extension_is_named_in_the_metadata() -> None:
-    (found,) = json_schema(pa.schema([pa.field("id", pa.uuid(), metadata={"a": "b"})])).fields
-    assert found.type.to_dict() == {"type": "fixed_size_binary", "length": 16}
-    assert found.metadata == {"ARROW:extension:name": "arrow.uuid", "ARROW:extension:metadata": "", "a": "b"}
+    (field,) = json_schema(pa.schema([pa.field("id", pa.uuid(), metadata={"a": "b"})])).fields
+    assert field.type.to_dict() == {"type": "fixed_size_binary", "length": 16}
+    assert field.metadata == {"ARROW:extension:name": "arrow.uuid", "ARROW:extension:metadata": "", "a": "b"}
 
 
 @pytest.mark.parametrize("arrow", WORDLESS, ids=str)
 def test_a_type_without_a_word_is_named(arrow: pa.DataType) -> None:
     for held in (arrow, pa.list_(arrow), pa.struct([pa.field("a", arrow)]), pa.opaque(arrow, "t", "v")):
-        with pytest.raises(UnsupportedOperationError) as told:
+        with pytest.raises(UnsupportedOperationError) as raised:
             json_schema(pa.schema([pa.field("id", pa.int64()), pa.field("odd one", held)]))
-        assert "'odd one'" in str(told.value) and f"no name for the type {arrow})" in str(told.value)
+        assert "'odd one'" in str(raised.value) and f"no name for the type {arrow})" in str(raised.value)
 
 
 def test_what_is_no_text_is_reported() -> None:
@@ -222,21 +222,21 @@ def test_the_words_of_lance_schema_are_read() -> None:
         *(arrow for arrow, _ in LOST if arrow not in (pa.string_view(), pa.binary_view())),
         pa.struct([pa.field("a", pa.list_(pa.timestamp("ns", "Europe/Berlin"), 3), nullable=False)]),
     ]:
-        told = schema_to_json(pa.schema([pa.field("c", arrow)]))["fields"][0]["type"]
+        document = schema_to_json(pa.schema([pa.field("c", arrow)]))["fields"][0]["type"]
         # Lance does not store whether a dictionary is ordered.
         expected = pa.dictionary(arrow.index_type, arrow.value_type) if pa.types.is_dictionary(arrow) else arrow
-        assert read(told).equals(expected, check_metadata=True), told
+        assert read(document).equals(expected, check_metadata=True), document
 
 
 def test_both_dialects_may_be_mixed_and_the_specs_words_have_any_case() -> None:
     fields = [item("string"), {**item("double"), "name": "b"}, {**item("Utf8"), "name": "c"}]
-    found = read({"type": "STRUCT", "fields": fields})
-    assert found == pa.struct([("item", pa.string()), ("b", pa.float64()), ("c", pa.string())])
+    result = read({"type": "STRUCT", "fields": fields})
+    assert result == pa.struct([("item", pa.string()), ("b", pa.float64()), ("c", pa.string())])
     assert read({"type": "boolean"}) == pa.bool_()
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("document", "why"),
     [
         ({"type": "number"}, "unknown type 'number'"),
         ({"type": "timestamp:us"}, "unknown type 'timestamp:us'"),
@@ -256,9 +256,9 @@ def test_both_dialects_may_be_mixed_and_the_specs_words_have_any_case() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_type_is_reported(told: Json, why: str) -> None:
+def test_what_is_no_type_is_reported(document: Json, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        read(told)
+        read(document)
 
 
 async def test_pylance_answers_the_same_and_reads_ours(tmp_path: Path) -> None:
@@ -381,9 +381,11 @@ def kept(arrow: Any) -> pa.DataType:
 
 @given(SCHEMAS)
 def test_a_schema_is_read_back_but_for_what_is_lost(schema: pa.Schema) -> None:
-    told = JsonArrowSchema.from_json(json_schema(schema).to_json())
-    assert told is not None
-    back = pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable, f.metadata) for f in told.fields], told.metadata)
+    document = JsonArrowSchema.from_json(json_schema(schema).to_json())
+    assert document is not None
+    back = pa.schema(
+        [pa.field(f.name, arrow_type(f.type), f.nullable, f.metadata) for f in document.fields], document.metadata
+    )
     expected = pa.schema([field.with_type(kept(field.type)) for field in schema], schema.metadata)
     # Compared as text, because Arrow's own comparison ignores names within types.
     assert back.serialize() == expected.serialize()

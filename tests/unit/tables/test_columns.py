@@ -83,7 +83,7 @@ def pairs(word: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("path", "told", "expected"),
+    ("path", "data_type", "expected"),
     [
         ("text", {"type": "large_utf8"}, pa.large_string()),
         ("text", {"type": "large_string"}, pa.large_string()),
@@ -93,9 +93,9 @@ def pairs(word: str) -> dict[str, Any]:
     ids=str,
 )
 async def test_a_type_is_returned_in_the_form_of_the_spec_or_of_lance(
-    here: Lake, path: str, told: dict[str, Any], expected: pa.DataType
+    here: Lake, path: str, data_type: dict[str, Any], expected: pa.DataType
 ) -> None:
-    await here.ns.alter_table_alter_columns(altering({"path": path, "data_type": told}))
+    await here.ns.alter_table_alter_columns(altering({"path": path, "data_type": data_type}))
     assert (await here.dataset()).schema.field(path).type == expected
 
 
@@ -165,9 +165,9 @@ async def test_columns_that_cannot_be_changed_are_reported(here: Lake) -> None:
         ("drop", AlterTableDropColumnsRequest(id=ID, columns=["no"]), TableColumnNotFoundError, r"n\$t .*\bno\b"),
         ("drop", AlterTableDropColumnsRequest(**many), InvalidInputError, "Cannot drop all columns"),
     ]
-    for what, request, error, told in refused:
+    for what, request, error, message in refused:
         operation = getattr(here.ns, f"alter_table_{what}_columns")
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             await operation(request)
     assert (await here.dataset()).version == 1 and (await here.dataset()).to_table() == ROWS
 
@@ -179,14 +179,14 @@ async def test_columns_may_change_names_with_each_other(here: Lake) -> None:
 
 
 async def test_the_schema_is_annotated(here: Lake) -> None:
-    for given, expected in (
+    for metadata, expected in (
         ({"a": "1", "b": "2"}, {"a": "1", "b": "2"}),
         ({"b": "3"}, {"a": "1", "b": "3"}),
         (None, None),
     ):
-        request = UpdateTableSchemaMetadataRequest(id=ID, metadata=given)
-        found = (await here.ns.update_table_schema_metadata(request)).metadata
-        assert found == (expected or {"a": "1", "b": "3"})
+        request = UpdateTableSchemaMetadataRequest(id=ID, metadata=metadata)
+        result = (await here.ns.update_table_schema_metadata(request)).metadata
+        assert result == (expected or {"a": "1", "b": "3"})
     assert (await here.dataset()).schema.metadata == {b"a": b"1", b"b": b"3"}
 
 
@@ -213,8 +213,8 @@ async def test_fields_that_cannot_be_annotated_are_reported(here: Lake) -> None:
         ),
         (annotating({**one, "path": "no"}), TableColumnNotFoundError, r"n\$t .*\bno\b"),
     ]
-    for request, error, told in refused:
-        with pytest.raises(error, match=told):
+    for request, error, message in refused:
+        with pytest.raises(error, match=message):
             await here.ns.update_field_metadata(request)
     assert (await here.dataset()).version == 1
 

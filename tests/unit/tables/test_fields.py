@@ -68,14 +68,19 @@ async def test_columns_are_updated_by_their_paths(here: Lake) -> None:
 
 
 async def test_fields_are_annotated_by_their_paths(here: Lake) -> None:
-    async def annotate(*given: str) -> dict[str, Any]:
-        updates = [{"path": path, "metadata": {"k": path}} for path in given]
+    async def annotate(*paths: str) -> dict[str, Any]:
+        updates = [{"path": path, "metadata": {"k": path}} for path in paths]
         request = UpdateFieldMetadataRequest.from_dict({"id": ID, "updates": updates})
         assert request is not None
         return (await here.ns.update_field_metadata(request)).fields or {}
 
-    found = await annotate("`id`", "`a b`", "`in`.a", "in.`d.e`")
-    assert found == {"id": {"k": "`id`"}, "a b": {"k": "`a b`"}, "in.a": {"k": "`in`.a"}, "in.`d.e`": {"k": "in.`d.e`"}}
+    metadata = await annotate("`id`", "`a b`", "`in`.a", "in.`d.e`")
+    assert metadata == {
+        "id": {"k": "`id`"},
+        "a b": {"k": "`a b`"},
+        "in.a": {"k": "`in`.a"},
+        "in.`d.e`": {"k": "in.`d.e`"},
+    }
     for twice in (("id", "`id`"), ("in.a", "`in`.`a`")):
         with pytest.raises(InvalidInputError, match=r"^updates: (id|in\.a): duplicate field"):
             await annotate(*twice)

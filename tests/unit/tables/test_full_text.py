@@ -35,8 +35,8 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
 
 
 async def scores(here: Lake, query: Mapping[str, Any]) -> dict[int, float]:
-    given = {"id": ID, "k": 9, "vector": {}, "full_text_query": query, "columns": {"column_names": ["id"]}}
-    request = QueryTableRequest.from_dict(given)
+    fields = {"id": ID, "k": 9, "vector": {}, "full_text_query": query, "columns": {"column_names": ["id"]}}
+    request = QueryTableRequest.from_dict(fields)
     assert request is not None
     return {row["id"]: row["_score"] for row in in_file((await here.ns.query_table(request)).data)}
 

@@ -45,12 +45,12 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
         yield opened
 
 
-def index(column: str, index_type: str, **given: Any) -> CreateTableIndexRequest:
-    return CreateTableIndexRequest(id=ID, column=column, index_type=index_type, **given)
+def index(column: str, index_type: str, **options: Any) -> CreateTableIndexRequest:
+    return CreateTableIndexRequest(id=ID, column=column, index_type=index_type, **options)
 
 
 @pytest.mark.parametrize(
-    ("kind", "given"),
+    ("kind", "options"),
     [
         ("ivf_flat", {"distance_type": "Cosine", "num_partitions": 2}),
         ("IVF_PQ", {"num_partitions": 1, "num_sub_vectors": 2, "num_bits": 8, "sample_rate": 256, "max_iterations": 2}),
@@ -61,16 +61,16 @@ def index(column: str, index_type: str, **given: Any) -> CreateTableIndexRequest
         ("IVF_HNSW_SQ", {"num_partitions": 1}),
     ],
 )
-async def test_vectors_are_indexed(here: Lake, kind: str, given: dict[str, Any]) -> None:
+async def test_vectors_are_indexed(here: Lake, kind: str, options: dict[str, Any]) -> None:
     await here.create(mode="overwrite", rows=WIDE)
-    await here.ns.create_table_index(index("v", kind, **given))
+    await here.ns.create_table_index(index("v", kind, **options))
     stats = await here.ns.describe_table_index_stats(DescribeTableIndexStatsRequest(id=ID, index_name="v_idx"))
-    assert (stats.index_type, stats.distance_type) == (kind.upper(), given.get("distance_type", "l2").lower())
+    assert (stats.index_type, stats.distance_type) == (kind.upper(), options.get("distance_type", "l2").lower())
     assert (stats.num_indexed_rows, stats.num_unindexed_rows, stats.num_indices) == (300, 0, 1)
 
 
 @pytest.mark.parametrize(
-    ("column", "kind", "given", "told"),
+    ("column", "kind", "options", "index_type"),
     [
         ("id", "btree", {}, "BTree"),
         ("id", "BITMAP", {"name": "other"}, "Bitmap"),
@@ -88,20 +88,20 @@ async def test_vectors_are_indexed(here: Lake, kind: str, given: dict[str, Any])
     ],
 )
 async def test_scalars_and_text_are_indexed(
-    here: Lake, column: str, kind: str, given: dict[str, Any], told: str
+    here: Lake, column: str, kind: str, options: dict[str, Any], index_type: str
 ) -> None:
     await here.create(mode="overwrite", rows=WIDE)
-    await here.ns.create_table_scalar_index(index(column, kind, **given))
-    (found,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
-    assert (found.index_name, found.columns) == (given.get("name", f"{column}_idx"), [column])
-    assert (found.index_type, found.status, found.num_segments) == (told, "SUCCEEDED", 1)
-    assert (found.num_indexed_rows, found.num_unindexed_rows) == (300, 0)
-    details = json.loads(found.index_details or "")
-    assert all(details[key] == value for key, value in given.items() if key != "name")
+    await here.ns.create_table_scalar_index(index(column, kind, **options))
+    (listed,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+    assert (listed.index_name, listed.columns) == (options.get("name", f"{column}_idx"), [column])
+    assert (listed.index_type, listed.status, listed.num_segments) == (index_type, "SUCCEEDED", 1)
+    assert (listed.num_indexed_rows, listed.num_unindexed_rows) == (300, 0)
+    details = json.loads(listed.index_details or "")
+    assert all(details[key] == value for key, value in options.items() if key != "name")
 
 
 @pytest.mark.parametrize(
-    ("column", "kind", "told"),
+    ("column", "kind", "index_type"),
     [
         ("id", "BTREE", "BTree"),
         ("id", "bitmap", "Bitmap"),
@@ -115,12 +115,12 @@ async def test_scalars_and_text_are_indexed(
     ],
 )
 async def test_indexes_of_any_type_are_made_however_it_is_spelled(
-    here: Lake, column: str, kind: str, told: str
+    here: Lake, column: str, kind: str, index_type: str
 ) -> None:
     await here.create(mode="overwrite", rows=WIDE)
     await here.ns.create_table_index(index(column, kind, name=""))
-    (found,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
-    assert (found.index_name, found.index_type, found.num_indexed_rows) == (f"{column}_idx", told, 300)
+    (listed,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+    assert (listed.index_name, listed.index_type, listed.num_indexed_rows) == (f"{column}_idx", index_type, 300)
 
 
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_HNSW_PQ"])
@@ -133,22 +133,22 @@ async def test_vectors_are_cut_as_finely_as_they_can_be_by_default(
     await here.create(mode="overwrite", rows=pa.table({"v": vectors, "in": nested}))
     for column in ("v", "in.`v`"):
         await here.ns.create_table_index(index(column, kind, name="it"))
-        (found,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
-        assert json.loads(found.index_details or "")["compression"]["num_sub_vectors"] == expected
+        (listed,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+        assert json.loads(listed.index_details or "")["compression"]["num_sub_vectors"] == expected
         await here.ns.drop_table_index(DropTableIndexRequest(id=ID, index_name="it"))
 
 
 @pytest.mark.parametrize("kind", indexes.VECTOR_TYPES)
 async def test_options_of_vector_indexes_are_passed_on(here: Lake, kind: str) -> None:
-    asked = {"sample_rate": 100, "max_iterations": 3, "num_sub_vectors": 2, "num_bits": 4, "m": 7}
-    asked |= {"ef_construction": 33, "target_partition_size": 200}
-    heeded = {field: value for field, value in asked.items() if field in indexes.VECTOR_TYPES[kind]}
+    options = {"sample_rate": 100, "max_iterations": 3, "num_sub_vectors": 2, "num_bits": 4, "m": 7}
+    options |= {"ef_construction": 33, "target_partition_size": 200}
+    heeded = {field: value for field, value in options.items() if field in indexes.VECTOR_TYPES[kind]}
     await here.create(mode="overwrite", rows=WIDE)
     await here.ns.create_table_index(index("v", kind, **heeded))
-    (found,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
-    details = json.loads(found.index_details or "")
+    (listed,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+    details = json.loads(listed.index_details or "")
     graph, packed, hints = details.get("hnsw", {}), details.get("compression", {}), details["runtime_hints"]
-    told = {
+    stored = {
         "sample_rate": int(hints["lance.ivf.sample_rate"]),
         "max_iterations": int(hints["lance.ivf.max_iters"]),
         "num_sub_vectors": packed.get("num_sub_vectors"),
@@ -157,7 +157,7 @@ async def test_options_of_vector_indexes_are_passed_on(here: Lake, kind: str) ->
         "ef_construction": graph.get("construction_ef"),
         "target_partition_size": details["target_partition_size"],
     }
-    assert {field: told[field] for field in heeded} == heeded
+    assert {field: stored[field] for field in heeded} == heeded
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ async def test_indexes_are_listed_and_dropped(here: Lake) -> None:
         await here.ns.create_table_scalar_index(index(column, "BTREE"))
     await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
 
-    async def listed(**given: Any) -> list[str]:
+    async def listed(**fields: Any) -> list[str]:
         return [
-            it.index_name for it in (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID, **given))).indexes
+            it.index_name for it in (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID, **fields))).indexes
         ]
 
     page = await here.ns.list_table_indices(ListTableIndicesRequest(id=ID, limit=1))
@@ -250,8 +250,8 @@ async def test_an_index_that_cannot_be_made_is_refused(here: Lake) -> None:
         ("scalar_index", index("text", "FTS", language="Elvish"), InvalidInputError, "Elvish"),
         ("scalar_index", index("id", "BTREE"), TableIndexAlreadyExistsError, "^Table index already exists"),
     ]
-    for kind, request, error, told in refused:
-        with pytest.raises(error, match=told):
+    for kind, request, error, message in refused:
+        with pytest.raises(error, match=message):
             await getattr(here.ns, f"create_table_{kind}")(request)
     assert (await here.dataset()).version == 3
 
@@ -272,10 +272,10 @@ async def test_a_table_describes_its_content(here: Lake) -> None:
         mode = "overwrite" if rows == 10 else "append"
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode=mode), stream(data))
     await here.ns.create_table_scalar_index(index("id", "BTREE"))
-    found = await here.ns.get_table_stats(GetTableStatsRequest(id=ID))
-    assert (found.num_rows, found.num_indices, found.fragment_stats.num_fragments) == (100, 1, 4)
-    assert found.fragment_stats.num_small_fragments == 4 and found.total_bytes > 100 * 8
-    lengths = found.fragment_stats.lengths
+    stats = await here.ns.get_table_stats(GetTableStatsRequest(id=ID))
+    assert (stats.num_rows, stats.num_indices, stats.fragment_stats.num_fragments) == (100, 1, 4)
+    assert stats.fragment_stats.num_small_fragments == 4 and stats.total_bytes > 100 * 8
+    lengths = stats.fragment_stats.lengths
     assert (lengths.min, lengths.p25, lengths.p50, lengths.p75, lengths.p99, lengths.max) == (10, 20, 30, 40, 40, 40)
     assert lengths.mean == 25
     await here.create(["n", "none"], ROWS.slice(0, 0))

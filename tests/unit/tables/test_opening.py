@@ -51,8 +51,8 @@ async def test_waiting_for_a_storage_ends_with_the_operations_time(s3: FakeS3) -
             await ns.count_table_rows(CountTableRowsRequest(id=["t"]))
         with pytest.raises(ServiceUnavailableError, match=r"whether it took effect is unknown\)$"):
             await ns.update_table(UpdateTableRequest(id=["t"], updates=[["a", "1"]]))
-        found = await ns.open_many([["t"]], timeout=0.2)
-        assert isinstance(found.errors[id], ServiceUnavailableError)
+        result = await ns.open_many([["t"]], timeout=0.2)
+        assert isinstance(result.errors[id], ServiceUnavailableError)
 
 
 def vended(s3: FakeS3, expires_at_millis: int | None = None) -> list[dict[str, Any]]:
@@ -90,8 +90,8 @@ async def test_iceberg_gives_out_credentials_and_renews_them_at_their_endpoint(s
             opened = await ns.open(["a", "t"])
         server.requests.clear()
         assert opened.to_table() == written.to_table() == ROWS
-        asked = [request.path.rpartition("/")[2] for request in server.requests if "/tables/" in request.path]
-        assert asked and set(asked) == {"t?snapshots=refs", "credentials"}
+        endpoints = [request.path.rpartition("/")[2] for request in server.requests if "/tables/" in request.path]
+        assert endpoints and set(endpoints) == {"t?snapshots=refs", "credentials"}
 
 
 async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
@@ -155,9 +155,9 @@ async def test_after_a_401_no_other_table_is_opened(s3: FakeS3) -> None:
         server.add_lance_tables("cat", ("a",), 3)
         server.fail(401, times=None)
         async with connected(server) as ns:
-            found = await ns.open_many([["cat", "a", f"t000{n}"] for n in range(3)], max_in_flight=1)
-        assert {type(error) for error in found.errors.values()} == {UnauthenticatedError}
-        assert len(found) == 3 and len(server.requests) == 1
+            result = await ns.open_many([["cat", "a", f"t000{n}"] for n in range(3)], max_in_flight=1)
+        assert {type(error) for error in result.errors.values()} == {UnauthenticatedError}
+        assert len(result) == 3 and len(server.requests) == 1
 
 
 async def test_lance_requests_new_credentials_itself(s3: FakeS3) -> None:

@@ -33,33 +33,33 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
         yield opened
 
 
-def asked(**given: Any) -> QueryTableRequest:
+def make_query(**fields: Any) -> QueryTableRequest:
     """Returns a query in the form of a caller; for five rows and without a vector by default."""
-    request = QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **given})
+    request = QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **fields})
     assert isinstance(request, QueryTableRequest)
     return request
 
 
-def near(*vector: float, **given: Any) -> QueryTableRequest:
+def near(*vector: float, **fields: Any) -> QueryTableRequest:
     """Returns a query for the nearest neighbours of a vector."""
-    return asked(vector={"single_vector": list(vector)}, **given)
+    return make_query(vector={"single_vector": list(vector)}, **fields)
 
 
-async def found(here: Lake, request: QueryTableRequest) -> list[dict[str, Any]]:
+async def run_query(here: Lake, request: QueryTableRequest) -> list[dict[str, Any]]:
     return in_file((await here.ns.query_table(request)).data)
 
 
 async def test_without_a_vector_the_first_rows_are_found(here: Lake) -> None:
-    assert await found(here, asked(columns={"column_names": ["id"]})) == [{"id": 1}, {"id": 2}, {"id": 3}]
-    assert await found(here, asked(k=1, offset=1, columns={"column_names": ["id"]})) == [{"id": 2}]
-    assert await found(here, asked(filter="id > 2")) == ROWS.slice(2).to_pylist()
-    assert await found(here, asked(filter="id > 9")) == []
-    with_ids = await found(here, asked(k=2, columns={"column_names": ["id"]}, with_row_id=True))
+    assert await run_query(here, make_query(columns={"column_names": ["id"]})) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert await run_query(here, make_query(k=1, offset=1, columns={"column_names": ["id"]})) == [{"id": 2}]
+    assert await run_query(here, make_query(filter="id > 2")) == ROWS.slice(2).to_pylist()
+    assert await run_query(here, make_query(filter="id > 9")) == []
+    with_ids = await run_query(here, make_query(k=2, columns={"column_names": ["id"]}, with_row_id=True))
     assert with_ids == [{"id": 1, "_rowid": 0}, {"id": 2, "_rowid": 1}]
 
 
 async def test_rows_are_found_by_a_vector(here: Lake) -> None:
-    rows = await found(here, near(1, 0, k=2))
+    rows = await run_query(here, near(1, 0, k=2))
     assert rows == [
         {"id": 2, "text": "green pear", "v": [1.0, 0.0], "_distance": 0.0},
         {"id": 1, "text": "red apple", "v": [0.0, 1.0], "_distance": 2.0},
@@ -74,13 +74,13 @@ async def test_rows_are_found_by_a_vector(here: Lake) -> None:
         ({"nprobes": 1, "refine_factor": 1, "ef": 10, "bypass_vector_index": True, "vector_column": "v"}, [2, 1, 3]),
         ({"nprobes": 1, "minimum_nprobes": 1, "maximum_nprobes": 2, "fast_search": False}, [2, 1, 3]),
     ]
-    for given, expected in ids:
-        assert [row["id"] for row in await found(here, near(1, 0, **given))] == expected, given
+    for fields, expected in ids:
+        assert [row["id"] for row in await run_query(here, near(1, 0, **fields))] == expected, fields
 
 
 async def test_rows_are_found_by_several_vectors(here: Lake) -> None:
-    request = asked(k=1, vector={"multi_vector": [[1, 0], [0.0, 1.0]]}, columns={"column_names": ["id"]})
-    assert await found(here, request) == [
+    request = make_query(k=1, vector={"multi_vector": [[1, 0], [0.0, 1.0]]}, columns={"column_names": ["id"]})
+    assert await run_query(here, request) == [
         {"query_index": 0, "id": 2, "_distance": 0.0},
         {"query_index": 1, "id": 1, "_distance": 0.0},
     ]
@@ -91,25 +91,25 @@ async def test_columns_may_have_other_names(here: Lake) -> None:
     await here.create(["n", "odd"], rows)
     aliases = {"p": "`a b`", "q": "in.`y.z`", "S": "S"}
     request = near(1, 0, id=["n", "odd"], columns={"column_aliases": aliases})
-    assert await found(here, request) == [{"p": 1, "q": 2, "S": "x", "_distance": 0.0}]
-    request = asked(id=["n", "odd"], columns={"column_names": ["a b", "in.x"]})
-    assert await found(here, request) == [{"a b": 1, "in.x": 1}]
+    assert await run_query(here, request) == [{"p": 1, "q": 2, "S": "x", "_distance": 0.0}]
+    request = make_query(id=["n", "odd"], columns={"column_names": ["a b", "in.x"]})
+    assert await run_query(here, request) == [{"a b": 1, "in.x": 1}]
 
 
 async def test_what_a_search_adds_may_give_its_name_to_a_column(here: Lake) -> None:
     await here.ns.create_table_scalar_index(CreateTableIndexRequest(id=ID, column="text", index_type="FTS"))
     aliases = {"column_aliases": {"_distance": "id", "d": "_distance"}}
-    assert await found(here, near(1, 0, k=1, columns=aliases)) == [{"_distance": 2, "d": 0.0}]
+    assert await run_query(here, near(1, 0, k=1, columns=aliases)) == [{"_distance": 2, "d": 0.0}]
     text = {"string_query": {"query": "pear"}}
-    assert await found(here, asked(full_text_query=text, columns={"column_aliases": {"_score": "id"}})) == [
+    assert await run_query(here, make_query(full_text_query=text, columns={"column_aliases": {"_score": "id"}})) == [
         {"_score": 2}
     ]
 
 
 async def test_what_lancedb_sends_unasked_is_no_search_by_a_vector(here: Lake) -> None:
     sent = {"vector": {"single_vector": []}, "prefilter": True, "with_row_id": False, "bypass_vector_index": True}
-    assert await found(here, asked(k=1, columns={"column_names": ["id"]}, **sent)) == [{"id": 1}]
-    assert await found(here, asked(k=1, columns={"column_names": ["id"]}, fast_search=False)) == [{"id": 1}]
+    assert await run_query(here, make_query(k=1, columns={"column_names": ["id"]}, **sent)) == [{"id": 1}]
+    assert await run_query(here, make_query(k=1, columns={"column_names": ["id"]}, fast_search=False)) == [{"id": 1}]
 
 
 async def test_rows_are_found_by_their_text(here: Lake) -> None:
@@ -131,9 +131,9 @@ async def test_rows_are_found_by_their_text(here: Lake) -> None:
         ({"structured_query": {"query": {"boolean": {"must": [text], "should": [], "must_not": []}}}}, [1]),
         ({"structured_query": {"query": {"boolean": {"must": [text], "should": [], "must_not": [text]}}}}, []),
     ]
-    for given, expected in queries:
-        rows = await found(here, asked(full_text_query=given, columns={"column_names": ["id"]}))
-        assert sorted(row["id"] for row in rows) == expected, given
+    for query, expected in queries:
+        rows = await run_query(here, make_query(full_text_query=query, columns={"column_names": ["id"]}))
+        assert sorted(row["id"] for row in rows) == expected, query
         assert all(row["_score"] >= 0 for row in rows)
 
 
@@ -141,8 +141,8 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
     query = near(1, 0)
     plan = await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(id=ID, query=query))
     assert "_distance" in plan and "elapsed" not in plan
-    told = {**near(1, 0, k=1).to_dict(), "id": ID}
-    request = AnalyzeTableQueryPlanRequest.from_dict(told)
+    fields = {**near(1, 0, k=1).to_dict(), "id": ID}
+    request = AnalyzeTableQueryPlanRequest.from_dict(fields)
     assert request is not None
     assert "output_rows=1" in await here.ns.analyze_table_query_plan(request)
     verbose = ExplainTableQueryPlanRequest(id=ID, query=near(1, 0, version=7), verbose=True)
@@ -151,7 +151,7 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("fields", "message"),
     [
         ({"k": 0}, "^k 0: must be at least 1"),
         ({"k": 2**63}, "^k 9223372036854775808: must be at most 9223372036854775807"),
@@ -186,14 +186,14 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
         ],
     ],
 )
-async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, given: dict[str, Any], told: str) -> None:
+async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
     for id in (ID, ["n", "none"]):
-        with pytest.raises(InvalidInputError, match=told):
-            await here.ns.query_table(asked(id=id, **given))
+        with pytest.raises(InvalidInputError, match=message):
+            await here.ns.query_table(make_query(id=id, **fields))
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("fields", "message"),
     [
         ({"vector": {"single_vector": [1.0, 2.0, 3.0]}}, "vector size 3 does not match .* size 2"),
         ({"vector": {"multi_vector": [[1.0, 2.0], [3.0]]}}, "must have the same length"),
@@ -225,9 +225,11 @@ async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, given: 
         ),
     ],
 )
-async def test_a_query_that_this_table_cannot_answer_is_refused(here: Lake, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInputError, match=told):
-        await here.ns.query_table(asked(**given))
+async def test_a_query_that_this_table_cannot_answer_is_refused(
+    here: Lake, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        await here.ns.query_table(make_query(**fields))
 
 
 async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None:
@@ -235,14 +237,14 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
     await here.create(["n", "two"], pa.table({"v": v, "w": v}))
     await here.create(["n", "usual"], pa.table({"v": v, "vector": v, "id": [1, 2, 3]}))
     await here.create(["n", "no"], pa.table({"id": [1]}))
-    for name, told in (("two", "set it to one of v, w"), ("no", "the table has no vector column")):
-        with pytest.raises(InvalidInputError, match=f"^vector_column: required, .*; {told}"):
+    for name, message in (("two", "set it to one of v, w"), ("no", "the table has no vector column")):
+        with pytest.raises(InvalidInputError, match=f"^vector_column: required, .*; {message}"):
             await here.ns.query_table(near(1, 0, id=["n", name]))
-    assert [row["id"] for row in await found(here, near(1, 0, id=["n", "usual"]))] == [2, 1, 3]
+    assert [row["id"] for row in await run_query(here, near(1, 0, id=["n", "usual"]))] == [2, 1, 3]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [
         {"columns": {"column_names": ["no"]}},
         {"columns": {"column_aliases": {"a": "no"}}},
@@ -251,9 +253,9 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
         {"full_text_query": {"string_query": {"query": "x", "columns": ["no"]}}},
     ],
 )
-async def test_a_column_that_is_not_there_is_named(here: Lake, given: dict[str, Any]) -> None:
+async def test_a_column_that_is_not_there_is_named(here: Lake, fields: dict[str, Any]) -> None:
     with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
-        await here.ns.query_table(asked(**given))
+        await here.ns.query_table(make_query(**fields))
 
 
 async def test_a_request_may_be_a_dict(here: Lake) -> None:
@@ -264,7 +266,7 @@ async def test_a_request_may_be_a_dict(here: Lake) -> None:
             return self
 
     request: Any = DictWithModelDump(id=ID, k=1, vector={"single_vector": [1.0, 0.0]}, columns={"column_names": ["id"]})
-    assert await found(here, request) == [{"id": 2, "_distance": 0.0}]
+    assert await run_query(here, request) == [{"id": 2, "_distance": 0.0}]
     slip: Any = {"id": ID, "predicat": "id = 1"}
     with pytest.raises(InvalidInputError, match=r"predicat: unknown, did you mean predicate\?"):
         await here.ns.count_table_rows(slip)
@@ -273,8 +275,8 @@ async def test_a_request_may_be_a_dict(here: Lake) -> None:
 async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake) -> None:
     await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
 
-    async def explain(query: dict[str, Any], **given: Any) -> str:
-        return await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(query=asked(**query), **given))
+    async def explain(query: dict[str, Any], **fields: Any) -> str:
+        return await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(query=make_query(**query), **fields))
 
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"})
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"}, id=ID, branch="dev")
@@ -287,15 +289,15 @@ async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake
 async def test_a_branch_is_searched(here: Lake) -> None:
     await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
     await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, branch="dev", predicate="id = 1"))
-    rows = await found(here, asked(branch="dev", columns={"column_names": ["id"]}))
-    assert rows == [{"id": 2}, {"id": 3}] and len(await found(here, asked())) == 3
-    assert len(await found(here, asked(branch="dev", version=1))) == 3
-    plan = ExplainTableQueryPlanRequest(id=ID, branch="dev", query=asked())
+    rows = await run_query(here, make_query(branch="dev", columns={"column_names": ["id"]}))
+    assert rows == [{"id": 2}, {"id": 3}] and len(await run_query(here, make_query())) == 3
+    assert len(await run_query(here, make_query(branch="dev", version=1))) == 3
+    plan = ExplainTableQueryPlanRequest(id=ID, branch="dev", query=make_query())
     assert "tree/dev" in await here.ns.explain_table_query_plan(plan)
     with pytest.raises(TableBranchNotFoundError, match="no branch 'no'"):
-        await here.ns.query_table(asked(branch="no"))
+        await here.ns.query_table(make_query(branch="no"))
     with pytest.raises(TableVersionNotFoundError):
-        await here.ns.query_table(asked(version=9))
+        await here.ns.query_table(make_query(version=9))
 
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])

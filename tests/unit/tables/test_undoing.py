@@ -61,8 +61,8 @@ class Catalog:
         self.backend = Keeping(root)
         self.ns = over(self.backend, Caller(policy or Policy(), {}))
 
-    async def create(self, mode: str = "create", rows: pa.Table = ROWS, **given: Any) -> None:
-        await self.ns.create_table(CreateTableRequest(id=["t"], mode=mode, **given), stream(rows))
+    async def create(self, mode: str = "create", rows: pa.Table = ROWS, **fields: Any) -> None:
+        await self.ns.create_table(CreateTableRequest(id=["t"], mode=mode, **fields), stream(rows))
 
 
 async def test_data_that_is_there_already_is_neither_registered_nor_removed(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ async def test_an_overwrite_updates_columns_and_properties_in_the_catalog(tmp_pa
     await catalog.create(properties={"owner": "me"})
     await catalog.create("overwrite", rows=OTHER)
     await catalog.create("overwrite", rows=OTHER, properties={"owner": "you"})
-    found = catalog.backend.tables[catalog.id]
-    assert (found.schema, found.properties) == (OTHER.schema, {"owner": "you"})
-    assert found.location == str(catalog.location) and lance.dataset(catalog.location).version == 3
+    table = catalog.backend.tables[catalog.id]
+    assert (table.schema, table.properties) == (OTHER.schema, {"owner": "you"})
+    assert table.location == str(catalog.location) and lance.dataset(catalog.location).version == 3
 
 
 async def test_an_overwrite_that_fails_leaves_the_registration_as_it_was(tmp_path: Path) -> None:

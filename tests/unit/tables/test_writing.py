@@ -140,8 +140,8 @@ async def test_a_storage_that_takes_too_long_is_reported_and_nothing_is_left() -
                 writing = asyncio.ensure_future(ns.write(["a", "t"], ROWS))
                 await hold.reached()
                 await pass_time(AGES)
-                told = "did not answer within the operation's time; whether it took effect is unknown"
-                with pytest.raises(ServiceUnavailableError, match=told):
+                message = "did not answer within the operation's time; whether it took effect is unknown"
+                with pytest.raises(ServiceUnavailableError, match=message):
                     await writing
             await ended()
             assert not await ns.exists(["a", "t"])
@@ -187,11 +187,11 @@ async def test_rows_that_come_too_late_to_be_read_at_all_are_not_waited_for(tmp_
 async def test_a_table_is_read_in_pieces_and_no_further_once_it_is_given_up() -> None:
     rows = pa.table({"id": pa.array(range(4 * arrow._BATCH_BYTES // 8))})
     begun, go_on = threading.Event(), threading.Event()
-    seen: list[int] = []
+    sizes: list[int] = []
 
     def work() -> None:
         for batch in arrow.stoppable(rows):
-            seen.append(batch.num_rows)
+            sizes.append(batch.num_rows)
             begun.set()
             go_on.wait()
 
@@ -202,7 +202,7 @@ async def test_a_table_is_read_in_pieces_and_no_further_once_it_is_given_up() ->
         await task
     go_on.set()
     await ended()
-    assert seen == [arrow._BATCH_BYTES // 8]
+    assert sizes == [arrow._BATCH_BYTES // 8]
 
 
 async def test_a_table_in_pieces_is_the_same_table(tmp_path: Path) -> None:
@@ -246,9 +246,11 @@ async def test_what_the_callers_rows_raise_is_reported_unchanged(tmp_path: Path)
             if mode == "append":
                 await ns.write(ID, ROWS)
             rows = pa.RecordBatchReader.from_batches(ROWS.schema, batches())
-            with pytest.raises(InvalidInputError, match=r"could not be read \(ZeroDivisionError: their own\)") as told:
+            with pytest.raises(
+                InvalidInputError, match=r"could not be read \(ZeroDivisionError: their own\)"
+            ) as raised:
                 await ns.write(ID, rows, mode=mode)
-            assert isinstance(told.value.__cause__, ZeroDivisionError)
+            assert isinstance(raised.value.__cause__, ZeroDivisionError)
         assert (await ns.open(ID)).version == 1
 
 

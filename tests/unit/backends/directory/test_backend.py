@@ -73,18 +73,21 @@ async def test_an_unused_root_is_an_empty_catalog(tmp_path: Path) -> None:
         await made.create_namespace(CreateNamespaceRequest(id=["other"]))
         for ns in (fresh, made):
             assert not await ns.exists(["sales"]) and not await ns.exists(["sales", "orders"])
-            assert await told(ns.describe_table({"id": ["sales", "orders"]})) == MISSING
-            assert await told(ns.table_exists({"id": ["sales", "orders"]})) == MISSING
-            assert await told(ns.open(["sales", "orders"])) == MISSING
-            assert await told(ns.write(["sales", "orders"], DATA, mode="append")) == MISSING
+            assert await catch_message(ns.describe_table({"id": ["sales", "orders"]})) == MISSING
+            assert await catch_message(ns.table_exists({"id": ["sales", "orders"]})) == MISSING
+            assert await catch_message(ns.open(["sales", "orders"])) == MISSING
+            assert await catch_message(ns.write(["sales", "orders"], DATA, mode="append")) == MISSING
             for operation, call in {
                 "declare_table": ns.declare_table({"id": ["sales", "orders"]}),
                 "list_tables": ns.list_tables({"id": ["sales"]}),
                 "list_namespaces": ns.list_namespaces({"id": ["sales"]}),
                 "describe_namespace": ns.describe_namespace({"id": ["sales"]}),
             }.items():
-                assert await told(call) == f"Namespace not found: sales ({operation}: create it with create_namespace)"
-            assert (await told(ns.write(["sales", "orders"], DATA))).startswith("Namespace not found: sales (")
+                assert (
+                    await catch_message(call)
+                    == f"Namespace not found: sales ({operation}: create it with create_namespace)"
+                )
+            assert (await catch_message(ns.write(["sales", "orders"], DATA))).startswith("Namespace not found: sales (")
             assert (await ns.list_tables({"id": []})).tables == []
         assert not (tmp_path / "fresh" / "__manifest").exists()
 
@@ -92,7 +95,7 @@ async def test_an_unused_root_is_an_empty_catalog(tmp_path: Path) -> None:
 MISSING = "Table not found: sales$orders (describe_table: table id 'sales$orders')"
 
 
-async def told(call: Awaitable[object]) -> str:
+async def catch_message(call: Awaitable[object]) -> str:
     """Returns the message of a call's error."""
     with pytest.raises(LanceNamespaceError) as raised:
         await call
@@ -232,12 +235,12 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
         async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
             await ns.create_namespace({"id": ["s"]})
             # pylance removes its own transaction after it has noticed the conflict.
-            with server.hold(r"POST /lake\?delete .*\.txn") as seen:
+            with server.hold(r"POST /lake\?delete .*\.txn") as hold:
                 with server.hold(r"PUT \S*__manifest/data/") as written:
                     creating = asyncio.ensure_future(ns.create_namespace({"id": ["n"]}))
                     await written.reached()
                     version = await asyncio.to_thread(commit)
-                await seen.reached()
+                await hold.reached()
                 server.clear()
                 server.fail(403, times=None, match=rf"GET \S*/_versions/{2**64 - 1 - version:020d}\.manifest")
             with pytest.raises(ServiceUnavailableError, match=r"its writer is unknown; .* took effect is unknown"):

@@ -203,16 +203,16 @@ async def test_what_was_deregistered_is_never_collected(ns: AsyncNamespace, tmp_
     assert [lance.dataset(location).to_table() for location in locations] == [DATA, DATA]
 
 
-def compete(root: str, turn: Any, told: Any, operation: str, ids: list[list[str]]) -> None:
+def compete(root: str, turn: Any, outcomes: Any, operation: str, ids: list[list[str]]) -> None:
     """Performs the operation on one table after the other, at the same moment as other processes."""
     with Namespace.connect("dir", {"root": root, "max_retries": "20"}) as ns:
         for id in ids:
             turn.wait()
             try:
                 getattr(ns, operation)({"id": id})
-                told.put((id, operation, "ok"))
+                outcomes.put((id, operation, "ok"))
             except LanceNamespaceError as e:
-                told.put((id, operation, type(e).__name__))
+                outcomes.put((id, operation, type(e).__name__))
 
 
 @pytest.fixture
@@ -236,13 +236,13 @@ async def test_of_several_processes_exactly_one_removes(
         await (ns.write(id, DATA) if written else ns.declare_table({"id": id}))
         locations[tuple(id)] = (await ns.open(id)).uri if written else ""
     operations = REMOVALS[removal]
-    turn, told = spawning.Barrier(len(operations)), spawning.Queue()
+    turn, queue = spawning.Barrier(len(operations)), spawning.Queue()
     processes = [
-        spawning.Process(target=compete, args=(str(tmp_path), turn, told, operation, ids)) for operation in operations
+        spawning.Process(target=compete, args=(str(tmp_path), turn, queue, operation, ids)) for operation in operations
     ]
     for process in processes:
         process.start()
-    outcomes = [await asyncio.to_thread(told.get, True, 60) for _ in range(len(operations) * len(ids))]
+    outcomes = [await asyncio.to_thread(queue.get, True, 60) for _ in range(len(operations) * len(ids))]
     for process in processes:
         process.join()
     winners = {tuple(id): operation for id, operation, outcome in outcomes if outcome == "ok"}

@@ -256,10 +256,10 @@ async def test_the_rules_hold_on_an_object_store() -> None:
             for location in ("__manifest", ".", "../t", "%2e%2e/t", "s3://lake/other/t", "s3://lake/a b", "/t"):
                 error = await refusal(ns.register_table({"id": ["s", "t"], "location": location}))
                 assert isinstance(error, InvalidInputError)
-            told = await ns.register_table({"id": ["s", "t"], "location": "s3://lake/a%20b/x/t"})
-            assert told.location == "s3://lake/a%20b/x/t"
+            response = await ns.register_table({"id": ["s", "t"], "location": "s3://lake/a%20b/x/t"})
+            assert response.location == "s3://lake/a%20b/x/t"
             bulk = (await ns.describe_tables([["s", "t"]] * 3)).raise_for_errors()
-            assert [table.location for table in bulk.tables.values()] == [told.location]
+            assert [table.location for table in bulk.tables.values()] == [response.location]
 
 
 async def test_a_gateway_refuses_the_catalogs_own_table(ns: AsyncNamespace, root: Path) -> None:
@@ -345,10 +345,10 @@ async def test_what_may_not_be_read_is_denied(folder: str) -> None:
         try:
             command = [sys.executable, "-c", UNREADABLE, str(root), str(other)]
             ran = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-            told, _ = await ran.communicate()
+            output, _ = await ran.communicate()
         finally:
             os.chmod(root / folder, 0o755)
-        assert told.decode().split() == [PermissionDeniedError.__name__] * 7
+        assert output.decode().split() == [PermissionDeniedError.__name__] * 7
 
 
 @pytest.mark.parametrize("files", [[], [".lance-reserved#1"]], ids=["nothing", "begun"])

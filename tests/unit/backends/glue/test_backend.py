@@ -78,7 +78,7 @@ async def test_without_any_place_a_location_is_requested(server: FakeGlue) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "text"),
+    ("name", "fields", "text"),
     [
         ("x" * 256, {}, "names of at most 255"),
         ("a\nb", {}, "control character"),
@@ -92,13 +92,13 @@ async def test_without_any_place_a_location_is_requested(server: FakeGlue) -> No
     ],
 )
 async def test_a_declaration_glue_refuses_for_ever_is_refused_before_any_call(
-    server: FakeGlue, name: str, given: dict[str, object], text: str
+    server: FakeGlue, name: str, fields: dict[str, object], text: str
 ) -> None:
     async with connected(server) as ns:
         with pytest.raises(InvalidInputError, match=text):
-            await ns.declare_table(DeclareTableRequest(id=["db", name], **{"location": "s3://b/t", **given}))
+            await ns.declare_table(DeclareTableRequest(id=["db", name], **{"location": "s3://b/t", **fields}))
         with pytest.raises(InvalidInputError, match=text):
-            request = RegisterTableRequest(id=["db", name], mode="Overwrite", **{"location": "s3://b/t", **given})
+            request = RegisterTableRequest(id=["db", name], mode="Overwrite", **{"location": "s3://b/t", **fields})
             await ns.register_table(request)
     assert server.calls == []
 
@@ -144,9 +144,9 @@ async def test_storage_options_are_the_configured_ones_over_the_table_s(server: 
     async with connected(server, bulk_strategy=strategy, **more) as ns:
         result = (await ns.describe_tables([["db", f"t{i}"] for i in range(12)])).raise_for_errors()
         alone = await described(ns, "db", "t0")
-    wanted = {"region": "us-east-1", "access_key_id": "AKIASTORAGE", "timeout": "5s"}
-    assert alone.storage_options == wanted and alone.properties == kept
-    assert [table.storage_options for table in result.tables.values()] == [wanted] * 12
+    expected = {"region": "us-east-1", "access_key_id": "AKIASTORAGE", "timeout": "5s"}
+    assert alone.storage_options == expected and alone.properties == kept
+    assert [table.storage_options for table in result.tables.values()] == [expected] * 12
 
 
 async def test_without_anything_to_say_there_are_no_storage_options(server: FakeGlue) -> None:
@@ -176,8 +176,8 @@ async def test_a_missing_table_is_missing_though_its_database_may_not_be_seen(se
 async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing() -> None:
     gone = http(400, '{"__type": "EntityNotFoundException", "message": "gone"}')
     async with Script(http(body='{"TableList": []}'), gone) as server:
-        given = {"endpoint": server.url, "region": "us-east-1", "access_key_id": "a", "secret_access_key": "s"}
-        async with AsyncNamespace.connect("glue", {**given, "catalogs": "off"}) as ns:
+        properties = {"endpoint": server.url, "region": "us-east-1", "access_key_id": "a", "secret_access_key": "s"}
+        async with AsyncNamespace.connect("glue", {**properties, "catalogs": "off"}) as ns:
             with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: db "):
                 await ns.list_tables(ListTablesRequest(id=["db"]))
 

@@ -61,9 +61,9 @@ async def test_a_server_without_catalogs_has_databases_alone(server: FakeGlue) -
 
 async def test_what_is_below_no_catalog_is_missing_from_the_first_time_on(server: FakeGlue) -> None:
     server.switch(no_catalog_api=True)
-    for asked in (NamespaceId(["none", "none"]), TableId(["none", "none", "t"])):
+    for id in (NamespaceId(["none", "none"]), TableId(["none", "none", "t"])):
         async with connected(server) as ns:
-            assert not await ns.exists(asked) and not await ns.exists(asked)
+            assert not await ns.exists(id) and not await ns.exists(id)
 
 
 async def test_moto_as_it_comes_has_databases_alone() -> None:
@@ -92,9 +92,9 @@ async def test_a_page_of_html_says_nothing_of_catalogs_that_were_seen(server: Fa
 async def test_catalogs_that_may_not_be_seen_are_no_missing_ones(server: FakeGlue) -> None:
     server.deny("GetCatalogs?")
     async with connected(server) as ns:
-        for asked in (names(ns), about(ns, "none"), about(ns, "cat", "deep")):
+        for call in (names(ns), about(ns, "none"), about(ns, "cat", "deep")):
             with pytest.raises(PermissionDeniedError, match=r"GetCatalog.* set the property catalogs to off"):
-                await asked
+                await call
         assert await about(ns, "db") == {"is": "db"} and (await described(ns, "db", "t")).location
 
 

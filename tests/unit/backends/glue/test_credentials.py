@@ -115,8 +115,8 @@ async def test_readers_get_keys_for_reading(server: FakeGlue) -> None:
     server.grant("db/t", "SELECT", "DESCRIBE")
     async with connected(server, **server.vending) as ns:
         assert (await described(ns, "db", "t")).storage_options
-    asked = [call.parameters["Permissions"] for call in server.requests if call.operation == VEND]
-    assert asked == [["SELECT", "INSERT", "DELETE"], ["SELECT"]]
+    permissions = [call.parameters["Permissions"] for call in server.requests if call.operation == VEND]
+    assert permissions == [["SELECT", "INSERT", "DELETE"], ["SELECT"]]
 
 
 @pytest.mark.parametrize(

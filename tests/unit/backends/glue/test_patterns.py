@@ -198,12 +198,12 @@ async def test_tables_of_many_databases_are_described_side_by_side(server: FakeG
 
 @given(st.lists(st.text("ab-_ 0é", min_size=1, max_size=255), unique=True, max_size=60))
 def test_patterns_mean_each_name_once_and_no_other(names: list[str]) -> None:
-    wanted = [name.lower() for name in names]
-    parts = list(expressions(wanted))
-    assert [name for _, part in parts for name in part] == wanted
+    lowered = [name.lower() for name in names]
+    parts = list(expressions(lowered))
+    assert [name for _, part in parts for name in part] == lowered
     for expression, part in parts:
         assert len(expression) <= 2048 and part
-        assert [name for name in wanted if re.fullmatch(expression, name)] == part
+        assert [name for name in lowered if re.fullmatch(expression, name)] == part
 
 
 async def test_tables_are_described_together_where_no_credentials_come_with_them(tmp_path: Path) -> None:

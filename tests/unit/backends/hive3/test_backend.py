@@ -58,12 +58,12 @@ async def test_without_a_filter_all_tables_are_requested_from_then_on() -> None:
         server.add_database("lake", "d")
         for i in range(700):
             server.add_table("lake", "d", f"t{i:03}", parameters=LANCE if i % 2 else {})
-        wanted = [f"t{i:03}" for i in range(700) if i % 2]
+        expected = [f"t{i:03}" for i in range(700) if i % 2]
         async with connected(server) as ns:
-            assert await tables(ns, "lake", "d") == wanted
+            assert await tables(ns, "lake", "d") == expected
             assert sorted(server.calls) == sorted([LISTING, "get_all_tables", BULK, BULK, BULK])
             server.clear()
-            assert await tables(ns, "lake", "d") == wanted
+            assert await tables(ns, "lake", "d") == expected
             assert sorted(server.calls) == sorted(["get_all_tables", BULK, BULK, BULK])
             with pytest.raises(NamespaceNotFoundError):
                 await tables(ns, "lake", "none")
@@ -211,8 +211,8 @@ async def test_declaration_in_a_missing_database_leaves_no_folder(server: FakeHi
 async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> None:
     base = server.warehouse.parent
     async with connected(server) as ns:
-        for name, given in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
-            declared = await ns.declare_table(declare("lake", "d", name, location=given))
+        for name, location in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
+            declared = await ns.declare_table(declare("lake", "d", name, location=location))
             assert declared.location == f"file://{base}/x"
             assert (await ns.describe_table(describe("lake", "d", name))).location == declared.location
 

@@ -69,7 +69,7 @@ async def test_a_catalog_has_a_place_and_maybe_a_description(server: FakeHive) -
 
 async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHive) -> None:
     server.add_catalog("lake")
-    given = {
+    properties = {
         "k": "v",
         "database.description": "sales",
         "database.location-uri": (server.warehouse.parent / "elsewhere").as_uri(),
@@ -77,13 +77,13 @@ async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHiv
         "database.owner-type": "GROUP",
     }
     async with connected(server) as ns:
-        await ns.create_namespace(create("lake", "d", **{**given, "database.owner-type": "group"}))
-        assert await kept(ns, "lake", "d") == given
+        await ns.create_namespace(create("lake", "d", **{**properties, "database.owner-type": "group"}))
+        assert await kept(ns, "lake", "d") == properties
         sent = server.requests[0].arguments[1]
         assert (sent[2], sent[4], sent[6], sent[7], sent[8]) == ("sales", {"k": "v"}, "staff", 3, "lake")
         # The description of one is a request for another.
         await ns.create_namespace(create("lake", "e", **await kept(ns, "lake", "d")))
-        assert await kept(ns, "lake", "e") == given
+        assert await kept(ns, "lake", "e") == properties
 
 
 async def test_a_database_has_a_usual_place(server: FakeHive) -> None:
@@ -152,10 +152,10 @@ async def test_a_server_that_hangs_up_on_a_location_is_no_riddle() -> None:
 async def test_a_database_lies_where_its_creation_said(server: FakeHive, lost: bool) -> None:
     base = server.warehouse.parent
     async with connected(server) as ns:
-        for name, given in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
+        for name, location in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
             if lost:
                 server.cut("^create_database", when="after")
-            made = await ns.create_namespace(create("hive", name, **{"database.location-uri": given}))
+            made = await ns.create_namespace(create("hive", name, **{"database.location-uri": location}))
             result = await kept(ns, "hive", name)
             assert made.properties is not None and made.properties.items() <= result.items()
             assert result["database.location-uri"] == f"file://{base}/x"
@@ -451,9 +451,9 @@ async def test_a_database_whose_drop_was_not_answered_is_looked_for(server: Fake
 
 
 async def test_of_concurrent_creates_one_wins_in_the_database(server: FakeHive) -> None:
-    told = "Insert failed : The statement was aborted because it would have caused a duplicate key value in a unique"
+    message = "Insert failed : The statement was aborted because it would have caused a duplicate key value in a unique"
     async with connected(server) as ns:
-        server.fail("MetaException", told, match="^create_", times=2)
+        server.fail("MetaException", message, match="^create_", times=2)
         with pytest.raises(NamespaceAlreadyExistsError):
             await ns.create_namespace(create("hive", "d"))
         with pytest.raises(NamespaceAlreadyExistsError):

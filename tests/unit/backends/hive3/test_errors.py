@@ -202,10 +202,10 @@ def test_every_entry_of_the_error_table_is_known() -> None:
     """The entries that belong to no exception of a method, and those of the replies above."""
     met = {"timeout", "refused", "untrusted", "disconnected", "deadline", "circuit"}
     wire = met | {"mismatch", "unauthenticated", "UNKNOWN_METHOD"}
-    told = {code if isinstance(code, str | int) else code[0] for code in ERRORS} - wire
+    codes = {code if isinstance(code, str | int) else code[0] for code in ERRORS} - wire
     exceptions = {exception for answers in ANSWERS.values() for _, exception, _ in answers}
     explained = {"NoSuchDatabase", "NoSuchTable", "TableExists", "Duplicate", "NotEmpty", "Denied", "Unacceptable"}
-    assert told == (exceptions - {"TApplicationException"}) | explained | {"NotStored"}
+    assert codes == (exceptions - {"TApplicationException"}) | explained | {"NotStored"}
 
 
 @pytest.mark.parametrize(

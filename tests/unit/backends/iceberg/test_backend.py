@@ -377,10 +377,10 @@ async def test_configured_storage_options_come_with_every_table() -> None:
     with FakeIceberg() as server:
         server.add_table(("a",), "t")
         async with connected(server, **{"storage.region": "eu-west-1", "storage.aws_secret_access_key": "x"}) as ns:
-            wanted = {"region": "eu-west-1", "aws_secret_access_key": "x"}
-            assert (await ns.describe_table(describe("a", "t"))).storage_options == wanted
+            expected = {"region": "eu-west-1", "aws_secret_access_key": "x"}
+            assert (await ns.describe_table(describe("a", "t"))).storage_options == expected
             table = (await ns.describe_tables([["a", "t"]])).tables["a", "t"]  # type: ignore[index]
-            assert table.storage_options == wanted and "aws_secret" not in repr(table)
+            assert table.storage_options == expected and "aws_secret" not in repr(table)
 
 
 async def test_passing_failures_are_overcome_in_bulk() -> None:

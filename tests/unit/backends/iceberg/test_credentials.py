@@ -206,8 +206,8 @@ async def test_versions_come_with_credentials_where_the_property_says_so(propert
         server.add_table(("a",), "managed", properties=MANAGED, location=tmp_path.as_uri())
         async with connected(server, vend_credentials=property) as ns:
             await ns.list_table_versions(ListTableVersionsRequest(id=["a", "managed"], limit=1, descending=True))
-        asked = [VENDING in request.headers for request in server.requests if "managed" in request.path]
-        assert asked and asked == [property == "true"] * len(asked)
+        flags = [VENDING in request.headers for request in server.requests if "managed" in request.path]
+        assert flags and flags == [property == "true"] * len(flags)
 
 
 async def test_nessie_lists_no_endpoint_and_none_is_called() -> None:

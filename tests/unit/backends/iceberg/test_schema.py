@@ -95,10 +95,10 @@ LISTS = [
 ]
 
 
-def fields(*wanted: pa.Field) -> list[Any]:
+def fields(*columns: pa.Field) -> list[Any]:
     """Returns the fields in Iceberg's form."""
-    told: list[Any] = iceberg_schema(pa.schema(wanted), 1)[0]["fields"]
-    return told
+    result: list[Any] = iceberg_schema(pa.schema(columns), 1)[0]["fields"]
+    return result
 
 
 def by_pyiceberg(schema: pa.Schema) -> Any:
@@ -155,9 +155,9 @@ def test_what_cannot_be_null_is_required_at_every_depth() -> None:
 
 def test_the_last_id_and_the_number_of_the_schema_are_reported() -> None:
     nested = pa.struct([("a", pa.int8()), ("b", pa.list_(pa.int8()))])
-    told, last = iceberg_schema(pa.schema([("x", nested), ("y", pa.int8())]), 7)
-    assert (told["type"], told["schema-id"], last) == ("struct", 7, 5)
-    assert [(field["id"], field["name"]) for field in told["fields"]] == [(1, "x"), (2, "y")]
+    schema, last = iceberg_schema(pa.schema([("x", nested), ("y", pa.int8())]), 7)
+    assert (schema["type"], schema["schema-id"], last) == ("struct", 7, 5)
+    assert [(field["id"], field["name"]) for field in schema["fields"]] == [(1, "x"), (2, "y")]
     assert iceberg_schema(pa.schema([]), 0) == ({"type": "struct", "schema-id": 0, "fields": []}, 0)
 
 
@@ -189,10 +189,10 @@ def test_a_field_is_described_in_the_words_of_its_metadata(metadata: Any, doc: s
     ],
 )
 def test_no_two_fields_go_by_one_dotted_name(twice: list[pa.Field]) -> None:
-    told, _ = iceberg_schema(pa.schema(twice), 1)
-    names = list(_dotted(told, ""))
+    schema, _ = iceberg_schema(pa.schema(twice), 1)
+    names = list(_dotted(schema, ""))
     assert len(names) == len(set(names))
-    assert Schema.model_validate(told).field_ids
+    assert Schema.model_validate(schema).field_ids
     assert fields(pa.field("x.a", pa.int8()), pa.field("X", pa.int8()), pa.field("x", pa.int8()))[2]["id"] == 3
 
 
@@ -225,15 +225,15 @@ def schemas(leaves: list[pa.DataType]) -> SearchStrategy[pa.Schema]:
     return st.builds(pa.schema, some_fields(st.recursive(st.sampled_from(leaves), nested, max_leaves=8)))
 
 
-def _dotted(told: Any, prefix: str) -> Iterator[str]:
+def _dotted(node: Any, prefix: str) -> Iterator[str]:
     """Returns the dotted name of each field, element, key and value."""
-    match told:
+    match node:
         case {"type": "struct"}:
-            parts = [(field["name"], field["type"]) for field in told["fields"]]
+            parts = [(field["name"], field["type"]) for field in node["fields"]]
         case {"type": "list"}:
-            parts = [("element", told["element"])]
+            parts = [("element", node["element"])]
         case {"type": "map"}:
-            parts = [("key", told["key"]), ("value", told["value"])]
+            parts = [("key", node["key"]), ("value", node["value"])]
         case _:
             return
     for name, type in parts:
@@ -241,15 +241,15 @@ def _dotted(told: Any, prefix: str) -> Iterator[str]:
         yield from _dotted(type, f"{prefix}{name}.")
 
 
-def _ids(told: Any) -> Iterator[int]:
-    match told:
+def _ids(type: Any) -> Iterator[int]:
+    match type:
         case {"type": "struct"}:
-            yield from (field["id"] for field in told["fields"])
-            yield from itertools.chain.from_iterable(_ids(field["type"]) for field in told["fields"])
+            yield from (field["id"] for field in type["fields"])
+            yield from itertools.chain.from_iterable(_ids(field["type"]) for field in type["fields"])
         case {"type": "list"}:
-            yield from (told["element-id"], *_ids(told["element"]))
+            yield from (type["element-id"], *_ids(type["element"]))
         case {"type": "map"}:
-            yield from (told["key-id"], told["value-id"], *_ids(told["key"]), *_ids(told["value"]))
+            yield from (type["key-id"], type["value-id"], *_ids(type["key"]), *_ids(type["value"]))
 
 
 @given(schemas([type for type, _ in BOTH]))
@@ -263,12 +263,12 @@ def test_it_is_what_pyiceberg_makes_of_what_both_can_say(schema: pa.Schema) -> N
 
 @given(schemas([type for type, _ in BOTH + OURS] + LISTS))
 def test_any_schema_becomes_one_that_iceberg_reads(schema: pa.Schema) -> None:
-    told, last = iceberg_schema(schema, 3)
-    read = Schema.model_validate(told)
+    result, last = iceberg_schema(schema, 3)
+    read = Schema.model_validate(result)
     assert read.schema_id == 3 and read.highest_field_id == last
-    assert sorted(_ids(told)) == list(range(1, last + 1))
+    assert sorted(_ids(result)) == list(range(1, last + 1))
     assert {field.name for field in read.fields} <= set(schema.names) and bool(read.fields) == bool(schema.names)
-    names = list(_dotted(told, ""))
+    names = list(_dotted(result, ""))
     assert len(names) == len(set(names)) and set(names) <= set(read._name_to_id)
 
 

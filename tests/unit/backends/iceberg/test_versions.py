@@ -72,12 +72,12 @@ class Site:
         folder.mkdir(parents=True, exist_ok=True)
         return str(shutil.copy(self._written / "_versions" / name, folder / f"{name}-{uuid4()}")).lstrip("/")
 
-    def request(self, number: int, **given: Any) -> CreateTableVersionRequest:
-        staging = given.pop("manifest_path", None) or self.staged(number)
-        return CreateTableVersionRequest(id=["a", "t"], version=number, manifest_path=staging, **given)
+    def request(self, number: int, **fields: Any) -> CreateTableVersionRequest:
+        staging = fields.pop("manifest_path", None) or self.staged(number)
+        return CreateTableVersionRequest(id=["a", "t"], version=number, manifest_path=staging, **fields)
 
-    async def create(self, number: int, **given: Any) -> None:
-        await self.ns.create_table_version(self.request(number, **given))
+    async def create(self, number: int, **fields: Any) -> None:
+        await self.ns.create_table_version(self.request(number, **fields))
 
     async def latest(self, table: str = "t") -> int | None:
         return (await self.ns.describe_table(DescribeTableRequest(id=["a", table]))).version
@@ -96,12 +96,12 @@ class Site:
 
 @asynccontextmanager
 async def site(server: FakeIceberg, tmp: Path, written: Path, **properties: str) -> AsyncIterator[Site]:
-    given = {"endpoint": server.endpoint, "root": tmp.as_uri(), "managed_by": "impl", **QUICK, **properties}
-    given["unique_locations"] = "false"
+    options = {"endpoint": server.endpoint, "root": tmp.as_uri(), "managed_by": "impl", **QUICK, **properties}
+    options["unique_locations"] = "false"
     with server:
-        given["endpoint"] = server.endpoint
+        options["endpoint"] = server.endpoint
         server.add_namespace(("a",))
-        async with AsyncNamespace.connect("iceberg", given) as ns:
+        async with AsyncNamespace.connect("iceberg", options) as ns:
             yield Site(server, ns, tmp, written)
 
 
@@ -123,7 +123,7 @@ def added(commit: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("connection", "given", "managed"),
+    ("connection", "table_properties", "managed"),
     [
         ({}, {}, False),
         ({"managed_by": "IMPL"}, {}, True),
@@ -132,13 +132,13 @@ def added(commit: Any) -> Any:
     ],
 )
 async def test_a_declaration_sets_who_commits_versions(
-    tmp_path: Path, connection: dict[str, str], given: dict[str, str], managed: bool
+    tmp_path: Path, connection: dict[str, str], table_properties: dict[str, str], managed: bool
 ) -> None:
     with FakeIceberg() as server:
         server.add_namespace(("a",))
         properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), **connection}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=["a", "t"], properties=given))
+            declared = await ns.declare_table(DeclareTableRequest(id=["a", "t"], properties=table_properties))
             result = await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
     assert declared.managed_versioning is managed and result.managed_versioning is managed
     assert result.version is None and result.properties is not None
@@ -371,9 +371,9 @@ async def test_where_looking_fails_the_outcome_is_unknown(here: Site) -> None:
     assert result.version.version == 1 and await anyio.Path("/", result.version.manifest_path).exists()
 
 
-@pytest.mark.parametrize(("quirks", "told"), [(Quirks(), None), (NESSIE, "lists only its latest version 2")])
+@pytest.mark.parametrize(("quirks", "message"), [(Quirks(), None), (NESSIE, "lists only its latest version 2")])
 async def test_a_commit_whose_answer_was_lost_and_upon_which_another_built(
-    tmp_path: Path, written: Path, quirks: Quirks, told: str | None
+    tmp_path: Path, written: Path, quirks: Quirks, message: str | None
 ) -> None:
     async with site(FakeIceberg(quirks), tmp_path, written) as here:
         await here.declared()
@@ -390,10 +390,10 @@ async def test_a_commit_whose_answer_was_lost_and_upon_which_another_built(
 
         here.server.cut(match=COMMIT, when="after")
         with here.ns.observe(build):
-            if told is None:
+            if message is None:
                 await here.create(1)
             else:
-                with pytest.raises(ServiceUnavailableError, match=told):
+                with pytest.raises(ServiceUnavailableError, match=message):
                     await here.create(1)
         assert len(here.commits()) == 1 and await here.latest() == 2
 

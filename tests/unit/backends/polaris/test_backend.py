@@ -29,7 +29,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import asked, connected, described, open_server
+from tests.support.polaris import connected, described, list_requests, open_server
 
 NESTED = [("n1",), ("n1", "n2"), ("n1", "n2", "n3")]
 
@@ -53,7 +53,7 @@ async def test_every_operation_reaches_every_depth(levels: tuple[str, ...]) -> N
             answer = await ns.deregister_table(DeregisterTableRequest(id=table))
             assert (answer.id, answer.location) == (table, declared.location)
         tables = f"catalog/polaris/v1/cat/namespaces/{joined}/generic-tables"
-        assert asked(server) == [
+        assert list_requests(server) == [
             "POST catalog/v1/cat/namespaces",
             f"GET catalog/v1/cat/namespaces?parent={joined}",
             f"GET catalog/v1/cat/namespaces/{joined}%1Fnew",
@@ -76,7 +76,9 @@ async def test_a_catalog_is_in_the_path_and_no_level() -> None:
             listed = await ns.list_namespaces(ListNamespacesRequest(id=["my cat.é"]))
             assert listed.namespaces == ["my cat.é.a"]
         assert server.requests[0].json == {"namespace": ["a"], "properties": {"owner": "me"}}
-        assert asked(server) == [f"{method} catalog/v1/my%20cat.%C3%A9/namespaces" for method in ("POST", "GET")]
+        assert list_requests(server) == [
+            f"{method} catalog/v1/my%20cat.%C3%A9/namespaces" for method in ("POST", "GET")
+        ]
 
 
 async def test_a_catalog_is_there_when_it_can_be_listed() -> None:
@@ -101,7 +103,7 @@ async def test_a_catalog_is_neither_made_nor_dropped() -> None:
                 await ns.drop_namespace(DropNamespaceRequest(id=["cat"]))
             with pytest.raises(NamespaceAlreadyExistsError):
                 await ns.create_namespace(CreateNamespaceRequest(id=[]))
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_too_few_levels_are_refused_before_any_call() -> None:
@@ -110,7 +112,7 @@ async def test_too_few_levels_are_refused_before_any_call() -> None:
             for id in (["t"], ["cat", "t"]):
                 with pytest.raises(InvalidInputError, match="2 or more namespace levels above a table"):
                     await described(ns, *id)
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_a_declared_table_is_a_generic_one_of_format_lance() -> None:
@@ -159,7 +161,7 @@ async def test_another_format_is_no_lance_table_and_is_not_removed(format: str) 
                 await ns.register_table(
                     RegisterTableRequest(id=["cat", "a", "t"], location="s3://b/t", mode="overwrite")
                 )
-        assert not any(path.startswith(("DELETE", "POST")) for path in asked(server))
+        assert not any(path.startswith(("DELETE", "POST")) for path in list_requests(server))
 
 
 async def test_a_table_without_a_location_is_reported() -> None:
@@ -212,7 +214,7 @@ async def test_an_overwritten_registration_is_refused_with_the_remedy() -> None:
             with pytest.raises(UnsupportedOperationError, match="deregister it, and register it at s3://b/new"):
                 await ns.register_table(request)
             assert (await described(ns, "cat", "a", "t")).location == location
-        assert not any(path.startswith(("POST", "DELETE")) for path in asked(server))
+        assert not any(path.startswith(("POST", "DELETE")) for path in list_requests(server))
 
 
 async def test_a_removal_after_another_one_is_reported_as_missing() -> None:
@@ -235,7 +237,7 @@ async def test_a_removal_whose_answer_was_lost_is_not_sent_again() -> None:
             server.cut(match="DELETE", when="after")
             with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
                 await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "t"]))
-        assert sum(path.startswith("DELETE") for path in asked(server)) == 1
+        assert sum(path.startswith("DELETE") for path in list_requests(server)) == 1
 
 
 async def test_data_is_written_and_read_at_the_place_the_catalog_gives(tmp_path: Path) -> None:

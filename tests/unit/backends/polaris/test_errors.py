@@ -37,7 +37,7 @@ from lance_ns_async.errors import HTTP_ERRORS
 from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 from tests.fakes.faults import When
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import asked, connected, described, open_server
+from tests.support.polaris import connected, described, list_requests, open_server
 
 Operation = Callable[[AsyncNamespace], Coroutine[Any, Any, object]]
 
@@ -123,9 +123,9 @@ async def test_the_type_of_an_error_decides_first(
 ) -> None:
     with open_server() as server:
         server.add_table("cat", ("a",), "t")
-        told = {"error": {"message": "so it is", "type": type, "code": status}}
+        body = {"error": {"message": "so it is", "type": type, "code": status}}
         server.fail(
-            status, times=None, match=METHODS.get(operation, "GET"), body=told, headers={"X-Request-ID": "req-4711"}
+            status, times=None, match=METHODS.get(operation, "GET"), body=body, headers={"X-Request-ID": "req-4711"}
         )
         async with connected(server) as ns:
             with pytest.raises(error) as raised:
@@ -154,9 +154,9 @@ async def test_without_a_type_status_and_operation_decide(
 
 
 def test_every_entry_of_the_table_has_a_case() -> None:
-    told = {error_type for _, _, error_type, _ in TYPED} | {status for _, status, _ in UNTYPED}
+    cases = {error_type for _, _, error_type, _ in TYPED} | {status for _, status, _ in UNTYPED}
     codes = {key[0] if isinstance(key, tuple) else key for key in ERRORS if key not in HTTP_ERRORS}
-    assert codes - told == {"location taken"}
+    assert codes - cases == {"location taken"}
     assert TOKEN_ERRORS["MissingOrInvalidRealm"] is InternalError
 
 
@@ -166,8 +166,8 @@ async def test_a_namespace_in_the_place_of_another_is_no_matter_of_rights() -> N
         async with connected(server) as ns:
             with pytest.raises(InvalidInputError, match="conflicts with existing table or namespace at"):
                 await ns.create_namespace(CreateNamespaceRequest(id=["cat", "a/b"]))
-            told = {"error": {"message": TAKEN, "type": "ForbiddenException", "code": 403}}
-            server.fail(403, match="POST", body=told)
+            body = {"error": {"message": TAKEN, "type": "ForbiddenException", "code": 403}}
+            server.fail(403, match="POST", body=body)
             with pytest.raises(InvalidInputError, match="HTTP 403"):
                 await ns.create_namespace(CreateNamespaceRequest(id=["cat", "b"]))
 
@@ -276,7 +276,7 @@ async def test_a_load_that_fails_for_a_passing_reason_is_sent_again(status: int,
         server.fail(status, times=2, headers=headers)
         async with connected(server) as ns:
             assert (await described(ns, "cat", "a", "t")).location
-        assert len(asked(server)) == 3
+        assert len(list_requests(server)) == 3
 
 
 @pytest.mark.parametrize(("retries", "attempts"), [("0", 1), ("2", 3), (None, 4)])
@@ -286,7 +286,7 @@ async def test_there_are_no_more_attempts_than_allowed(retries: str | None, atte
         async with connected(server, **({"max_retries": retries} if retries else {})) as ns:
             with pytest.raises(ThrottlingError):
                 await described(ns, "cat", "a", "t")
-        assert len(asked(server)) == attempts
+        assert len(list_requests(server)) == attempts
 
 
 async def test_a_connection_that_breaks_is_made_anew_for_what_changes_nothing() -> None:
@@ -299,7 +299,7 @@ async def test_a_connection_that_breaks_is_made_anew_for_what_changes_nothing() 
             server.cut(match="POST")
             with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
                 await ns.create_namespace(CreateNamespaceRequest(id=["cat", "new"]))
-            assert len(asked(server)) == 1
+            assert len(list_requests(server)) == 1
         server.stop()
         async with connected(server, max_retries="1") as ns:
             with pytest.raises(ServiceUnavailableError, match=r"is the endpoint right and the server up.*2 attempts"):
@@ -366,4 +366,4 @@ async def test_a_creation_that_loses_every_race_fails() -> None:
             with pytest.raises(InternalError, match="sibling entities"):
                 await ns.create_namespace(CreateNamespaceRequest(id=["cat", "a"]))
         post = "POST catalog/v1/cat/namespaces"
-        assert asked(server) == [post, "GET catalog/v1/cat/namespaces/a", post]
+        assert list_requests(server) == [post, "GET catalog/v1/cat/namespaces/a", post]

@@ -11,7 +11,7 @@ from lance_namespace.errors import InternalError, InvalidInputError, PermissionD
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import asked, connected, open_server
+from tests.support.polaris import connected, list_requests, open_server
 
 LEVELS = [f"n{i}" for i in range(5)]
 
@@ -85,7 +85,7 @@ async def test_a_server_that_pages_gives_all_because_no_size_is_requested() -> N
             assert await namespaces(ns, "cat") == LEVELS
             limited = await ns.list_namespaces(ListNamespacesRequest(id=["cat"], limit=2))
             assert limited.namespaces == LEVELS[:2]
-        assert not any("page" in path for path in asked(server))
+        assert not any("page" in path for path in list_requests(server))
 
 
 async def test_a_token_for_more_namespaces_is_followed_and_quoted() -> None:
@@ -95,7 +95,7 @@ async def test_a_token_for_more_namespaces_is_followed_and_quoted() -> None:
         server.reply('{"namespaces": [["a", "y"]], "next-page-token": ""}', match="parent=a&pageToken")
         async with connected(server, list_style="relative") as ns:
             assert await namespaces(ns, "cat", "a") == ["x", "y"]
-        assert asked(server)[-1].endswith("?parent=a&pageToken=%3D%2F%2B%20%3F%26")
+        assert list_requests(server)[-1].endswith("?parent=a&pageToken=%3D%2F%2B%20%3F%26")
 
 
 @pytest.mark.parametrize("page", [1, 7, 20, 100])
@@ -104,7 +104,7 @@ async def test_a_token_for_more_tables_is_followed_to_the_end(page: int) -> None
         names = server.add_lance_tables("cat", ("a",), 20)
         async with connected(server) as ns:
             assert await tables(ns, "cat", "a") == names
-        assert len(asked(server)) == -(-20 // page)
+        assert len(list_requests(server)) == -(-20 // page)
 
 
 async def test_a_listing_that_never_ends_is_an_error() -> None:
@@ -134,7 +134,7 @@ async def test_a_listing_of_tables_costs_one_call_and_has_no_formats() -> None:
         server.add_iceberg_table("cat", ("a",), "iceberg")
         async with connected(server) as ns:
             assert await tables(ns, "cat", "a") == ["delta", "t"]
-        assert len(asked(server)) == 1
+        assert len(list_requests(server)) == 1
 
 
 async def test_other_formats_are_left_out_on_demand_for_a_call_a_table() -> None:
@@ -147,7 +147,7 @@ async def test_other_formats_are_left_out_on_demand_for_a_call_a_table() -> None
         server.delay(0.02, match="generic-tables/")
         async with connected(server, filter_tables="true", max_in_flight="8") as ns:
             assert await tables(ns, "cat", "a") == names
-        assert len(asked(server)) == 43 and 1 < server.most_in_flight <= 8
+        assert len(list_requests(server)) == 43 and 1 < server.most_in_flight <= 8
 
 
 async def test_a_table_that_cannot_be_loaded_is_not_left_out() -> None:
@@ -174,7 +174,7 @@ async def test_the_root_lists_nothing_until_catalogs_are_configured() -> None:
         async with connected(server) as ns:
             with pytest.raises(InvalidInputError, match="set catalogs to their names, or to \\*"):
                 await namespaces(ns)
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_configured_catalogs_are_listed_without_a_call() -> None:
@@ -183,7 +183,7 @@ async def test_configured_catalogs_are_listed_without_a_call() -> None:
         server.add_catalog("sales data")
         async with connected(server, catalogs="web , sales data") as ns:
             assert await namespaces(ns) == ["sales data", "web"]
-            assert asked(server) == []
+            assert list_requests(server) == []
             assert [id async for id in ns.iter_tables(recursive=True)] == [("web", "a", "t")]
 
 
@@ -212,6 +212,6 @@ async def test_each_table_is_loaded_once_over_few_connections() -> None:
             result = await ns.describe_tables(ids)
         assert len(result.tables) == 2000 and len(result.errors) == 20
         assert all(isinstance(error, TableNotFoundError) for error in result.errors.values())
-        assert len(asked(server)) == 2021 and server.token_requests == 1
+        assert len(list_requests(server)) == 2021 and server.token_requests == 1
         assert server.connections <= 33 and server.most_in_flight <= 32
         assert all(request.headers["Accept-Encoding"] == "identity" for request in server.requests[1:])

@@ -9,7 +9,7 @@ from lance_ns_async.backends.polaris.backend import PolarisBackend
 from lance_ns_async.backends.polaris.settings import PolarisSettings
 from lance_ns_async.calls.caller import Caller
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import asked, connected, described, open_server
+from tests.support.polaris import connected, described, list_requests, open_server
 
 ENDPOINT = {"endpoint": "http://localhost:8181"}
 
@@ -109,9 +109,9 @@ def test_principals_and_realms_are_distinguished() -> None:
     assert parsed(credential="id:s1").identity() == parsed(credential="id:s2").identity()
 
 
-@pytest.mark.parametrize(("given", "lists_only_lance"), [("false", True), ("true", False)])
-def test_the_filter_decides_what_the_backend_says_of_its_listings(given: str, lists_only_lance: bool) -> None:
-    settings = parsed(filter_tables=given)
+@pytest.mark.parametrize(("text", "lists_only_lance"), [("false", True), ("true", False)])
+def test_the_filter_decides_what_the_backend_says_of_its_listings(text: str, lists_only_lance: bool) -> None:
+    settings = parsed(filter_tables=text)
     backend = PolarisBackend.open(settings, Caller(settings.policy(), PolarisBackend.errors))
     assert backend.capabilities.lists_only_lance is lists_only_lance
     assert backend.capabilities.min_depth == 2 and backend.capabilities.max_depth is None
@@ -123,7 +123,7 @@ async def test_a_slash_at_the_end_of_the_endpoint_is_none_in_a_path() -> None:
         server.add_table("cat", ("a",), "t")
         async with connected(server, endpoint=f"{server.endpoint}/") as ns:
             await described(ns, "cat", "a", "t")
-        assert asked(server) == ["GET catalog/polaris/v1/cat/namespaces/a/generic-tables/t"]
+        assert list_requests(server) == ["GET catalog/polaris/v1/cat/namespaces/a/generic-tables/t"]
 
 
 async def test_headers_of_ones_own_are_sent_on_every_call_for_a_token_too() -> None:

@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import asked, connected, described, open_server
+from tests.support.polaris import connected, described, list_requests, open_server
 
 TABLES = [
     *("a.b", "a/b", "a%b", "a+b", "a;b", "a?b#c", "a:b", "a,b", r"a\b", "a'b\"c", "ünï表", "🦀", "a%2Fb", "a%1Fb"),
@@ -53,7 +53,7 @@ async def test_tables_that_look_alike_are_distinguished() -> None:
         async with connected(server) as ns:
             result = await ns.describe_tables([["cat", "n", name] for name in alike])
         assert {id.name: table.location for id, table in result.tables.items()} == {n: f"s3://b/{n}" for n in alike}
-        assert len(asked(server)) == len(alike)
+        assert len(list_requests(server)) == len(alike)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -125,7 +125,7 @@ async def test_a_name_that_is_rewritten_on_the_way_is_refused_before_any_call(id
                     await ns.list_tables(ListTablesRequest(id=id[:-1]))
                 with pytest.raises(InvalidInputError, match="cannot address"):
                     await ns.create_namespace(CreateNamespaceRequest(id=id[:-1]))
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_what_separates_levels_is_refused_in_one() -> None:
@@ -137,7 +137,7 @@ async def test_what_separates_levels_is_refused_in_one() -> None:
                     await ns.create_namespace(CreateNamespaceRequest(id=id))
                 with pytest.raises(InvalidInputError, match=r"cannot address .*separates levels"):
                     await described(ns, *id, "t")
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_a_name_that_reads_like_a_message_decides_nothing() -> None:
@@ -167,7 +167,7 @@ async def test_an_empty_name_is_refused_before_any_call(id: list[str]) -> None:
         async with connected(server) as ns:
             with pytest.raises(InvalidInputError, match="non-empty"):
                 await described(ns, *id)
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 @pytest.mark.parametrize(("release", "name"), [("1.5", "a/b"), ("1.5", " x"), ("1.6", "a:b"), ("1.6", "a\tb")])
@@ -197,4 +197,4 @@ async def test_a_local_folder_with_too_long_a_name_is_refused_before_any_change(
             with pytest.raises(InvalidTableStateError, match=r"nothing was deleted, .* bytes"):
                 await ns.drop_table(DropTableRequest(id=["cat", "a", "old"]))
             assert (await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "old"]))).location == place
-        assert not [request for request in asked(server) if request.startswith("POST")]
+        assert not [request for request in list_requests(server) if request.startswith("POST")]

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
     TableAlreadyExistsError,
 )
 
-from tests.support.polaris import asked, connected, described, open_server
+from tests.support.polaris import connected, described, list_requests, open_server
 
 
 async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(tmp_path: Path) -> None:
@@ -24,12 +24,12 @@ async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(tmp_pa
         async with connected(server, unique_locations="false") as ns:
             declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "b", "x y"]))
             assert declared.location == "file:///data/cat/a/b/x~20y"
-            assert len(asked(server)) == 2
+            assert len(list_requests(server)) == 2
         server.clear()
         async with connected(server, root=str(tmp_path), unique_locations="false") as ns:
             declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "b", "t"]))
             assert declared.location == f"{tmp_path.as_uri()}/cat/a/b/t"
-            assert len(asked(server)) == 1
+            assert len(list_requests(server)) == 1
 
 
 async def test_an_unknown_location_is_required() -> None:
@@ -99,7 +99,7 @@ async def test_an_empty_location_is_not_the_default_one() -> None:
             ):
                 with pytest.raises(InvalidInputError, match="its location '' is empty; omit it"):
                     await work
-            assert asked(server) == []
+            assert list_requests(server) == []
             assert (await described(ns, "cat", "a", "t")).location == location
 
 
@@ -115,7 +115,7 @@ async def test_what_the_server_would_never_take_is_refused_before_any_call() -> 
                     id=["cat", "a", "t"], location="s3://b/t", mode="overwrite", properties=properties
                 )
                 await ns.register_table(request)
-            assert asked(server) == []
+            assert list_requests(server) == []
             assert (await described(ns, "cat", "a", "t")).location == location
 
 
@@ -127,7 +127,7 @@ async def test_a_declare_whose_answer_was_lost_is_looked_up_and_not_sent_again()
             request = DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t", properties={"doc": "d"})
             declared = await ns.declare_table(request)
             assert (declared.location, declared.properties) == ("s3://b/t", {"doc": "d", "table_type": "lance"})
-        assert sum(path.startswith("POST") for path in asked(server)) == 1
+        assert sum(path.startswith("POST") for path in list_requests(server)) == 1
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
@@ -140,7 +140,7 @@ async def test_a_declare_that_did_not_arrive_is_reported_as_unknown(status: int)
             with pytest.raises(error, match=rf"cat\$a\$t .*HTTP {status}.*whether it took effect is unknown"):
                 await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
             assert not await ns.exists(["cat", "a", "t"])
-        assert sum(path.startswith("POST") for path in asked(server)) == 1
+        assert sum(path.startswith("POST") for path in list_requests(server)) == 1
 
 
 @pytest.mark.parametrize(
@@ -163,4 +163,4 @@ async def test_a_throttled_declare_did_nothing_and_is_sent_again() -> None:
         async with connected(server) as ns:
             server.fail(429, times=2, match="POST")
             assert (await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))).location
-        assert sum(path.startswith("POST") for path in asked(server)) == 3
+        assert sum(path.startswith("POST") for path in list_requests(server)) == 3

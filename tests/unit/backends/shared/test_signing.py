@@ -122,8 +122,8 @@ async def test_the_keys_of_a_role_sign(polaris: FakePolaris, sts: FakeSts) -> No
     async with connected(polaris, **role) as ns:
         await described(ns)
         await described(ns)
-    asked = {name: value for name, value in sts.roles[0].items() if name not in ("Action", "Version")}
-    assert asked == {
+    parameters = {name: value for name, value in sts.roles[0].items() if name not in ("Action", "Version")}
+    assert parameters == {
         "RoleArn": ARN,
         "RoleSessionName": "lance-ns-async",
         "DurationSeconds": "1800",

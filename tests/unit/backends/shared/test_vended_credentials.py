@@ -77,17 +77,17 @@ def test_the_location_selects_the_account(location: str, account: str | None) ->
         "adls.sas-token.two.dfs.core.windows.net": "sas-two",
         "adls.sas-token-expires-at-ms.two.dfs.core.windows.net": "2",
     }
-    told = storage_options(config, location)
-    assert told.get("azure_storage_account_name") == account
-    assert told.get("azure_storage_sas_token") == (account and f"sas-{account}")
-    assert told.get("expires_at_millis") == {"one": "1", "two": "2", None: None}[account]
+    options = storage_options(config, location)
+    assert options.get("azure_storage_account_name") == account
+    assert options.get("azure_storage_sas_token") == (account and f"sas-{account}")
+    assert options.get("expires_at_millis") == {"one": "1", "two": "2", None: None}[account]
 
 
 @pytest.mark.parametrize("location", ["az://box/t", "abfss://box@one.blob.core.windows.net/t"])
 def test_one_account_is_meant_by_whatever_host_it_is_named(location: str) -> None:
     config = {"adls.sas-token.one": "sas", "adls.sas-token.one.dfs.core.windows.net": "sas"}
-    told = storage_options(config, location)
-    assert told == {"azure_storage_account_name": "one", "azure_storage_sas_token": "sas"}
+    options = storage_options(config, location)
+    assert options == {"azure_storage_account_name": "one", "azure_storage_sas_token": "sas"}
 
 
 ABFSS = "abfss://box@one.dfs.core.windows.net/t"
@@ -171,7 +171,7 @@ def test_an_end_that_is_no_time_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "found"),
+    ("location", "expected"),
     [
         ("s3://bucket/x/t", "x"),
         ("s3://bucket/x/deep/t", "deep"),
@@ -182,7 +182,7 @@ def test_an_end_that_is_no_time_is_an_error() -> None:
         ("s3://bucket/z/t/", "folder"),
     ],
 )
-def test_the_longest_prefix_of_the_location_wins(location: str, found: str | None) -> None:
+def test_the_longest_prefix_of_the_location_wins(location: str, expected: str | None) -> None:
     prefixes = {
         "bucket": "s3://bucket",
         "deep": "s3://bucket/x/deep",
@@ -191,7 +191,7 @@ def test_the_longest_prefix_of_the_location_wins(location: str, found: str | Non
         "folder": "s3://bucket/z/t/",
     }
     entries = [{"prefix": prefix, "config": {"name": name}} for name, prefix in prefixes.items()]
-    assert nearest(entries, location).get("name") == found
+    assert nearest(entries, location).get("name") == expected
     assert nearest([], location) == {}
 
 
@@ -252,5 +252,5 @@ async def test_lance_shows_the_storage_what_was_vended(
         with pytest.raises(ValueError, match="was not found"):
             await anyio.to_thread.run_sync(lambda: lance.dataset(location, storage_options=merged))
         [request] = server.requests
-        told = f"{request} {dict(request.headers)}"
-        assert all(text in told for text in shown)
+        line = f"{request} {dict(request.headers)}"
+        assert all(text in line for text in shown)

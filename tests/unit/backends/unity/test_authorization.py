@@ -13,7 +13,7 @@ from lance_namespace.errors import PermissionDeniedError, TableAlreadyExistsErro
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.unity import FakeUnity
-from tests.support.unity import asked, connected, declared
+from tests.support.unity import connected, declared, list_requests
 
 ID = ["main", "a", "t"]
 
@@ -79,4 +79,4 @@ async def test_without_rights_a_declaration_is_denied_after_two_calls(place: Pla
         place.server.clear()
         with pytest.raises(PermissionDeniedError, match="Access denied"):
             await declared(ns, *ID)
-    assert asked(place.server) == ["POST tables", "GET tables/main.a.t"]
+    assert list_requests(place.server) == ["POST tables", "GET tables/main.a.t"]

@@ -33,7 +33,7 @@ from lance_namespace.errors import (
 from lance_ns_async import NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity.errors import Dialect
-from tests.support.unity import DIALECTS, asked, connected, declared, described, opened
+from tests.support.unity import DIALECTS, connected, declared, described, list_requests, opened
 
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
 EMBEDDINGS = pa.schema([pa.field("id", pa.uint64(), nullable=False), pa.field("v", pa.list_(pa.float32(), 768))])
@@ -45,7 +45,7 @@ async def test_a_declaration_is_an_external_table_of_format_text(dialect: Dialec
         server.add_schema("main", "a")
         async with connected(server) as ns:
             table = await declared(ns, "main", "a", "t", location="s3://bkt/t1.lance", properties={"k": "v"})
-        assert asked(server) == ["POST tables", "GET tables/main.a.t"]
+        assert list_requests(server) == ["POST tables", "GET tables/main.a.t"]
         assert server.requests[0].headers["Content-Type"] == "application/json"
         assert server.requests[0].json == {
             "name": "t",
@@ -84,8 +84,8 @@ async def test_a_schema_is_returned_in_the_form_of_the_spec_or_left_out() -> Non
             for name, field in (("said", tags), ("unsaid", pa.field("view", pa.list_view(pa.int8())))):
                 request = DeclareTableRequest(id=["main", "a", name], location=f"s3://b/{name}")
                 await ns.declare_table(request, schema=pa.schema([field]))
-            told = (await described(ns, "main", "a", "said")).var_schema
-            assert told is not None and told.fields[0].type.type == "map"
+            schema = (await described(ns, "main", "a", "said")).var_schema
+            assert schema is not None and schema.fields[0].type.type == "map"
             assert (await described(ns, "main", "a", "unsaid")).var_schema is None
 
 
@@ -96,17 +96,17 @@ async def test_a_listing_gives_no_schema_and_requests_no_columns() -> None:
             declared = await backend.declare_table(TableId(["main", "a", "t"]), "s3://b/t", {"k": "v"}, EMBEDDINGS)
             page = await backend.scan_tables(NamespaceId(["main", "a"]), None)
             assert page.items == [replace(declared, schema=None)]
-        assert "omit_columns=true" in asked(server)[-1] and "omit_properties" not in asked(server)[-1]
+        assert "omit_columns=true" in list_requests(server)[-1] and "omit_properties" not in list_requests(server)[-1]
 
 
 async def test_a_column_that_unity_cannot_keep_is_refused_without_a_call() -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
         async with opened(server) as backend:
-            wanted = pa.schema([pa.field("u", pa.dense_union([pa.field("a", pa.int8())]))])
+            schema = pa.schema([pa.field("u", pa.dense_union([pa.field("a", pa.int8())]))])
             with pytest.raises(InvalidInputError, match="column 'u'"):
-                await backend.declare_table(TableId(["main", "a", "t"]), None, {}, wanted)
-        assert asked(server) == []
+                await backend.declare_table(TableId(["main", "a", "t"]), None, {}, schema)
+        assert list_requests(server) == []
 
 
 async def test_unknown_columns_and_fields_spoil_no_describe() -> None:
@@ -146,7 +146,7 @@ async def test_only_an_external_table_that_says_so_is_a_lance_table(kind: dict[s
                 await described(ns, "main", "a", "other")
             with pytest.raises(InvalidInputError, match="no Lance table"):
                 await ns.deregister_table(DeregisterTableRequest(id=["main", "a", "other"]))
-        assert not any(request.startswith("DELETE") for request in asked(server))
+        assert not any(request.startswith("DELETE") for request in list_requests(server))
 
 
 @dialects
@@ -194,7 +194,7 @@ async def test_the_root_holds_the_catalog_and_costs_no_call() -> None:
         async with connected(server) as ns:
             assert (await ns.list_namespaces(ListNamespacesRequest(id=[]))).namespaces == ["main"]
             assert await ns.exists(NamespaceId())
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_the_catalog_is_described_and_neither_made_nor_dropped() -> None:
@@ -206,7 +206,7 @@ async def test_the_catalog_is_described_and_neither_made_nor_dropped() -> None:
                 await ns.create_namespace(CreateNamespaceRequest(id=["main"]))
             with pytest.raises(InvalidInputError, match="give a schema in it"):
                 await ns.drop_namespace(DropNamespaceRequest(id=["main"], behavior="Cascade"))
-        assert set(asked(server)) == {"GET catalogs/main"}
+        assert set(list_requests(server)) == {"GET catalogs/main"}
 
 
 async def test_cascade_removes_registrations_and_forces_nothing(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ async def test_cascade_removes_registrations_and_forces_nothing(tmp_path: Path) 
             await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"], behavior="CASCADE"))
             assert not await ns.exists(NamespaceId(["main", "a"]))
             assert lance.dataset(location).count_rows() == 1
-        assert asked(server)[-3:] == ["DELETE tables/main.a.t", "DELETE schemas/main.a", "GET schemas/main.a"]
+        assert list_requests(server)[-3:] == ["DELETE tables/main.a.t", "DELETE schemas/main.a", "GET schemas/main.a"]
 
 
 @pytest.mark.parametrize("kind", ["MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW"])
@@ -233,7 +233,7 @@ async def test_cascade_refuses_to_take_data_that_the_server_keeps(kind: str) -> 
             ):
                 await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"], behavior="Cascade"))
             assert await ns.exists(NamespaceId(["main", "a"]))
-        assert not any(request.startswith("DELETE") for request in asked(server))
+        assert not any(request.startswith("DELETE") for request in list_requests(server))
 
 
 async def test_deregistering_looks_before_it_deletes() -> None:
@@ -243,7 +243,7 @@ async def test_deregistering_looks_before_it_deletes() -> None:
             answer = await ns.deregister_table(DeregisterTableRequest(id=["main", "a", "t"]))
             assert (answer.id, answer.location) == (["main", "a", "t"], "s3://b/t")
             assert not await ns.exists(["main", "a", "t"])
-        assert asked(server)[:2] == ["GET tables/main.a.t", "DELETE tables/main.a.t"]
+        assert list_requests(server)[:2] == ["GET tables/main.a.t", "DELETE tables/main.a.t"]
 
 
 async def test_a_rename_is_unsupported_and_the_error_names_a_way() -> None:
@@ -323,12 +323,12 @@ async def test_cascade_names_what_would_only_lose_its_registration() -> None:
         server.add_function("main", "a", "f")
         server.add_model("main", "a", "m")
         async with connected(server) as ns:
-            told = (
+            message = (
                 "it also contains the EXTERNAL table d, the EXTERNAL volume v, the function f, the model m; remove them"
             )
-            with pytest.raises(InvalidInputError, match=told):
+            with pytest.raises(InvalidInputError, match=message):
                 await ns.drop_namespace(CASCADE)
-        assert not any(request.startswith("DELETE") for request in asked(server))
+        assert not any(request.startswith("DELETE") for request in list_requests(server))
 
 
 async def test_a_long_list_of_what_else_there_is_is_cut() -> None:
@@ -337,10 +337,10 @@ async def test_a_long_list_of_what_else_there_is_is_cut() -> None:
             server.add_function("main", "a", f"f{number:03}")
         server.add_volume("main", "a", "v", managed=True)
         async with connected(server) as ns:
-            told = (
+            message = (
                 "contains the MANAGED volume v, whose data the server would delete, the function f000, .* and 116 more;"
             )
-            with pytest.raises(InvalidInputError, match=told):
+            with pytest.raises(InvalidInputError, match=message):
                 await ns.drop_namespace(CASCADE)
 
 

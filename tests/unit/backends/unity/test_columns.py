@@ -121,16 +121,16 @@ def written(type: pa.DataType) -> dict[str, Any]:
     return column
 
 
-def same(found: pa.Schema | None, wanted: pa.Schema) -> bool:
+def same(left: pa.Schema | None, right: pa.Schema) -> bool:
     """Returns whether the schemas are equal, including names and metadata within their types."""
-    return found is not None and bool(found.serialize() == wanted.serialize())
+    return left is not None and bool(left.serialize() == right.serialize())
 
 
-@pytest.mark.parametrize(("type", "name", "text", "told"), PLAIN, ids=lambda value: str(value)[:24])
-def test_types_of_unity_are_stored_only_as_such(type: pa.DataType, name: str, text: str, told: Any) -> None:
+@pytest.mark.parametrize(("type", "name", "text", "expected"), PLAIN, ids=lambda value: str(value)[:24])
+def test_types_of_unity_are_stored_only_as_such(type: pa.DataType, name: str, text: str, expected: Any) -> None:
     column = written(type)
     assert (column["type_name"], column["type_text"]) == (name, text)
-    assert json.loads(column["type_json"]) == {"name": "x", "type": told, "nullable": True, "metadata": {}}
+    assert json.loads(column["type_json"]) == {"name": "x", "type": expected, "nullable": True, "metadata": {}}
     assert same(schema([column]), of(pa.field("x", type)))
 
 
@@ -149,20 +149,20 @@ def test_a_decimal_has_its_digits_in_separate_fields(type: pa.DataType) -> None:
 
 
 def test_columns_are_numbered_and_tell_what_is_nullable() -> None:
-    wanted = of(pa.field("id", pa.int64(), nullable=False), pa.field("id", pa.string()), pa.field("", pa.null()))
-    result = columns(ID, wanted)
+    original = of(pa.field("id", pa.int64(), nullable=False), pa.field("id", pa.string()), pa.field("", pa.null()))
+    result = columns(ID, original)
     assert [(c["position"], c["name"], c["nullable"]) for c in result] == [
         (0, "id", False),
         (1, "id", True),
         (2, "", True),
     ]
-    assert same(schema(list(reversed(result))), wanted)
+    assert same(schema(list(reversed(result))), original)
 
 
 def test_metadata_of_fields_and_of_the_schema_are_kept() -> None:
     blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    wanted = of(pa.field("é x", pa.int64()), blob, metadata={"huggingface": "x" * 5000, "ü": ""})
-    assert same(schema(columns(ID, wanted)), wanted)
+    original = of(pa.field("é x", pa.int64()), blob, metadata={"huggingface": "x" * 5000, "ü": ""})
+    assert same(schema(columns(ID, original)), original)
 
 
 def test_a_schema_without_columns_is_none() -> None:
@@ -192,9 +192,9 @@ def test_a_name_too_long_for_the_server_is_refused() -> None:
         columns(ID, of(pa.field("x" * 256, pa.int8())))
 
 
-def foreign(told: Any, *, name: str = "x", **parts: Any) -> dict[str, Any]:
-    """Returns a column as another writer leaves it; `told` is None for one without a field."""
-    return {"name": name, "type_json": told if told is None or isinstance(told, str) else json.dumps(told), **parts}
+def foreign(type: Any, *, name: str = "x", **parts: Any) -> dict[str, Any]:
+    """Returns a column as another writer leaves it; `type` is None for one without a field."""
+    return {"name": name, "type_json": type if type is None or isinstance(type, str) else json.dumps(type), **parts}
 
 
 def spark(type: Any, **metadata: str) -> dict[str, Any]:
@@ -265,10 +265,10 @@ def test_the_placeholder_of_other_clients_is_no_column(placeholder: Any) -> None
 @pytest.mark.parametrize("change", [{"type": "string"}, {"name": "y"}, {"nullable": False}])
 def test_an_exact_type_that_the_column_has_outgrown_is_ignored(change: dict[str, Any]) -> None:
     column = written(pa.uint32())
-    told = json.loads(column["type_json"]) | change
+    definition = json.loads(column["type_json"]) | change
     plain = pa.string() if "type" in change else pa.int64()
-    wanted = pa.field(told["name"], plain, nullable=told["nullable"])
-    assert same(schema([{**column, "type_json": json.dumps(told)}]), of(wanted))
+    expected = pa.field(definition["name"], plain, nullable=definition["nullable"])
+    assert same(schema([{**column, "type_json": json.dumps(definition)}]), of(expected))
 
 
 def texts(least: int = 0) -> SearchStrategy[str]:
@@ -334,15 +334,15 @@ SCHEMAS = st.builds(
 
 
 @given(SCHEMAS)
-def test_any_schema_comes_back_as_it_was(wanted: pa.Schema) -> None:
-    result = columns(ID, wanted)
-    assert same(schema(result), wanted)
+def test_any_schema_comes_back_as_it_was(original: pa.Schema) -> None:
+    result = columns(ID, original)
+    assert same(schema(result), original)
     check_types(result)
     check_storable(result)
 
 
 @given(SCHEMAS, st.text(max_size=20))
-def test_what_the_server_writes_anew_is_read_all_the_same(wanted: pa.Schema, comment: str) -> None:
+def test_what_the_server_writes_anew_is_read_all_the_same(original: pa.Schema, comment: str) -> None:
     result = [
         {
             **column,
@@ -351,6 +351,6 @@ def test_what_the_server_writes_anew_is_read_all_the_same(wanted: pa.Schema, com
             "comment": comment,
             "partition_index": None,
         }
-        for column in columns(ID, wanted)
+        for column in columns(ID, original)
     ]
-    assert same(schema(result), wanted)
+    assert same(schema(result), original)

@@ -24,7 +24,7 @@ from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.backends.unity.create_queue import server_key
 from lance_ns_async.calls.deadline import deadline
 from tests.fakes.unity import FakeUnity
-from tests.support.unity import asked, connected, declared, opened
+from tests.support.unity import connected, declared, list_requests, opened
 
 TABLE = ["main", "a", "t"]
 ROOT = {"root": "s3://b/r"}
@@ -77,7 +77,7 @@ async def test_of_concurrent_creates_one_is_sent_and_the_others_fail(
         async with connected(server, **ROOT) as ns:
             outcomes = await side_by_side(8, lambda: create(ns))
         assert outcomes.count(None) == 1 and outcomes.count(taken) == 7
-        assert sum(request.startswith("POST") for request in asked(server)) == 1
+        assert sum(request.startswith("POST") for request in list_requests(server)) == 1
 
 
 @creations
@@ -90,7 +90,7 @@ async def test_sequential_creates_all_call_the_server(
             await create(ns)
             with pytest.raises(taken, match="HTTP 400"):
                 await create(ns)
-        assert sum(request.startswith("POST") for request in asked(server)) == 2
+        assert sum(request.startswith("POST") for request in list_requests(server)) == 2
 
 
 async def test_after_a_failed_create_the_next_one_is_sent() -> None:
@@ -101,7 +101,7 @@ async def test_after_a_failed_create_the_next_one_is_sent() -> None:
             outcomes = await side_by_side(4, lambda: create_table(ns))
         assert outcomes.count(PermissionDeniedError) == 2
         assert outcomes.count(None) == 1 and outcomes.count(TableAlreadyExistsError) == 1
-        assert sum(request.startswith("POST") for request in asked(server)) == 3
+        assert sum(request.startswith("POST") for request in list_requests(server)) == 3
         assert server.most_in_flight == 1
 
 
@@ -145,7 +145,7 @@ async def test_waiting_for_another_has_an_end() -> None:
                     ):
                         await backend.declare_table(TableId(TABLE), "s3://b/t", {})
                     hold.release()
-        assert [request for request in asked(server) if request.startswith("POST")] == ["POST tables"]
+        assert [request for request in list_requests(server) if request.startswith("POST")] == ["POST tables"]
 
 
 async def test_what_was_removed_can_be_made_again() -> None:
@@ -172,7 +172,7 @@ async def test_namespaces_of_one_catalog_take_turns(
             namespaces = cycle((one, two))
             outcomes = await side_by_side(8, lambda: create(next(namespaces)))
         assert outcomes.count(None) == 1 and outcomes.count(taken) == 7
-        assert sum(request.startswith("POST") for request in asked(server)) == 1
+        assert sum(request.startswith("POST") for request in list_requests(server)) == 1
 
 
 @creations

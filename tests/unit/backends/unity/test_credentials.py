@@ -17,7 +17,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace
 from tests.fakes.unity import FakeUnity
 from tests.support.lake import ROWS
-from tests.support.unity import asked, connected, described
+from tests.support.unity import connected, described, list_requests
 
 TABLE = ["main", "a", "t"]
 CALL = "/temporary-table-credentials"
@@ -34,18 +34,22 @@ KINDS: list[tuple[dict[str, Any], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "options"), KINDS, ids=["aws", "azure", "gcp"])
+@pytest.mark.parametrize(("credentials", "options"), KINDS, ids=["aws", "azure", "gcp"])
 async def test_credentials_are_requested_to_write_and_get_lances_names(
-    given: dict[str, Any], options: dict[str, str]
+    credentials: dict[str, Any], options: dict[str, str]
 ) -> None:
-    with FakeUnity(credentials={**given, "expiration_time": UNTIL}) as server:
+    with FakeUnity(credentials={**credentials, "expiration_time": UNTIL}) as server:
         server.add_table(*TABLE)
         async with connected(server, **{"storage.region": "us-west-2"}) as ns:
             result = await described(ns, *TABLE, vend=True)
             assert result.storage_options == {"region": "us-west-2", **options, "expires_at_millis": str(UNTIL)}
             plain = await described(ns, *TABLE)
             assert plain.storage_options == {"region": "us-west-2"}
-        assert asked(server) == ["GET tables/main.a.t", "POST temporary-table-credentials", "GET tables/main.a.t"]
+        assert list_requests(server) == [
+            "GET tables/main.a.t",
+            "POST temporary-table-credentials",
+            "GET tables/main.a.t",
+        ]
         assert server.requests[1].json.keys() == {"table_id", "operation"}
         assert operations(server) == ["READ_WRITE"]
 
@@ -84,8 +88,8 @@ async def test_a_property_enables_credentials_by_default() -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         server.add_table(*TABLE)
         async with connected(server, vend_credentials="true") as ns:
-            given = (await described(ns, *TABLE, vend=True)).storage_options
-            assert given and (await described(ns, *TABLE)).storage_options == given
+            options = (await described(ns, *TABLE, vend=True)).storage_options
+            assert options and (await described(ns, *TABLE)).storage_options == options
             assert (await described(ns, *TABLE, vend=False)).storage_options is None
         async with connected(server, vend_credentials="true", credentials_operation="none") as ns:
             assert (await described(ns, *TABLE)).storage_options is None
@@ -103,7 +107,7 @@ async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
             opened = await ns.open_many(ids)
         assert [list(id) for id in opened.tables] == ids[:1] and len(opened.errors) == 69
         # So many tables are found in the listing.
-        assert [line.partition("?")[0] for line in asked(server)] == ["GET tables"]
+        assert [line.partition("?")[0] for line in list_requests(server)] == ["GET tables"]
 
 
 def test_an_operation_that_there_is_not_is_refused() -> None:

@@ -35,7 +35,7 @@ from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.errors import COMMON_ERRORS
 from tests.fakes.faults import When
 from tests.fakes.unity import FakeUnity
-from tests.support.unity import asked, connected, declared, described
+from tests.support.unity import connected, declared, described, list_requests
 
 ROOT = {"root": "s3://b/r"}
 TABLE = ["main", "a", "t"]
@@ -115,14 +115,14 @@ async def test_errors_are_reported_by_their_code_first(
 
 
 def test_every_entry_of_the_table_has_a_case() -> None:
-    told = {(code, operation) for _, code, operation, *_ in CASES} | {
+    cases = {(code, operation) for _, code, operation, *_ in CASES} | {
         (s, operation) for s, c, operation, *_ in CASES if not c
     }
-    told |= {(status, operation) for status, _, operation, *_ in CASES}
+    cases |= {(status, operation) for status, _, operation, *_ in CASES}
     derived = {"NOT_UNIQUE", ("DELTA_ONLY", "declare_table")}
     for entry in ERRORS.keys() - COMMON_ERRORS.keys() - derived:
         code, context = entry if isinstance(entry, tuple) else (entry, "")
-        assert any(code == seen and context in ("", "table", operation) for seen, operation in told), entry
+        assert any(code == known and context in ("", "table", operation) for known, operation in cases), entry
 
 
 async def test_a_path_that_is_not_served_is_no_missing_table() -> None:
@@ -152,18 +152,18 @@ async def test_reads_are_sent_again(status: int, headers: dict[str, str]) -> Non
         server.fail(status, times=3, headers=headers)
         async with connected(server) as ns:
             assert (await described(ns, *TABLE)).location
-        assert len(asked(server)) == 4
+        assert len(list_requests(server)) == 4
 
 
 @pytest.mark.parametrize("status", [429, 400])
 async def test_a_throttled_creation_did_nothing_and_is_sent_again(status: int) -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
-        told = body("RESOURCE_EXHAUSTED" if status == 429 else "REQUEST_LIMIT_EXCEEDED", "slowly")
-        server.fail(status, times=2, match="POST", body=told)
+        error_body = body("RESOURCE_EXHAUSTED" if status == 429 else "REQUEST_LIMIT_EXCEEDED", "slowly")
+        server.fail(status, times=2, match="POST", body=error_body)
         async with connected(server, **ROOT) as ns:
             assert (await declared(ns, *TABLE)).location
-        assert asked(server) == ["POST tables"] * 3 + ["GET tables/main.a.t"]
+        assert list_requests(server) == ["POST tables"] * 3 + ["GET tables/main.a.t"]
 
 
 LOST: list[Callable[[FakeUnity, str], None]] = [
@@ -188,7 +188,7 @@ async def test_a_creation_whose_answer_was_lost_is_looked_up_and_not_sent_again(
         async with connected(server, **ROOT) as ns:
             made = await OPERATIONS[operation](ns)
         assert made.properties == ({"table_type": "lance"} if operation == "declare_table" else {})
-        assert [request.partition(" ")[0] for request in asked(server)] == ["POST", "GET"]
+        assert [request.partition(" ")[0] for request in list_requests(server)] == ["POST", "GET"]
 
 
 async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None:
@@ -196,7 +196,7 @@ async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None
         server.cut(match="POST", when="after")
         async with connected(server) as ns:
             assert (await ns.create_namespace(CreateNamespaceRequest(id=["main", "a"]))).properties == {}
-        assert asked(server) == ["POST schemas", "GET schemas/main.a"]
+        assert list_requests(server) == ["POST schemas", "GET schemas/main.a"]
 
 
 @creations
@@ -210,7 +210,7 @@ async def test_a_creation_that_did_not_arrive_is_reported_as_unknown(status: int
             error = InternalError if status == 500 else ServiceUnavailableError
             with pytest.raises(error, match=rf"HTTP {status}: .*whether it took effect is unknown"):
                 await OPERATIONS[operation](ns)
-        assert sum(request.startswith("POST") for request in asked(server)) == 1
+        assert sum(request.startswith("POST") for request in list_requests(server)) == 1
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_a_refused_connection_did_nothing_and_is_not_looked_up() -> None:
         async with connected(server, max_retries="1", **ROOT) as ns:
             with pytest.raises(ServiceUnavailableError, match="2 attempts"):
                 await declared(ns, *TABLE)
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 @pytest.mark.parametrize("what", ["table", "namespace"])
@@ -268,8 +268,8 @@ async def test_a_deletion_whose_answer_was_lost_is_looked_up_and_not_sent_again(
         server.cut(match="DELETE", when="after")
         async with connected(server) as ns:
             await deleted(ns, what)
-        assert sum(request.startswith("DELETE") for request in asked(server)) == 1
-        assert asked(server)[-1].startswith("GET")
+        assert sum(request.startswith("DELETE") for request in list_requests(server)) == 1
+        assert list_requests(server)[-1].startswith("GET")
 
 
 @pytest.mark.parametrize("what", ["table", "namespace"])

@@ -14,7 +14,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.unity import FakeUnity
-from tests.support.unity import DIALECTS, asked, connected
+from tests.support.unity import DIALECTS, connected, list_requests
 
 SCHEMA = ["main", "a"]
 PAGE = "GET tables?catalog_name=main&schema_name=a&omit_columns=true&max_results=100"
@@ -22,7 +22,7 @@ PAGE = "GET tables?catalog_name=main&schema_name=a&omit_columns=true&max_results
 
 def pages_asked(server: FakeUnity) -> list[str]:
     """Returns the differences between the requests for pages of tables."""
-    return [request.removeprefix(PAGE) for request in asked(server) if request.startswith("GET tables?")]
+    return [request.removeprefix(PAGE) for request in list_requests(server) if request.startswith("GET tables?")]
 
 
 async def names(ns: AsyncNamespace, limit: int | None = None) -> list[str]:
@@ -170,8 +170,8 @@ async def test_schemas_are_listed_to_the_end(dialect: str) -> None:
             some = await ns.list_namespaces(ListNamespacesRequest(id=["main"], limit=101))
             assert some.namespaces == planted[:101] and some.page_token
             assert [id.name async for id in ns.iter_namespaces(["main"])] == planted
-        assert asked(server)[0] == "GET schemas?catalog_name=main&max_results=100"
-        assert asked(server)[1] == "GET schemas?catalog_name=main&max_results=100&page_token=s0099"
+        assert list_requests(server)[0] == "GET schemas?catalog_name=main&max_results=100"
+        assert list_requests(server)[1] == "GET schemas?catalog_name=main&max_results=100&page_token=s0099"
 
 
 async def test_a_listing_reads_a_catalog_to_the_bottom() -> None:
@@ -184,14 +184,14 @@ async def test_a_listing_reads_a_catalog_to_the_bottom() -> None:
             assert len([id async for id in ns.iter_tables(recursive=True)]) == 202
 
 
-@pytest.mark.parametrize("wanted", [1, 2, 64])
-async def test_few_tables_are_described_one_by_one(wanted: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 64])
+async def test_few_tables_are_described_one_by_one(count: int) -> None:
     with FakeUnity() as server:
         planted = server.add_lance_tables("main", "a", 200)
         async with connected(server) as ns:
-            many = await ns.describe_tables([[*SCHEMA, name] for name in planted[:wanted]])
-            assert len(many.raise_for_errors().tables) == wanted
-        assert sorted(asked(server)) == [f"GET tables/main.a.{name}" for name in planted[:wanted]]
+            many = await ns.describe_tables([[*SCHEMA, name] for name in planted[:count]])
+            assert len(many.raise_for_errors().tables) == count
+        assert sorted(list_requests(server)) == [f"GET tables/main.a.{name}" for name in planted[:count]]
 
 
 async def test_many_tables_are_described_by_pages_and_no_more_of_them_than_are_needed() -> None:
@@ -202,7 +202,7 @@ async def test_many_tables_are_described_by_pages_and_no_more_of_them_than_are_n
             assert len(many.raise_for_errors().tables) == 150
             for id, table in many.tables.items():
                 assert table.location == f"s3://bucket/main/a/{id.name}.lance"
-        assert len(asked(server)) == len(pages_asked(server)) == 2
+        assert len(list_requests(server)) == len(pages_asked(server)) == 2
 
 
 async def test_what_pages_do_not_give_is_requested_by_name() -> None:
@@ -210,18 +210,18 @@ async def test_what_pages_do_not_give_is_requested_by_name() -> None:
         planted = server.add_lance_tables("main", "a", 120)
         server.add_table("main", "a", "other", properties={})
         server.allow("user", *(f"main.a.{name}" for name in [*planted[:100], "other"]))
-        wanted = [TableId([*SCHEMA, name]) for name in [*planted[:101], "none", "other"]]
+        ids = [TableId([*SCHEMA, name]) for name in [*planted[:101], "none", "other"]]
         missing = TableId(["main", "none", "t"])
         async with connected(server, auth_token="user") as ns:
-            many = await ns.describe_tables([*wanted, missing])
-            assert set(many.tables) == set(wanted[:100])
+            many = await ns.describe_tables([*ids, missing])
+            assert set(many.tables) == set(ids[:100])
             assert {id.name: type(error) for id, error in many.errors.items()} == {
                 "t0100": PermissionDeniedError,
                 "none": TableNotFoundError,
-                "other": type(many.errors[wanted[-1]]),
+                "other": type(many.errors[ids[-1]]),
                 "t": NamespaceNotFoundError,
             }
-            assert isinstance(many.errors[wanted[-1]], InvalidInputError)
+            assert isinstance(many.errors[ids[-1]], InvalidInputError)
 
 
 async def test_pages_are_given_up_where_they_hold_little_of_what_is_wanted() -> None:
@@ -240,7 +240,7 @@ async def test_a_schema_that_is_missing_is_reported_for_each_of_its_tables() -> 
             many = await ns.describe_tables([["main", "none", f"t{i}"] for i in range(100)])
             assert len(many.errors) == 100
             assert all(isinstance(error, NamespaceNotFoundError) for error in many.errors.values())
-        assert len(asked(server)) == 1
+        assert len(list_requests(server)) == 1
 
 
 async def test_a_listing_that_fails_gives_way_to_describes() -> None:

@@ -36,27 +36,27 @@ def test_a_catalog_that_cannot_be_is_refused(catalog: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"),
+    ("text", "seconds"),
     [("5", 5), ("0.5", 0.5), ("999", 999), ("10000ms", 10), ("2m", 120), ("3000s", 3000)],
 )
-def test_times_are_seconds_unless_they_say_otherwise(given: str, seconds: float) -> None:
-    settings = UnitySettings.parse({**LEAST, "connect_timeout": given, "unity.read_timeout": given})
+def test_times_are_seconds_unless_they_say_otherwise(text: str, seconds: float) -> None:
+    settings = UnitySettings.parse({**LEAST, "connect_timeout": text, "unity.read_timeout": text})
     assert settings.connect_timeout == settings.read_timeout == seconds
 
 
 @pytest.mark.parametrize("key", ["connect_timeout", "read_timeout"])
-@pytest.mark.parametrize("given", ["1000", "10000", " 30000.0 "])
-def test_milliseconds_that_were_copied_are_not_taken_for_hours(key: str, given: str) -> None:
+@pytest.mark.parametrize("text", ["1000", "10000", " 30000.0 "])
+def test_milliseconds_that_were_copied_are_not_taken_for_hours(key: str, text: str) -> None:
     with pytest.raises(
-        InvalidInputError, match=rf"{key}: {given.strip()} would be seconds here; write '{given.strip()}ms'"
+        InvalidInputError, match=rf"{key}: {text.strip()} would be seconds here; write '{text.strip()}ms'"
     ):
-        UnitySettings.parse({**LEAST, key: given})
+        UnitySettings.parse({**LEAST, key: text})
 
 
 @pytest.mark.parametrize("prefix", ["", "unity."])
 def test_times_of_other_clients_keep_their_unit(prefix: str) -> None:
-    given = {f"{prefix}connect_timeout_millis": "10000", f"{prefix}read_timeout_millis": "30000"}
-    settings = UnitySettings.parse({**LEAST, **given})
+    properties = {f"{prefix}connect_timeout_millis": "10000", f"{prefix}read_timeout_millis": "30000"}
+    settings = UnitySettings.parse({**LEAST, **properties})
     assert (settings.connect_timeout, settings.read_timeout) == (10, 30)
 
 

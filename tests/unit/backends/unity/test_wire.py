@@ -24,7 +24,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.unity import FakeUnity
-from tests.support.unity import asked, connected, declared, described
+from tests.support.unity import connected, declared, described, list_requests
 
 IMPOSSIBLE = ["a.b", "a b", "a/b", "a%2Fb", "é", "?", "#", "%", "$", "a\x1fb", "..", "x" * 256, "a\n"]
 
@@ -78,7 +78,7 @@ async def test_another_catalog_is_not_served() -> None:
                 await ns.list_namespaces(ListNamespacesRequest(id=["other"]))
             with pytest.raises(NamespaceNotFoundError, match="connect with that `catalog`"):
                 await ns.describe_namespace(DescribeNamespaceRequest(id=["other"]))
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 @pytest.mark.parametrize("schema", IMPOSSIBLE)
@@ -88,7 +88,7 @@ async def test_a_schema_that_cannot_be_is_missing_and_cannot_be_made(schema: str
             result = await outcomes(ns, "main", schema, "t")
         assert result.pop("create_namespace") is InvalidInputError
         assert set(result.values()) == {NamespaceNotFoundError}
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
@@ -105,7 +105,7 @@ async def test_a_table_that_cannot_be_is_missing_and_cannot_be_made(name: str) -
             with pytest.raises(InvalidInputError, match="Unity Catalog does not allow the name") as raised:
                 await declared(ns, "main", "a", name)
             assert str(raised.value).isprintable()
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 @pytest.mark.parametrize("name", ["-x", "0", "@x", "B", "_z", "a", "x" * 255])
@@ -117,7 +117,7 @@ async def test_names_that_can_be_are_quoted_once(name: str) -> None:
             assert (await described(ns, "main", name, name)).location
             assert (await ns.list_tables(ListTablesRequest(id=["main", name]))).tables == [name]
         quoted = name.replace("@", "%40")
-        assert f"GET tables/main.{quoted}.{quoted}" in asked(server)
+        assert f"GET tables/main.{quoted}.{quoted}" in list_requests(server)
 
 
 async def test_the_case_of_names_matters() -> None:
@@ -141,7 +141,7 @@ async def test_tables_are_at_one_depth(id: list[str]) -> None:
             if len(id) == 4:
                 with pytest.raises(InvalidInputError, match="at most 2 namespace levels"):
                     await ns.describe_namespace(DescribeNamespaceRequest(id=id[:3]))
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 @pytest.mark.parametrize("properties", [{"x" * 256: "v"}, {"k": "x" * 256}, {"k": "🎉" * 128}, {"🎉" * 128: "v"}])
@@ -154,7 +154,7 @@ async def test_properties_that_the_server_would_stumble_over_are_refused(propert
             ):
                 with pytest.raises(InvalidInputError, match="stores strings of up to 255 characters"):
                     await work
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_null_properties_are_refused_before_any_call() -> None:
@@ -164,7 +164,7 @@ async def test_null_properties_are_refused_before_any_call() -> None:
                 await ns.create_namespace({"id": ["main", "a"], "properties": {"k": None}})
             with pytest.raises(InvalidInputError, match=r"properties\.k: Input should be a valid string"):
                 await ns.declare_table({"id": ["main", "a", "t"], "location": "s3://b/t", "properties": {"k": None}})
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_properties_as_long_as_can_be_are_kept() -> None:
@@ -182,11 +182,11 @@ async def test_a_table_is_not_declared_as_anything_else() -> None:
         async with connected(server) as ns:
             with pytest.raises(InvalidInputError, match="table_type='iceberg'"):
                 await declared(ns, "main", "a", "t", properties={"table_type": "iceberg"})
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("location", "kept"),
     [
         ("s3://b/a/c/", "s3://b/a/c"),
         ("s3a://b/a", "s3://b/a"),
@@ -200,16 +200,16 @@ async def test_a_table_is_not_declared_as_anything_else() -> None:
         ("s3://b/" + "x" * 2041, "s3://b/" + "x" * 2041),
     ],
 )
-async def test_the_location_is_the_one_that_the_server_keeps(given: str, kept: str) -> None:
+async def test_the_location_is_the_one_that_the_server_keeps(location: str, kept: str) -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
         async with connected(server) as ns:
-            assert (await declared(ns, "main", "a", "t", location=given)).location == kept
+            assert (await declared(ns, "main", "a", "t", location=location)).location == kept
             assert (await described(ns, "main", "a", "t")).location == kept
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("location", "why"),
     [
         *[
             (f"{scheme}://b/a", f"has the scheme '{scheme}'")
@@ -236,13 +236,13 @@ async def test_the_location_is_the_one_that_the_server_keeps(given: str, kept: s
         ("s3://b/" + "x" * 2042, "has 2049 characters"),
     ],
 )
-async def test_a_location_that_the_server_would_not_take_is_refused(given: str, why: str) -> None:
+async def test_a_location_that_the_server_would_not_take_is_refused(location: str, why: str) -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
         async with connected(server) as ns:
             with pytest.raises(InvalidInputError, match=why):
-                await declared(ns, "main", "a", "t", location=given)
-        assert asked(server) == []
+                await declared(ns, "main", "a", "t", location=location)
+        assert list_requests(server) == []
 
 
 async def test_a_root_that_the_server_would_not_take_is_reported_by_the_declare() -> None:
@@ -250,7 +250,7 @@ async def test_a_root_that_the_server_would_not_take_is_reported_by_the_declare(
         async with connected(server, root="az://c/lake") as ns:
             with pytest.raises(InvalidInputError, match=r"its location 'az://c/lake/main/a/t' has the scheme 'az'"):
                 await declared(ns, "main", "a", "t")
-        assert asked(server) == []
+        assert list_requests(server) == []
 
 
 async def test_equal_and_nested_locations_are_the_callers_business() -> None:

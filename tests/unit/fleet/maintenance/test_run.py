@@ -40,8 +40,8 @@ def fill(namespace: Namespace, name: str, fragments: int = 5, first: int = 0) ->
 
 
 def ids(namespace: Namespace, name: str) -> list[int]:
-    found: list[int] = sorted(namespace.open(["db", name]).to_table()["id"].to_pylist())
-    return found
+    result: list[int] = sorted(namespace.open(["db", name]).to_table()["id"].to_pylist())
+    return result
 
 
 def fragments(namespace: Namespace, name: str) -> int:

@@ -45,8 +45,8 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
 
 
 async def test_rows_are_counted(here: Lake) -> None:
-    async def count(**given: Any) -> int | None:
-        return (await here.ns.count_table_rows(CountTableRowsRequest(id=ID, **given))).count
+    async def count(**fields: Any) -> int | None:
+        return (await here.ns.count_table_rows(CountTableRowsRequest(id=ID, **fields))).count
 
     await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(MORE))
     assert await count() == 5 and await count(predicate="id = 3") == 2 and await count(version=1) == 3
@@ -85,13 +85,13 @@ async def test_rows_of_other_columns_are_refused(here: Lake, rows: pa.Table) -> 
     assert (await here.dataset()).version == 1
 
 
-def merging(**given: Any) -> MergeInsertIntoTableRequest:
-    return MergeInsertIntoTableRequest(**{"id": ID, "on": ["id"], **given})
+def merging(**fields: Any) -> MergeInsertIntoTableRequest:
+    return MergeInsertIntoTableRequest(**{"id": ID, "on": ["id"], **fields})
 
 
 async def test_rows_are_merged(here: Lake) -> None:
-    async def merge(**given: Any) -> tuple[Any, ...]:
-        it = await here.ns.merge_insert_into_table(merging(**given), stream(MORE))
+    async def merge(**fields: Any) -> tuple[Any, ...]:
+        it = await here.ns.merge_insert_into_table(merging(**fields), stream(MORE))
         return it.num_updated_rows, it.num_inserted_rows, it.num_deleted_rows, it.version
 
     assert await merge(when_matched_update_all=True, use_index=False) == (1, 0, 0, 2)
@@ -108,8 +108,8 @@ async def test_rows_are_merged(here: Lake) -> None:
 async def test_a_merge_writes_the_first_rows_of_a_declared_table(here: Lake) -> None:
     await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
 
-    async def merge(**given: Any) -> tuple[Any, ...]:
-        it = await here.ns.merge_insert_into_table(merging(id=["n", "declared"], **given), stream(MORE))
+    async def merge(**fields: Any) -> tuple[Any, ...]:
+        it = await here.ns.merge_insert_into_table(merging(id=["n", "declared"], **fields), stream(MORE))
         return it.num_updated_rows, it.num_inserted_rows, it.num_deleted_rows, it.version
 
     with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$declared "):
@@ -135,7 +135,7 @@ async def test_of_many_that_merge_the_first_rows_none_is_lost(here: Lake) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("fields", "message"),
     [
         ({"on": None, "when_matched_update_all": True}, "^on: required"),
         ({}, "^merge: no action is set"),
@@ -147,9 +147,9 @@ async def test_of_many_that_merge_the_first_rows_none_is_lost(here: Lake) -> Non
         ({"when_matched_update_all": True, "timeout": "soon"}, "^timeout 'soon': .*not a duration; write e.g."),
     ],
 )
-async def test_a_merge_that_no_table_could_do_is_refused(here: Lake, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInputError, match=told):
-        await here.ns.merge_insert_into_table(merging(**given), stream(MORE))
+async def test_a_merge_that_no_table_could_do_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        await here.ns.merge_insert_into_table(merging(**fields), stream(MORE))
 
 
 async def test_a_merge_that_this_table_cannot_do_is_refused(here: Lake) -> None:
@@ -163,9 +163,9 @@ async def test_a_merge_that_this_table_cannot_do_is_refused(here: Lake) -> None:
         ({"when_not_matched_insert_all": True}, pa.table({"other": [1]}), TableSchemaValidationError),
         ({"when_matched_update_all": True}, pa.concat_tables([MORE, MORE]), InvalidInputError),
     ]
-    for given, rows, error in refused:
+    for fields, rows, error in refused:
         with pytest.raises(error, match=r"n\$t"):
-            await here.ns.merge_insert_into_table(merging(**given), stream(rows))
+            await here.ns.merge_insert_into_table(merging(**fields), stream(rows))
     assert (await here.dataset()).version == 1
 
 
@@ -190,8 +190,8 @@ async def test_an_update_that_cannot_be_done_is_refused(here: Lake) -> None:
         ([["text", "((("]], None, InvalidInputError, "sql parser error"),
         ([["id", "'x'"]], None, InvalidInputError, "Cannot cast"),
     ]
-    for pairs, predicate, error, told in refused:
-        with pytest.raises(error, match=told):
+    for pairs, predicate, error, message in refused:
+        with pytest.raises(error, match=message):
             await here.ns.update_table(UpdateTableRequest(id=ID, updates=pairs, predicate=predicate))
     with pytest.raises(UnsupportedOperationError, match=r"^Not supported: properties in update_table"):
         await here.ns.update_table(UpdateTableRequest(id=ID, updates=[["id", "1"]], properties={"k": "v"}))
@@ -232,9 +232,9 @@ async def test_a_state_that_is_not_there_is_reported(here: Lake) -> None:
         ({"branch": "no", "version": 1}, TableBranchNotFoundError, "no branch 'no'"),
         ({"branch": "dev", "version": 9}, TableVersionNotFoundError, r"^Table version not found: n\$t "),
     ]
-    for given, error, told in missing:
-        with pytest.raises(error, match=told):
-            await here.ns.count_table_rows(CountTableRowsRequest(id=ID, **given))
+    for fields, error, message in missing:
+        with pytest.raises(error, match=message):
+            await here.ns.count_table_rows(CountTableRowsRequest(id=ID, **fields))
     with pytest.raises(TableBranchNotFoundError):
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, branch="no"), stream(MORE))
 
@@ -243,7 +243,7 @@ async def test_writers_that_cannot_both_be_right_are_reported(here: Lake, monkey
     before = await here.dataset()
     await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="overwrite"), stream(MORE))
     # As if it had been opened just before the other write.
-    monkeypatch.setattr(lance, "dataset", lambda **given: before)
+    monkeypatch.setattr(lance, "dataset", lambda **options: before)
     with pytest.raises(ConcurrentModificationError, match=r"^Concurrent modification: n\$t "):
         await here.ns.update_table(UpdateTableRequest(id=ID, updates=[["id", "1"]]))
 

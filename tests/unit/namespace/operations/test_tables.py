@@ -42,18 +42,18 @@ async def test_a_listing_of_all_can_exclude_them(ns: AsyncNamespace) -> None:
 
 @pytest.mark.parametrize("detailed", [None, False, True])
 async def test_a_describe_says_which_it_is(ns: AsyncNamespace, detailed: bool | None) -> None:
-    async def told(name: str) -> tuple[bool | None, int | None]:
+    async def describe(name: str) -> tuple[bool | None, int | None]:
         request = DescribeTableRequest(id=["a", name], check_declared=True, load_detailed_metadata=detailed)
-        found = await ns.describe_table(request)
-        return found.is_only_declared, found.version
+        response = await ns.describe_table(request)
+        return response.is_only_declared, response.version
 
-    assert await told("declared") == (True, None)
-    assert await told("written") == (False, 1 if detailed else None)
+    assert await describe("declared") == (True, None)
+    assert await describe("written") == (False, 1 if detailed else None)
 
 
 async def test_operations_on_rows_say_why_there_are_none(ns: AsyncNamespace) -> None:
-    told = r"^Table not found: a\$declared \(at .*: it is declared, and nothing was written there yet\)$"
-    with pytest.raises(TableNotFoundError, match=told):
+    message = r"^Table not found: a\$declared \(at .*: it is declared, and nothing was written there yet\)$"
+    with pytest.raises(TableNotFoundError, match=message):
         await ns.count_table_rows({"id": ["a", "declared"]})
 
 
@@ -64,7 +64,7 @@ async def test_a_drop_that_the_storage_refuses_says_where_the_data_is() -> None:
             await ns.create_namespace({"id": ["a"]})
             location = (await ns.write(["a", "written"], ROWS)).uri
             server.fail(403, times=None, match=r"POST /lake\?delete")
-            told = rf"no longer registered; its remaining data is at {re.escape(location)}"
-            with pytest.raises(PermissionDeniedError, match=told):
+            message = rf"no longer registered; its remaining data is at {re.escape(location)}"
+            with pytest.raises(PermissionDeniedError, match=message):
                 await ns.drop_table({"id": ["a", "written"]})
             assert not await ns.exists(["a", "written"])

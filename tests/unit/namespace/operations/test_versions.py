@@ -80,26 +80,26 @@ class Site:
         session = lance.file.LanceFileSession(self.location, storage_options=self.options or None)
         return [path.removeprefix("_versions/") for path in session.list("_versions") if "manifest" in path]
 
-    def listed(self, **given: Any) -> list[int]:
-        return [version.version for version in self.page(**given).versions]
+    def listed(self, **fields: Any) -> list[int]:
+        return [version.version for version in self.page(**fields).versions]
 
-    def page(self, **given: Any) -> Any:
-        return self.ns.list_table_versions(ListTableVersionsRequest(id=ID, **given))
+    def page(self, **fields: Any) -> Any:
+        return self.ns.list_table_versions(ListTableVersionsRequest(id=ID, **fields))
 
     def describe(self, version: int | None = None) -> TableVersion:
         return self.ns.describe_table_version(DescribeTableVersionRequest(id=ID, version=version)).version
 
     def delete(self, *ranges: tuple[int, int]) -> int | None:
-        asked = [{"start_version": start, "end_version": end} for start, end in ranges]
-        request = BatchDeleteTableVersionsRequest.from_dict({"id": ID, "ranges": asked})
+        bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
+        request = BatchDeleteTableVersionsRequest.from_dict({"id": ID, "ranges": bounds})
         assert request is not None
         return self.ns.batch_delete_table_versions(request).deleted_count
 
     def staging(self, number: int) -> str:
         """Returns the location of a version's manifest as it was passed to the catalog."""
         snapshot = next(it for it in self.metadata["snapshots"] if it["snapshot-id"] == number)
-        told: str = snapshot["summary"]["lance.staging"]
-        return told
+        path: str = snapshot["summary"]["lance.staging"]
+        return path
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -156,9 +156,9 @@ def nessie(tmp_path: Path) -> Iterator[Site]:
 
 def site(quirks: Quirks, root: str, options: dict[str, str], **properties: str) -> Iterator[Site]:
     with FakeIceberg(quirks) as server:
-        given = {"endpoint": server.endpoint, "root": root, "managed_by": "impl", **QUICK, **properties}
+        merged = {"endpoint": server.endpoint, "root": root, "managed_by": "impl", **QUICK, **properties}
         stored = {f"storage.{key}": value for key, value in options.items()}
-        with IcebergNamespace(**given, **stored) as ns:
+        with IcebergNamespace(**merged, **stored) as ns:
             ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
             yield Site(server, ns, root, options)
 
@@ -444,14 +444,14 @@ def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> N
     assert here.listed() == [1]
 
 
-def create(at: Site, number: int, staging: str, **given: Any) -> CreateTableVersionRequest:
+def create(at: Site, number: int, staging: str, **fields: Any) -> CreateTableVersionRequest:
     folder = at.describe(1).manifest_path.rpartition("/")[0]
-    path = given.pop("manifest_path", f"{folder}/{staging}")
-    return CreateTableVersionRequest(id=ID, version=number, manifest_path=path, **given)
+    path = fields.pop("manifest_path", f"{folder}/{staging}")
+    return CreateTableVersionRequest(id=ID, version=number, manifest_path=path, **fields)
 
 
 @pytest.mark.parametrize(
-    ("staging", "given", "told"),
+    ("staging", "fields", "message"),
     [
         (f"{name(2)}-gone", {}, "the file does not exist"),
         (f"{name(2)}-short", {}, "the file cannot be read"),
@@ -465,14 +465,14 @@ def create(at: Site, number: int, staging: str, **given: Any) -> CreateTableVers
         (f"{name(2)}-other", {"branch": "b"}, r"Not supported: branch 'b'"),
     ],
 )
-def test_what_is_no_manifest_is_not_committed(here: Site, staging: str, given: dict[str, Any], told: str) -> None:
+def test_what_is_no_manifest_is_not_committed(here: Site, staging: str, fields: dict[str, Any], message: str) -> None:
     here.write(1, "create")
     folder = Path("/", here.describe(1).manifest_path).parent
     (folder / f"{name(2)}-short").write_bytes(b"no manifest" * 10)
     shutil.copy(folder / name(1), folder / f"{name(2)}-other")
     here.server.clear()
-    with pytest.raises((InvalidInputError, UnsupportedOperationError), match=told):
-        here.ns.create_table_version(create(here, given.pop("version", 2), staging, **given))
+    with pytest.raises((InvalidInputError, UnsupportedOperationError), match=message):
+        here.ns.create_table_version(create(here, fields.pop("version", 2), staging, **fields))
     assert not [request for request in here.server.requests if request.method == "POST"]
 
 
@@ -550,9 +550,9 @@ def test_a_batch_may_be_a_version_of_one_table(here: Site) -> None:
     here.write(1, "create")
     here.write(2, "append")
     request = {"id": ID, "version": 2, "manifest_path": here.staging(2)}
-    told = BatchCommitTablesRequest.from_dict({"operations": [{"create_table_version": request}]})
-    assert told is not None
-    (result,) = here.ns.batch_commit_tables(told).results
+    batch = BatchCommitTablesRequest.from_dict({"operations": [{"create_table_version": request}]})
+    assert batch is not None
+    (result,) = here.ns.batch_commit_tables(batch).results
     assert result.create_table_version is not None and result.create_table_version.version == here.describe(2)
 
 
@@ -607,8 +607,8 @@ def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tu
     assert location is not None
 
     def delete(*ranges: tuple[int, int]) -> int | None:
-        asked = [{"start_version": start, "end_version": end} for start, end in ranges]
-        request = BatchDeleteTableVersionsRequest.from_dict({"id": id, "ranges": asked})
+        bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
+        request = BatchDeleteTableVersionsRequest.from_dict({"id": id, "ranges": bounds})
         assert request is not None
         return ns.batch_delete_table_versions(request).deleted_count
 
@@ -645,9 +645,9 @@ def test_versions_of_a_branch_are_reported_where_the_storage_commits_them(tmp_pa
         ns.write(["t"], rows(2), mode="append")
         ns.create_table_branch({"id": ["t"], "name": "dev", "from_version": 1})
         ns.write(["t"], rows(3), mode="append", branch="dev")
-        told = ns.list_table_versions({"id": ["t"], "branch": "dev"}).versions
+        versions = ns.list_table_versions({"id": ["t"], "branch": "dev"}).versions
         newest = ns.describe_table_version({"id": ["t"], "branch": "dev"}).version
-        assert [it.version for it in told][-1] == newest.version == 2
+        assert [it.version for it in versions][-1] == newest.version == 2
         assert "/tree/dev/_versions/" in newest.manifest_path
         assert Path("/", newest.manifest_path).is_file()
         assert [it.version for it in ns.list_table_versions({"id": ["t"]}).versions] == [1, 2]

@@ -76,8 +76,8 @@ async def test_such_a_table_keeps_its_versions_with_other_properties(managed: As
     await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
     request = CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"})
     await managed.create_table(request, stream(ROWS))
-    found = await managed.describe_table(DescribeTableRequest(id=ID))
-    assert found.version == 2 and found.managed_versioning and (found.properties or {})["k"] == "v"
+    table = await managed.describe_table(DescribeTableRequest(id=ID))
+    assert table.version == 2 and table.managed_versioning and (table.properties or {})["k"] == "v"
 
 
 async def test_many_writers_of_such_a_table_are_all_served(managed: AsyncNamespace) -> None:

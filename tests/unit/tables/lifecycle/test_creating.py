@@ -58,7 +58,7 @@ async def test_rows_may_be_in_any_bytes(here: Lake, form: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", r"^request_data: not an Arrow IPC stream \("),
         (b"garbage", r"^request_data: not an Arrow IPC stream \("),
@@ -70,8 +70,8 @@ async def test_rows_may_be_in_any_bytes(here: Lake, form: Any) -> None:
         ("text", "^request_data: must be the bytes of an Arrow IPC stream, not str"),
     ],
 )
-async def test_what_is_no_stream_is_refused_before_anything_is_done(here: Lake, data: Any, told: str) -> None:
-    with pytest.raises(InvalidInputError, match=told):
+async def test_what_is_no_stream_is_refused_before_anything_is_done(here: Lake, data: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         await here.ns.create_table(CreateTableRequest(id=ID), data)
     assert not await here.ns.exists(ID) and here.left() == []
 
@@ -129,8 +129,8 @@ async def test_an_overwrite_leaves_properties_that_are_not_given(here: Lake) -> 
     await here.create(properties={"owner": "me"})
     await here.create(mode="overwrite", properties={"owner": "me"})
     await here.create(mode="overwrite")
-    found = await here.ns.describe_table(DescribeTableRequest(id=ID))
-    assert found.properties == {"owner": "me"} and (await here.dataset()).version == 3
+    table = await here.ns.describe_table(DescribeTableRequest(id=ID))
+    assert table.properties == {"owner": "me"} and (await here.dataset()).version == 3
 
 
 async def test_properties_that_the_catalog_would_not_keep_are_refused_first(here: Lake) -> None:

@@ -112,8 +112,8 @@ def files(location: str) -> set[str]:
 def rows(location: str, **options: Any) -> list[dict[str, Any]] | None:
     """Returns the rows that a reader by path finds; None if there is no table."""
     try:
-        found: list[dict[str, Any]] = lance.dataset(location, **options).to_table().to_pylist()
-        return found
+        result: list[dict[str, Any]] = lance.dataset(location, **options).to_table().to_pylist()
+        return result
     except ValueError as e:
         assert "was not found" in str(e)
         return None

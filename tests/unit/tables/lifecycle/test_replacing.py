@@ -79,8 +79,8 @@ REPLACED: dict[str, Replace] = {
 def check(backend: Stuck, what: str) -> None:
     """Checks that the old or the new one exists, without a part of the other."""
     if what == "table":
-        found = backend.tables[TABLE]
-        assert (found.location, found.properties) in [("memory://old", OLD), ("memory://new", NEW)]
+        table = backend.tables[TABLE]
+        assert (table.location, table.properties) in [("memory://old", OLD), ("memory://new", NEW)]
     else:
         assert backend.namespaces[NAMESPACE] in (OLD, NEW)
 
@@ -170,10 +170,10 @@ async def test_what_a_directory_does_after_it_was_given_up_is_waited_for(
 
     commit = lance.LanceDataset.commit
 
-    def slow(*given: Any, **how: Any) -> Any:
+    def slow(*arguments: Any, **how: Any) -> Any:
         begun.set()
         go_on.wait()
-        return commit(*given, **how)
+        return commit(*arguments, **how)
 
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.create_namespace({"id": ["a"], "properties": OLD})

@@ -168,7 +168,7 @@ def server(shared: FakeGlue) -> FakeGlue:
     return shared
 
 
-def said(code: str, status: int = 400, message: str = "why", **more: Any) -> ClientError:
+def make_client_error(code: str, status: int = 400, message: str = "why", **more: Any) -> ClientError:
     """Returns botocore's exception for a response."""
     about = {"HTTPStatusCode": status, "RequestId": "r-1", "HTTPHeaders": more.pop("headers", {})}
     return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": about, **more}, "GetTable")
@@ -179,10 +179,10 @@ def meaning(error: Any, subject: Id = TABLE, operation: str = "describe_table") 
 
 
 def test_every_code_is_tested() -> None:
-    told = {code for codes in CODES.values() for code in codes} | set(STATUSES) | {": ".join(key) for key in DETAILS}
+    tested = {code for codes in CODES.values() for code in codes} | set(STATUSES) | {": ".join(key) for key in DETAILS}
     known: set[Code | tuple[Code, str]] = set(AWS_ERRORS) - set(COMMON_ERRORS)
     # Two of the details have the same meaning as the code alone.
-    assert known <= told | set(LOCAL) | NAMED_ONLY | ELSEWHERE
+    assert known <= tested | set(LOCAL) | NAMED_ONLY | ELSEWHERE
 
 
 @pytest.mark.parametrize("error", CODES)
@@ -206,13 +206,13 @@ async def test_an_unknown_code_means_the_same_as_its_status(server: FakeGlue) ->
 @pytest.mark.parametrize(("key", "error"), DETAILS.items())
 def test_a_federated_source_says_more_than_its_code(key: tuple[str, str], error: type[LanceNamespaceError]) -> None:
     code, cause = key
-    assert meaning(said(code, FederationSourceErrorCode=cause)) is error
+    assert meaning(make_client_error(code, FederationSourceErrorCode=cause)) is error
 
 
 @pytest.mark.parametrize("message", ["User is not authorized to perform: kms:Decrypt", "Access Denied by KMS"])
 def test_a_key_that_is_denied_is_no_permission(message: str) -> None:
-    assert meaning(said("GlueEncryptionException", message=message)) is PermissionDeniedError
-    assert meaning(said("GlueEncryptionException", message="the key is gone")) is InternalError
+    assert meaning(make_client_error("GlueEncryptionException", message=message)) is PermissionDeniedError
+    assert meaning(make_client_error("GlueEncryptionException", message="the key is gone")) is InternalError
 
 
 @pytest.mark.parametrize(("name", "expected"), LOCAL.items())
@@ -248,7 +248,7 @@ def test_classes_are_spelled_as_botocore_does(name: str) -> None:
 def test_the_operation_determines_missing_and_existing(
     code: str, subject: Id, operation: str, error: type[LanceNamespaceError]
 ) -> None:
-    assert meaning(said(code), subject, operation) is error
+    assert meaning(make_client_error(code), subject, operation) is error
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_the_operation_determines_missing_and_existing(
     ],
 )
 def test_what_was_turned_away_did_nothing(code: str, status: int, delivered: bool | None) -> None:
-    assert failure(said(code, status)).delivered is delivered
+    assert failure(make_client_error(code, status)).delivered is delivered
 
 
 @pytest.mark.parametrize(
@@ -278,14 +278,14 @@ def test_what_was_turned_away_did_nothing(code: str, status: int, delivered: boo
     ],
 )
 def test_a_server_says_how_long_to_wait(headers: Mapping[str, str], seconds: float | None) -> None:
-    assert failure(said("ThrottlingException", headers=headers)).retry_after == seconds
+    assert failure(make_client_error("ThrottlingException", headers=headers)).retry_after == seconds
 
 
 def test_a_message_has_one_line() -> None:
     text = "The signature does not match.\n\nThe Canonical String was\n'x-amz-security-token:SECRET"
-    result = failure(said("SignatureDoesNotMatch", 403, text))
+    result = failure(make_client_error("SignatureDoesNotMatch", 403, text))
     assert result.message == "SignatureDoesNotMatch: The signature does not match.; request r-1"
-    assert failure(said("", 500, "")).message == ": no message; request r-1"
+    assert failure(make_client_error("", 500, "")).message == ": no message; request r-1"
 
 
 @pytest.mark.parametrize(

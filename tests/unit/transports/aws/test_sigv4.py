@@ -124,8 +124,8 @@ async def test_each_attempt_is_signed_anew() -> None:
 
 async def test_the_service_and_the_region_are_those_of_the_properties() -> None:
     with signing(Signatures(name="s3tables", region="us-west-2")) as server:
-        told = {"rest.signing-name": "s3tables", "rest.signing-region": "us-west-2"}
-        async with connected(server, **told) as ns:
+        properties = {"rest.signing-name": "s3tables", "rest.signing-region": "us-west-2"}
+        async with connected(server, **properties) as ns:
             await described(ns)
         async with connected(server) as ns:
             with pytest.raises(UnauthenticatedError, match=r"correct service.*rest\.signing-name.*keys right\?"):

@@ -43,11 +43,11 @@ def server(shared: FakeGlue) -> FakeGlue:
     return shared
 
 
-async def asked(*answers: Said, **more: str) -> tuple[LanceNamespaceError, Script]:
+async def provoke_error(*answers: Said, **more: str) -> tuple[LanceNamespaceError, Script]:
     """Returns the error of a describe that gets these responses, and the server."""
     async with Script(*answers) as script:
-        given = {"endpoint": script.url, "region": "us-east-1", **KEYS, **QUICK, "max_retries": "0", **more}
-        async with AsyncNamespace.connect("glue", given) as ns:
+        properties = {"endpoint": script.url, "region": "us-east-1", **KEYS, **QUICK, "max_retries": "0", **more}
+        async with AsyncNamespace.connect("glue", properties) as ns:
             with pytest.raises(LanceNamespaceError) as raised:
                 await described(ns, "db", "t")
     return raised.value, script
@@ -79,12 +79,12 @@ async def test_a_call_has_a_user_agent_and_is_sent_once(server: FakeGlue) -> Non
 
 async def test_repetitions_are_the_policy_s_alone(server: FakeGlue) -> None:
     server.fail("ThrottlingException", times=None)
-    seen: list[Call] = []
+    calls: list[Call] = []
     async with connected(server, max_retries="2") as ns:
-        with ns.observe(seen.append), pytest.raises(LanceNamespaceError, match="3 attempts"):
+        with ns.observe(calls.append), pytest.raises(LanceNamespaceError, match="3 attempts"):
             await described(ns, "db", "t")
     assert len(server.calls) == 3
-    assert [(call.operation, call.outcome) for call in seen] == [("describe_table", "ThrottlingException")] * 3
+    assert [(call.operation, call.outcome) for call in calls] == [("describe_table", "ThrottlingException")] * 3
 
 
 async def test_the_region_is_a_property_or_what_the_environment_says(
@@ -93,8 +93,8 @@ async def test_the_region_is_a_property_or_what_the_environment_says(
     for variable, region in (("", "eu-west-1"), ("AWS_REGION", "eu-west-2"), ("AWS_DEFAULT_REGION", "eu-west-3")):
         if variable:
             monkeypatch.setenv(variable, region)
-        given = {} if variable else {"region": region}
-        async with connected(server, *(("region",) if variable else ()), **given) as ns:
+        properties = {} if variable else {"region": region}
+        async with connected(server, *(("region",) if variable else ()), **properties) as ns:
             assert not await ns.exists(["none", "t"])
         assert server.requests[-1].region == region
 
@@ -165,8 +165,8 @@ async def test_a_cancelled_call_leaves_the_client_usable(server: FakeGlue) -> No
 
 @pytest.mark.parametrize("time", ["read_timeout", "attempt_timeout"])
 async def test_a_server_that_does_not_answer_is_unavailable(server: FakeGlue, time: str) -> None:
-    given = {time: "50ms", "max_retries": "1"}
-    async with connected(server, **given) as ns:
+    properties = {time: "50ms", "max_retries": "1"}
+    async with connected(server, **properties) as ns:
         with server.hold("GetTable"), pytest.raises(ServiceUnavailableError, match="2 attempts"):
             await described(ns, "db", "t")
 
@@ -184,12 +184,14 @@ async def test_a_server_that_is_down_has_done_nothing(server: FakeGlue) -> None:
 async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) -> None:
     made = Certificates.made(tmp_path)
     table = {"Name": "t", "Parameters": {"table_type": "lance"}, "StorageDescriptor": {"Location": "s3://b/t"}}
-    given = {"region": "us-east-1", **KEYS, **QUICK, "max_retries": "0"}
+    properties = {"region": "us-east-1", **KEYS, **QUICK, "max_retries": "0"}
     async with Script(http(body=orjson.dumps({"Table": table})), tls=made.server) as server:
-        async with AsyncNamespace.connect("glue", {**given, "endpoint": server.url}) as ns:
+        async with AsyncNamespace.connect("glue", {**properties, "endpoint": server.url}) as ns:
             with pytest.raises(ServiceUnavailableError, match=r"(?i)certificate"):
                 await described(ns, "db", "t")
-        async with AsyncNamespace.connect("glue", {**given, "endpoint": server.url, "ca_bundle": made.ca_bundle}) as ns:
+        async with AsyncNamespace.connect(
+            "glue", {**properties, "endpoint": server.url, "ca_bundle": made.ca_bundle}
+        ) as ns:
             assert (await described(ns, "db", "t")).location == "s3://b/t"
 
 
@@ -208,7 +210,7 @@ async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) 
     ],
 )
 async def test_an_answer_of_another_form_is_reported(answer: Said, error: type[LanceNamespaceError], text: str) -> None:
-    raised, _ = await asked(answer)
+    raised, _ = await provoke_error(answer)
     assert isinstance(raised, error)
     with pytest.raises(error, match=text):
         raise raised
@@ -218,19 +220,19 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.DEBUG)
     message = f"No match.\n\nThe Canonical String was\nx-amz-security-token:{SECRETS[1]}"
     body = orjson.dumps({"__type": "InvalidSignatureException", "message": message})
-    raised, script = await asked(http(400, body, {"Content-Type": "application/x-amz-json-1.1"}))
+    raised, script = await provoke_error(http(400, body, {"Content-Type": "application/x-amz-json-1.1"}))
     assert isinstance(raised, UnauthenticatedError) and script.header("x-amz-security-token") == [SECRETS[1]]
-    given = {**KEYS, **ROLE, "assume_role_external_id": SECRETS[2]}
-    settings = GlueSettings.parse(given)
-    async with AsyncNamespace.connect("glue", given) as ns:
-        told = [repr(ns), ns.namespace_id(), repr(settings), str(settings), settings.identity(), repr(vars(ns))]
-    told += traceback.format_exception(raised)
-    assert not [secret for secret in SECRETS for text in (*told, caplog.text) if secret in text]
+    properties = {**KEYS, **ROLE, "assume_role_external_id": SECRETS[2]}
+    settings = GlueSettings.parse(properties)
+    async with AsyncNamespace.connect("glue", properties) as ns:
+        texts = [repr(ns), ns.namespace_id(), repr(settings), str(settings), settings.identity(), repr(vars(ns))]
+    texts += traceback.format_exception(raised)
+    assert not [secret for secret in SECRETS for text in (*texts, caplog.text) if secret in text]
     assert ns.namespace_id().startswith(f"lance_ns_async:glue:{ROLE['assume_role_arn']}|AKIAEXAMPLE#")
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("properties", "text"),
     [
         ({"access_key_id": "a"}, "access_key_id and secret_access_key: give both or none"),
         ({"secret_access_key": "a"}, "access_key_id and secret_access_key: give both or none"),
@@ -256,9 +258,9 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
         ({"warehouse": "x"}, "warehouse: unknown"),
     ],
 )
-def test_a_property_that_cannot_be_meant_is_refused(given: dict[str, str], text: str) -> None:
+def test_a_property_that_cannot_be_meant_is_refused(properties: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidInputError, match=f"^glue properties: .*{text}"):
-        AsyncNamespace.connect("glue", given)
+        AsyncNamespace.connect("glue", properties)
 
 
 def test_times_are_seconds_and_bound_an_attempt() -> None:

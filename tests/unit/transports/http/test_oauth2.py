@@ -74,16 +74,16 @@ def answer(**body: Any) -> Said:
     ],
 )
 async def test_a_client_shows_its_id_and_secret_in_a_form(credential: str, client: dict[str, str]) -> None:
-    got, server = await current([answer(access_token=TOKEN)], credential=credential)
-    assert got == TOKEN and server.lines == ["POST /token?tenant=1 HTTP/1.1"]
+    token, server = await current([answer(access_token=TOKEN)], credential=credential)
+    assert token == TOKEN and server.lines == ["POST /token?tenant=1 HTTP/1.1"]
     assert forms(server) == [{"grant_type": "client_credentials", "scope": "a b", **client}]
     assert server.header("content-type") == ["application/x-www-form-urlencoded"]
     assert server.header("authorization") == []
 
 
 async def test_a_token_endpoint_that_is_busy_is_called_again() -> None:
-    got, server = await current([http(503), Said(then="reset"), answer(access_token=TOKEN)])
-    assert got == TOKEN and len(server.requests) == 3
+    token, server = await current([http(503), Said(then="reset"), answer(access_token=TOKEN)])
+    assert token == TOKEN and len(server.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ async def test_a_client_that_is_unknown_is_unauthenticated(status: int, body: st
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         answer(access_token=TOKEN, expires_in="soon"),
         answer(access_token=f"{TOKEN}\r\nX-Other: 1"),
@@ -118,11 +118,11 @@ async def test_a_client_that_is_unknown_is_unauthenticated(status: int, body: st
         http(body=b""),
     ],
 )
-async def test_an_answer_of_another_form_is_reported_without_what_it_holds(said: Said) -> None:
+async def test_an_answer_of_another_form_is_reported_without_what_it_holds(response: Said) -> None:
     with pytest.raises(InternalError, match=r"an answer (of unknown form|that is no JSON)") as raised:
-        await current([said])
-    told = "".join(traceback.format_exception(raised.value))
-    assert TOKEN not in told and SECRET not in told
+        await current([response])
+    text = "".join(traceback.format_exception(raised.value))
+    assert TOKEN not in text and SECRET not in text
 
 
 async def test_an_endpoint_that_is_down_is_unavailable() -> None:
@@ -207,8 +207,8 @@ async def test_an_endpoint_that_is_unavailable_keeps_the_refresh_token() -> None
     ],
 )
 async def test_a_token_is_exchanged(properties: dict[str, str], expected: dict[str, str]) -> None:
-    got, server = await current([answer(access_token=TOKEN)], **{"audience": "catalog", **properties})
-    assert got == TOKEN
+    token, server = await current([answer(access_token=TOKEN)], **{"audience": "catalog", **properties})
+    assert token == TOKEN
     exchange = {"grant_type": EXCHANGE, "subject_token": "s-0001", "scope": "a b", "audience": "catalog"}
     assert forms(server) == [{**exchange, **expected}]
 
@@ -224,7 +224,7 @@ async def test_an_exchange_uses_the_refresh_token_and_then_names_the_remedy() ->
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         http(body="<html>Sign in</html>"),
         http(302, "", {"Location": "https://login.example.com/"}),
@@ -233,9 +233,9 @@ async def test_an_exchange_uses_the_refresh_token_and_then_names_the_remedy() ->
         http(405, ""),
     ],
 )
-async def test_what_is_no_token_endpoint_names_the_property_to_set(said: Said) -> None:
+async def test_what_is_no_token_endpoint_names_the_property_to_set(response: Said) -> None:
     with pytest.raises((InvalidInputError, InternalError), match="is oauth2_server_uri right") as raised:
-        await current([said])
+        await current([response])
     assert SECRET not in str(raised.value)
 
 

@@ -25,10 +25,10 @@ from tests.fakes.plain import Plain, over, plain
 from tests.fakes.sockets import Said, Script, http
 
 
-async def failure_of(asked: Plain, *args: Any, **kwargs: Any) -> Failure:
+async def failure_of(client: Plain, *args: Any, **kwargs: Any) -> Failure:
     """Returns the failure behind the error of a call."""
     with pytest.raises(LanceNamespaceError) as raised:
-        await asked.ask(*args, **kwargs)
+        await client.ask(*args, **kwargs)
     failure = errors.failure_of(raised.value)
     assert failure is not None
     return failure
@@ -54,8 +54,8 @@ async def test_a_request_says_what_it_should_and_no_more() -> None:
 
 
 async def test_a_header_of_the_users_takes_the_place_of_ours() -> None:
-    told = {"header.User-Agent": "mine", "header.Accept": "*/*", "header.AUTHORIZATION": "Basic eA=="}
-    async with Script() as server, plain(server.url, told) as client:
+    properties = {"header.User-Agent": "mine", "header.Accept": "*/*", "header.AUTHORIZATION": "Basic eA=="}
+    async with Script() as server, plain(server.url, properties) as client:
         await client.ask()
     assert (server.header("user-agent"), server.header("accept")) == (["mine"], ["*/*"])
     assert server.header("authorization") == ["Basic eA=="]

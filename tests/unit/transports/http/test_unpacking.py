@@ -82,8 +82,8 @@ async def test_a_bomb_takes_no_more_than_the_limit(layers: int) -> None:
     packed = gzip.compress(bytes(200 * MB))
     for _ in range(layers - 1):
         packed = gzip.compress(packed)
-    said = http(200, packed, {"Content-Encoding": ", ".join(["gzip"] * layers)})
-    async with Script(said) as server:
+    response = http(200, packed, {"Content-Encoding": ", ".join(["gzip"] * layers)})
+    async with Script(response) as server:
         async with plain(server.url, {"max_response_bytes": str(MB)}, policy=Policy(max_retries=0)) as client:
             tracemalloc.start()
             try:

@@ -97,7 +97,7 @@ async def test_closed_twice_is_closed_for_good() -> None:
 async def test_what_is_under_way_when_it_is_closed_opens_no_new_connection() -> None:
     async with Script(Said(then="hang")) as server, plain(server.url) as client:
         task = asyncio.create_task(client.ask())
-        await asyncio.wait_for(server.asked.wait(), 10)
+        await asyncio.wait_for(server.requested.wait(), 10)
         await client.http.aclose()
         with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
             await task
@@ -124,8 +124,8 @@ class Greeter(Server):
 def chunked(body: str) -> Said:
     raw = body.encode()
     chunks = [raw[i : i + 100] for i in range(0, len(raw), 100)]
-    told = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
-    return http(body=told + b"0\r\n\r\n", headers={"Transfer-Encoding": "chunked"})
+    encoded = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return http(body=encoded + b"0\r\n\r\n", headers={"Transfer-Encoding": "chunked"})
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,8 @@ async def test_a_proxy_receives_the_whole_url() -> None:
 
 async def test_a_proxy_tunnels_what_is_encrypted(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server, Forwarder() as proxy:
-        told = {"proxy": proxy.url, "ca_bundle": certificates.ca_bundle, "auth_token": "tok"}
-        async with plain(server.url, told) as client:
+        properties = {"proxy": proxy.url, "ca_bundle": certificates.ca_bundle, "auth_token": "tok"}
+        async with plain(server.url, properties) as client:
             assert await client.ask("GET", "/a%2Fb") == {}
         assert proxy.requests[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n".encode())
         assert b"tok" not in proxy.requests[0] and server.lines == ["GET /a%2Fb HTTP/1.1"]

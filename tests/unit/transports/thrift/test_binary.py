@@ -178,14 +178,14 @@ def _merged(one: Shape | None, other: Shape | None) -> Shape | None:
     return {id: _merged(one.get(id), other.get(id)) for id in (*one, *other)}
 
 
-@given(found=_STRUCTS, unwanted=_STRUCTS, size=st.integers(1, 40))
-def test_any_struct_is_read_and_any_other_skipped(found: Struct, unwanted: Struct, size: int) -> None:
-    body = Struct({1: unwanted, 2: found, 3: Typed(STRUCT, [unwanted, unwanted]), 4: "end"})
+@given(value=_STRUCTS, unwanted=_STRUCTS, size=st.integers(1, 40))
+def test_any_struct_is_read_and_any_other_skipped(value: Struct, unwanted: Struct, size: int) -> None:
+    body = Struct({1: unwanted, 2: value, 3: Typed(STRUCT, [unwanted, unwanted]), 4: "end"})
     data = Message(REPLY, "get", 7, body).encoded()
-    reply = Reply("get", 7, {2: _shape(found), 4: None}, keep=True)
+    reply = Reply("get", 7, {2: _shape(value), 4: None}, keep=True)
     ends = [reply.feed(chunk) for chunk in cut(data, size)]
     assert ends[-1] and not any(ends[:-1])
-    assert reply.fields == {2: _plain(found), 4: "end"}
+    assert reply.fields == {2: _plain(value), 4: "end"}
     assert HEAD + reply.body == data
 
 
@@ -287,7 +287,7 @@ def test_the_fields_of_a_struct_are_distinguished_and_left_as_they_are() -> None
     assert list(fields_of(struct_in(fields[7]))) == [1, 2, 5, 10]
 
 
-@given(found=_STRUCTS)
-def test_any_struct_is_put_together_again_from_its_fields(found: Struct) -> None:
-    data = Message(REPLY, "get", 7, found).encoded().removeprefix(HEAD)
+@given(value=_STRUCTS)
+def test_any_struct_is_put_together_again_from_its_fields(value: Struct) -> None:
+    data = Message(REPLY, "get", 7, value).encoded().removeprefix(HEAD)
     assert b"".join(fields_of(data).values()) + b"\x00" == data

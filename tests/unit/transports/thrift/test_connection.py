@@ -20,20 +20,20 @@ from tests.support.thrift_client import ERRORS, NAMES, QUICK, Client, client
 
 
 async def test_calls_in_turn_take_one_connection(server: FakeHive) -> None:
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         assert server.connections == 0
         for name in NAMES:
-            assert await asked.ask(name) == name
+            assert await hive.ask(name) == name
         assert server.connections == 1
     server.wait_open(0)
 
 
 async def test_no_more_connections_are_open_than_allowed(server: FakeHive) -> None:
-    async with client(server.port, size=4) as asked:
+    async with client(server.port, size=4) as hive:
         answers: dict[str, str] = {}
 
         async def ask(name: str) -> None:
-            answers[name] = await asked.ask(name)
+            answers[name] = await hive.ask(name)
 
         with server.hold("get_database") as hold:
             async with anyio.create_task_group() as group:
@@ -47,60 +47,60 @@ async def test_no_more_connections_are_open_than_allowed(server: FakeHive) -> No
 
 
 async def test_the_connection_used_last_is_used_next(server: FakeHive) -> None:
-    async with client(server.port, size=3) as asked:
-        await _keep_three(server, asked)
+    async with client(server.port, size=3) as hive:
+        await _keep_three(server, hive)
         server.clear()
         for name in NAMES:
-            await asked.ask(name)
+            await hive.ask(name)
         assert len({request.connection for request in server.requests}) == 1
 
 
 async def test_read_on_dead_connection_is_sent_again_on_new_one(server: FakeHive) -> None:
-    async with client(server.port, size=2) as asked:
-        await asked.ask("d0")
+    async with client(server.port, size=2) as hive:
+        await hive.ask("d0")
         server.cut(when="before", match="'d1'")
         calls: list[Call] = []
-        with asked.caller.observe(calls.append):
-            assert await asked.ask("d1") == "d1"
+        with hive.caller.observe(calls.append):
+            assert await hive.ask("d1") == "d1"
         assert [(call.attempt, call.outcome) for call in calls] == [(1, "stale"), (2, "ok")]
         assert server.connections == 2
 
 
 async def test_a_fresh_connection_that_dies_is_a_failed_attempt(server: FakeHive) -> None:
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         server.cut(when="middle", ending="reset")
         calls: list[Call] = []
-        with asked.caller.observe(calls.append):
-            assert await asked.ask("d1") == "d1"
+        with hive.caller.observe(calls.append):
+            assert await hive.ask("d1") == "d1"
         assert [(call.attempt, call.outcome) for call in calls] == [(1, "disconnected"), (2, "ok")]
 
 
 async def test_all_that_is_kept_goes_with_the_first_that_dies(server: FakeHive) -> None:
-    async with client(server.port, size=3) as asked:
-        await _keep_three(server, asked)
+    async with client(server.port, size=3) as hive:
+        await _keep_three(server, hive)
         server.cut(match="'d5'")
-        assert await asked.ask("d5") == "d5"
+        assert await hive.ask("d5") == "d5"
         server.wait_open(1)
         assert server.connections == 4
 
 
 async def test_a_restarted_server_is_found_again(server: FakeHive) -> None:
-    async with client(server.port) as asked:
-        await asked.ask("d0")
+    async with client(server.port) as hive:
+        await hive.ask("d0")
         server.stop()
         server.start()
-        assert await asked.ask("d1") == "d1"
+        assert await hive.ask("d1") == "d1"
         server.stop()
         server.start()
         # The call was not sent on the dead connection, so its outcome is not in doubt.
-        await asked.make("new")
-        assert await asked.ask("new") == "new"
+        await hive.make("new")
+        assert await hive.ask("new") == "new"
         assert server.calls.count("create_database") == 1
 
 
 async def test_a_write_that_was_refused_is_sent_again(server: FakeHive) -> None:
     server.stop()
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         calls: list[Call] = []
 
         def watch(call: Call) -> None:
@@ -108,47 +108,47 @@ async def test_a_write_that_was_refused_is_sent_again(server: FakeHive) -> None:
             if len(calls) == 2:
                 server.start()
 
-        with asked.caller.observe(watch):
-            await asked.make("new")
+        with hive.caller.observe(watch):
+            await hive.make("new")
         assert [call.outcome for call in calls] == ["refused", "refused", "ok"]
         assert server.calls.count("create_database") == 1
 
 
 async def test_a_refused_connection_is_reported_with_the_address(server: FakeHive) -> None:
     server.stop()
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(
             ServiceUnavailableError, match=rf"cannot connect to 127\.0\.0\.1:{server.port}: .*4 attempts"
         ):
-            await asked.ask("d1")
+            await hive.ask("d1")
 
 
 async def test_a_host_that_no_name_server_could_know_is_reported() -> None:
-    async with client(1, host=f"{'x' * 64}.example.com", policy=Policy(max_retries=0)) as asked:
+    async with client(1, host=f"{'x' * 64}.example.com", policy=Policy(max_retries=0)) as hive:
         with pytest.raises(ServiceUnavailableError, match="label"):
-            await asked.ask("d1")
+            await hive.ask("d1")
 
 
 async def test_the_next_address_is_tried_and_remembered(server: FakeHive) -> None:
     with FakeHive() as gone:
         port = gone.port
-    async with client(port, server.port, policy=Policy(max_retries=0)) as asked:
-        assert await asked.ask("d1") == "d1"
-        assert await asked.ask("d2") == "d2"
+    async with client(port, server.port, policy=Policy(max_retries=0)) as hive:
+        assert await hive.ask("d1") == "d1"
+        assert await hive.ask("d2") == "d2"
         assert server.connections == 1
     server.stop()
-    async with client(port, server.port, policy=Policy(max_retries=0)) as asked:
+    async with client(port, server.port, policy=Policy(max_retries=0)) as hive:
         with pytest.raises(ServiceUnavailableError, match=rf"127\.0\.0\.1:{port}: .*; 127\.0\.0\.1:{server.port}: "):
-            await asked.ask("d1")
+            await hive.ask("d1")
 
 
 async def test_a_server_that_dies_gives_way_to_the_next(server: FakeHive) -> None:
     with FakeHive() as other:
         other.add_database("hive", "d1")
-        async with client(other.port, server.port) as asked:
-            assert await asked.ask("d1") == "d1"
+        async with client(other.port, server.port) as hive:
+            assert await hive.ask("d1") == "d1"
             other.stop()
-            assert await asked.ask("d1") == "d1"
+            assert await hive.ask("d1") == "d1"
         assert server.calls == ["get_database"]
 
 
@@ -157,21 +157,21 @@ async def test_a_server_that_hangs_gives_way_with_all_connections_to_it(server: 
         for name in NAMES:
             other.add_database("hive", name)
         hurried = Policy(max_retries=1, attempt_timeout=0.1, backoff_initial=0.001)
-        async with client(other.port, server.port, policy=hurried) as asked:
-            await _keep_three(other, asked)
+        async with client(other.port, server.port, policy=hurried) as hive:
+            await _keep_three(other, hive)
             other.clear()
             with other.hold():
-                assert [await asked.ask(name) for name in NAMES] == NAMES
+                assert [await hive.ask(name) for name in NAMES] == NAMES
             assert other.calls == ["get_database"] and server.connections == 1
 
 
 async def test_each_caller_tries_each_address(server: FakeHive) -> None:
     with FakeHive() as one, FakeHive() as two:
         gone = (one.port, two.port)
-    async with client(*gone, server.port, size=8, policy=Policy(max_retries=0)) as asked:
+    async with client(*gone, server.port, size=8, policy=Policy(max_retries=0)) as hive:
         async with anyio.create_task_group() as group:
             for name in NAMES:
-                group.start_soon(asked.ask, name)
+                group.start_soon(hive.ask, name)
     assert sorted(server.calls) == ["get_database"] * len(NAMES)
 
 
@@ -182,36 +182,36 @@ async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) ->
     connector = Connector(ThriftRoute([Address("127.0.0.1", server.port)], 5.0, 1 << 20), silence)
     caller = Caller(QUICK, ERRORS)
     thrift = ThriftTransport(Pool(connector, 3, keep_alive=0.0), caller, lambda name, message: ())
-    asked = Client(thrift, caller)
-    assert [await asked.ask(name) for name in NAMES] == NAMES
+    hive = Client(thrift, caller)
+    assert [await hive.ask(name) for name in NAMES] == NAMES
     assert server.connections == len(NAMES)
     server.wait_open(1)
     await thrift.aclose()
 
 
 async def test_closing_ends_what_is_under_way(server: FakeHive) -> None:
-    async with client(server.port) as asked:
-        await asked.ask("d0")
+    async with client(server.port) as hive:
+        await hive.ask("d0")
         with server.hold("'d1'") as hold:
             async with anyio.create_task_group() as group:
-                group.start_soon(_refused, asked)
+                group.start_soon(_refused, hive)
                 await hold.reached()
-                await asked.thrift.aclose()
-        await asked.thrift.aclose()
+                await hive.thrift.aclose()
+        await hive.thrift.aclose()
     server.wait_open(0)
     assert server.connections == 1
 
 
-async def _keep_three(server: FakeHive, asked: Client) -> None:
+async def _keep_three(server: FakeHive, hive: Client) -> None:
     """Opens three connections, which are then idle."""
     with server.hold() as hold:
         async with anyio.create_task_group() as group:
             for name in NAMES[:3]:
-                group.start_soon(asked.ask, name)
+                group.start_soon(hive.ask, name)
             await hold.reached(3)
             hold.release()
 
 
-async def _refused(asked: Client) -> None:
+async def _refused(hive: Client) -> None:
     with pytest.raises(InvalidInputError, match="closed during the call"):
-        await asked.ask("d1")
+        await hive.ask("d1")

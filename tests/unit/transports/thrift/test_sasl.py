@@ -33,29 +33,29 @@ ANSWER = Message(2, "get_database", 1, Struct({0: Struct({1: "d1"})})).encoded()
 async def test_frames_are_sent_and_read() -> None:
     with FakeHive(framed=True) as server:
         server.add_database("hive", "d1")
-        async with client(server.port, framed=True) as asked:
-            assert [await asked.ask("d1") for _ in range(3)] == ["d1"] * 3
+        async with client(server.port, framed=True) as hive:
+            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3
             assert server.connections == 1
 
 
 async def test_a_server_without_frames_is_reported(server: FakeHive) -> None:
-    async with client(server.port, framed=True, policy=Policy(max_retries=0)) as asked:
+    async with client(server.port, framed=True, policy=Policy(max_retries=0)) as hive:
         with pytest.raises(ServiceUnavailableError, match=r"the server closed it|reset"):
-            await asked.ask("d1")
+            await hive.ask("d1")
     with FakeHive(framed=True) as framed:
         framed.garbage(Message(2, "get_database", 1).encoded())
-        async with client(framed.port, framed=True) as asked:
+        async with client(framed.port, framed=True) as hive:
             with pytest.raises(InternalError, match="does the server send frames at all"):
-                await asked.ask("d1")
+                await hive.ask("d1")
 
 
-@pytest.mark.parametrize("said", [frame(ANSWER + b"\0"), frame(ANSWER) + frame(b"\0"), frame(ANSWER) + b"\0"])
-async def test_bytes_behind_an_answer_in_frames_make_it_none(said: bytes) -> None:
+@pytest.mark.parametrize("data", [frame(ANSWER + b"\0"), frame(ANSWER) + frame(b"\0"), frame(ANSWER) + b"\0"])
+async def test_bytes_behind_an_answer_in_frames_make_it_none(data: bytes) -> None:
     with FakeHive(framed=True) as server:
-        server.garbage(said)
-        async with client(server.port, framed=True) as asked:
+        server.garbage(data)
+        async with client(server.port, framed=True) as hive:
             with pytest.raises(InternalError, match="bytes after the end of the reply"):
-                await asked.ask("d1")
+                await hive.ask("d1")
 
 
 async def test_tls_wants_a_server_that_is_trusted(tmp_path: Path) -> None:
@@ -63,26 +63,26 @@ async def test_tls_wants_a_server_that_is_trusted(tmp_path: Path) -> None:
     with FakeHive(tls=made.server) as server:
         server.add_database("hive", "d1")
         trusting = tls_context(made.ca_bundle, None, None)
-        async with client(server.port, tls=trusting) as asked:
-            assert await asked.ask("d1") == "d1"
+        async with client(server.port, tls=trusting) as hive:
+            assert await hive.ask("d1") == "d1"
         none = Policy(max_retries=0)
-        async with client(server.port, tls=tls_context(None, None, None), policy=none) as asked:
+        async with client(server.port, tls=tls_context(None, None, None), policy=none) as hive:
             with pytest.raises(ServiceUnavailableError, match="certificate verify failed"):
-                await asked.ask("d1")
-        async with client(server.port, policy=none) as asked:
+                await hive.ask("d1")
+        async with client(server.port, policy=none) as hive:
             with pytest.raises((InternalError, ServiceUnavailableError)):
-                await asked.ask("d1")
+                await hive.ask("d1")
 
 
 async def test_a_write_does_not_go_to_a_server_that_died_unseen(tmp_path: Path) -> None:
     made = Certificates.made(tmp_path)
     with FakeHive(tls=made.server) as server:
-        async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as asked:
-            await asked.make("d0")
+        async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as hive:
+            await hive.make("d0")
             # The event loop is blocked meanwhile.
             server.stop()
             server.start()
-            await asked.make("d1")
+            await hive.make("d1")
         assert server.calls == ["create_database"] * 2
 
 
@@ -91,46 +91,46 @@ async def test_tls_shows_the_clients_certificate(tmp_path: Path) -> None:
     with FakeHive(tls=made.strict_server) as server:
         server.add_database("hive", "d1")
         for cert, key in ((made.client, None), (made.client_cert, made.client_key)):
-            async with client(server.port, tls=tls_context(made.ca_bundle, cert, key)) as asked:
-                assert await asked.ask("d1") == "d1"
-        async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as asked:
+            async with client(server.port, tls=tls_context(made.ca_bundle, cert, key)) as hive:
+                assert await hive.ask("d1") == "d1"
+        async with client(server.port, tls=tls_context(made.ca_bundle, None, None)) as hive:
             with pytest.raises(ServiceUnavailableError):
-                await asked.ask("d1")
+                await hive.ask("d1")
 
 
 async def test_plain_sasl_logs_in_once_for_each_connection() -> None:
     with FakeHive(require_plain_sasl=("me", "s3cret")) as server:
         server.add_database("hive", "d1")
-        async with client(server.port, login=Plain("me", "s3cret")) as asked:
-            assert [await asked.ask("d1") for _ in range(3)] == ["d1"] * 3
+        async with client(server.port, login=Plain("me", "s3cret")) as hive:
+            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3
             assert server.connections == 1
-        async with client(server.port, login=Plain("me", "sesame")) as asked:
+        async with client(server.port, login=Plain("me", "sesame")) as hive:
             with pytest.raises(UnauthenticatedError, match="SASL PLAIN: Error validating the login") as caught:
-                await asked.make("d2")
+                await hive.make("d2")
             assert "sesame" not in str(caught.value)
         assert server.calls == ["get_database"] * 3
 
 
 async def test_what_a_server_says_of_a_login_is_shown_on_one_line_and_in_part() -> None:
-    said = b"no\n" + b"x" * 10_000
-    refusal = b"\x03" + len(said).to_bytes(4, "big") + said
-    async with Talkative(refusal) as other, client(other.port, login=Plain("me", "x")) as asked:
+    message = b"no\n" + b"x" * 10_000
+    refusal = b"\x03" + len(message).to_bytes(4, "big") + message
+    async with Talkative(refusal) as other, client(other.port, login=Plain("me", "x")) as hive:
         with pytest.raises(UnauthenticatedError, match=r"SASL PLAIN: no x+\.\.\.\)$") as caught:
-            await asked.ask("d1")
+            await hive.ask("d1")
         assert len(str(caught.value)) < 700
 
 
 async def test_a_server_that_does_not_speak_sasl_is_reported(server: FakeHive) -> None:
     none = Policy(max_retries=0)
-    async with client(server.port, login=Plain("me", "x"), policy=none) as asked:
+    async with client(server.port, login=Plain("me", "x"), policy=none) as hive:
         with pytest.raises(ServiceUnavailableError, match="cannot connect"):
-            await asked.ask("d1")
+            await hive.ask("d1")
     async with (
         Talkative(b"\x80\x01\x00\x02") as other,
-        client(other.port, login=Plain("me", "x"), policy=none) as asked,
+        client(other.port, login=Plain("me", "x"), policy=none) as hive,
     ):
         with pytest.raises(ServiceUnavailableError, match="does the server use SASL"):
-            await asked.ask("d1")
+            await hive.ask("d1")
 
 
 async def test_kerberos_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ async def test_kerberos_says_ticket_nothing_and_no_layer(monkeypatch: pytest.Mon
     package = StandIn(b"\x05\x00\x10\x00")
     monkeypatch.setitem(sys.modules, "gssapi", package)
     login = Kerberos("hive", "example.com")
-    assert [await login.respond(said) for said in (b"", b"mine")] == [b"ticket", b""]
+    assert [await login.respond(challenge) for challenge in (b"", b"mine")] == [b"ticket", b""]
     assert not login.complete and package.target == "host based hive@example.com"
     assert await login.respond(b"layers") == b"signed \x01\x00\x00\x00" and login.complete
 
@@ -202,21 +202,21 @@ async def test_kerberos_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_server_that_ends_the_login_early_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", StandIn(b"\x01\x00\x00\x00"))
     complete = b"\x05\x00\x00\x00\x00"
-    async with Talkative(complete) as other, client(other.port, login=Kerberos("hive", "localhost")) as asked:
+    async with Talkative(complete) as other, client(other.port, login=Kerberos("hive", "localhost")) as hive:
         with pytest.raises(UnauthenticatedError, match="ends the login, status 5"):
-            await asked.ask("d1")
+            await hive.ask("d1")
 
 
 async def test_the_first_call_is_made_once_on_each_connection(server: FakeHive) -> None:
     ugi = Method("set_ugi", ("MetaException",))
-    async with client(server.port, first=(ugi, text(1, "alice") + texts(2, ["staff"]))) as asked:
+    async with client(server.port, first=(ugi, text(1, "alice") + texts(2, ["staff"]))) as hive:
         with server.hold("get_database") as hold:
             async with anyio.create_task_group() as group:
                 for name in NAMES[:2]:
-                    group.start_soon(asked.ask, name)
+                    group.start_soon(hive.ask, name)
                 await hold.reached(2)
                 hold.release()
-        await asked.ask("d1")
+        await hive.ask("d1")
     assert server.calls.count("set_ugi") == 2 == server.connections
     firsts = {request.connection: request.method for request in reversed(server.requests)}
     assert set(firsts.values()) == {"set_ugi"}
@@ -224,19 +224,19 @@ async def test_the_first_call_is_made_once_on_each_connection(server: FakeHive) 
 
 async def test_a_first_call_that_fails_is_no_doubt_about_a_write(server: FakeHive) -> None:
     ugi = Method("set_ugi", ("MetaException",))
-    async with client(server.port, first=(ugi, text(1, "alice") + texts(2, []))) as asked:
+    async with client(server.port, first=(ugi, text(1, "alice") + texts(2, []))) as hive:
         server.cut("set_ugi")
-        await asked.make("new")
+        await hive.make("new")
         assert server.calls == ["set_ugi", "set_ugi", "create_database"]
         server.fail("MetaException", "who?", match="set_ugi")
         server.cut("get_database", times=2)
         with pytest.raises(InternalError, match="MetaException: who\\?"):
-            await asked.ask("d1")
+            await hive.ask("d1")
 
 
 async def test_a_server_that_accepts_and_says_nothing_is_given_up(server: FakeHive) -> None:
     ugi = Method("set_ugi", ("MetaException",))
     first = (ugi, text(1, "alice") + texts(2, []))
     with FakeHive() as silent, silent.hold():
-        async with client(silent.port, server.port, connect_timeout=0.05, first=first) as asked:
-            assert await asked.ask("d1") == "d1"
+        async with client(silent.port, server.port, connect_timeout=0.05, first=first) as hive:
+            assert await hive.ask("d1") == "d1"

@@ -26,34 +26,34 @@ from tests.support.thrift_client import DATABASE, NAMES, Talkative, client
 
 
 async def test_a_cancelled_call_leaves_no_answer_behind(server: FakeHive) -> None:
-    async with client(server.port, size=1) as asked:
-        assert await asked.ask("d0") == "d0"
+    async with client(server.port, size=1) as hive:
+        assert await hive.ask("d0") == "d0"
         calls: list[Call] = []
         with server.hold("'d1'") as hold:
-            await cancelled(asked.ask("d1"), hold.reached)
-            with asked.caller.observe(calls.append):
-                assert await asked.ask("d2") == "d2"
-        with asked.caller.observe(calls.append):
-            assert [await asked.ask(name) for name in NAMES] == NAMES
+            await cancelled(hive.ask("d1"), hold.reached)
+            with hive.caller.observe(calls.append):
+                assert await hive.ask("d2") == "d2"
+        with hive.caller.observe(calls.append):
+            assert [await hive.ask(name) for name in NAMES] == NAMES
         assert {(call.attempt, call.outcome) for call in calls} == {(1, "ok")}
         assert server.connections == 2
 
 
 async def test_a_call_that_timed_out_leaves_no_answer_behind(server: FakeHive) -> None:
     policy = Policy(max_retries=0, attempt_timeout=0.05)
-    async with client(server.port, size=1, policy=policy) as asked:
+    async with client(server.port, size=1, policy=policy) as hive:
         with server.hold("'d1'"), pytest.raises(ServiceUnavailableError, match=r"no answer within 0\.05 s"):
-            await asked.ask("d1")
-        assert [await asked.ask(name) for name in NAMES] == NAMES
+            await hive.ask("d1")
+        assert [await hive.ask(name) for name in NAMES] == NAMES
         assert server.connections == 2
 
 
 @pytest.mark.parametrize("fault", ["seqid", "name"])
 async def test_the_answer_to_another_call_is_never_taken(server: FakeHive, fault: str) -> None:
-    async with client(server.port, size=1) as asked:
-        await asked.ask("d0")
+    async with client(server.port, size=1) as hive:
+        await hive.ask("d0")
         (server.reply_wrong_seqid if fault == "seqid" else server.reply_wrong_name)("'d1'")
-        assert await asked.ask("d1") == "d1"
+        assert await hive.ask("d1") == "d1"
         assert server.calls.count("get_database") == 3
         # The connection of that reply is not used again.
         assert server.connections == 2
@@ -61,18 +61,18 @@ async def test_the_answer_to_another_call_is_never_taken(server: FakeHive, fault
 
 async def test_a_server_that_always_answers_another_call_is_given_up(server: FakeHive) -> None:
     server.reply_wrong_seqid(times=None)
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(ServiceUnavailableError, match=r"the reply to another call.*4 attempts"):
-            await asked.ask("d1")
+            await hive.ask("d1")
     server.wait_open(0)
 
 
 async def test_bytes_that_nobody_requested_end_the_connection() -> None:
-    async with Talkative() as server, client(server.port, size=1) as asked:
-        assert await asked.ask("d1") == "d1"
+    async with Talkative() as server, client(server.port, size=1) as hive:
+        assert await hive.ask("d1") == "d1"
         server.more.set()
         await server.left.wait()
-        assert await asked.ask("d2") == "d2"
+        assert await hive.ask("d2") == "d2"
         assert server.connections == 2
 
 
@@ -82,70 +82,70 @@ async def test_bytes_behind_an_answer_make_it_none(server: FakeHive) -> None:
         for sequence, name in ((1, "d1"), (2, "stale"))
     )
     server.garbage(own + other)
-    async with client(server.port, size=1) as asked:
+    async with client(server.port, size=1) as hive:
         with pytest.raises(InternalError, match="bytes after the end"):
-            await asked.ask("d1")
-        assert await asked.ask("d2") == "d2"
+            await hive.ask("d1")
+        assert await hive.ask("d2") == "d2"
         assert server.connections == 2
 
 
 @pytest.mark.parametrize("when", ["before", "after", "middle"])
 async def test_a_write_that_may_have_been_done_is_never_sent_again(server: FakeHive, when: Any) -> None:
-    async with client(server.port) as asked:
-        await asked.ask("d0")
+    async with client(server.port) as hive:
+        await hive.ask("d0")
         server.cut("create_database", when=when)
         with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-            await asked.make("new")
+            await hive.make("new")
         assert server.calls.count("create_database") == 1
 
 
 async def test_an_exception_is_an_answer(server: FakeHive) -> None:
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(NamespaceNotFoundError, match=r"NoSuchObjectException: none\)"):
-            await asked.ask("none")
-        assert await asked.ask("d1") == "d1"
+            await hive.ask("none")
+        assert await hive.ask("d1") == "d1"
         assert server.connections == 1
 
 
 async def test_an_exception_that_was_not_declared_is_no_success(server: FakeHive) -> None:
     thrown = Message(2, "create_database", 1, Struct({5: Struct({1: "new kind of trouble"})}))
     server.garbage(thrown.encoded(), match="create_database")
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(InternalError, match="exception 5: new kind of trouble"):
-            await asked.make("new")
+            await hive.make("new")
 
 
 async def test_a_long_message_is_shown_on_one_line_and_in_part(server: FakeHive) -> None:
     server.fail("MetaException", "SELECT\n" + "x" * 10_000)
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(InternalError, match=r"MetaException: SELECT x+\.\.\.\)$") as caught:
-            await asked.ask("d1")
+            await hive.ask("d1")
         assert len(str(caught.value)) < 700
 
 
 async def test_a_method_the_server_does_not_know_is_unsupported(server: FakeHive) -> None:
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(UnsupportedOperationError, match="Invalid method name: 'fly'"):
-            await asked.call(Method("fly"), b"")
+            await hive.call(Method("fly"), b"")
         with pytest.raises(InternalError, match="INTERNAL_ERROR of get_database: oops"):
             server.fail("TApplicationException", "oops")
-            await asked.ask("d1")
-        assert await asked.ask("d1") == "d1"
+            await hive.ask("d1")
+        assert await hive.ask("d1") == "d1"
         assert server.connections == 1
 
 
 async def test_an_answer_without_a_result_is_no_empty_one(server: FakeHive) -> None:
     server.garbage(Message(2, "get_database", 1).encoded())
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(InternalError, match="without a result"):
-            await asked.ask("d1")
+            await hive.ask("d1")
 
 
 async def test_an_answer_that_is_not_understood_is_an_internal_error(server: FakeHive) -> None:
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(InternalError, match=r"get_database: an answer of unknown form \(KeyError: 'x'\)"):
-            await asked.call(DATABASE, text(1, "d1"), decode=lambda found: found["x"])
-        assert await asked.ask("d1") == "d1"
+            await hive.call(DATABASE, text(1, "d1"), decode=lambda result: result["x"])
+        assert await hive.ask("d1") == "d1"
         assert server.connections == 1
 
 
@@ -160,27 +160,27 @@ async def test_an_answer_that_is_not_understood_is_an_internal_error(server: Fak
 )
 async def test_an_exception_of_unknown_form_is_an_internal_error(server: FakeHive, body: Message) -> None:
     server.garbage(body.encoded())
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(InternalError, match="get_database: an answer of unknown form"):
-            await asked.ask("d1")
-        assert await asked.ask("d1") == "d1"
+            await hive.ask("d1")
+        assert await hive.ask("d1") == "d1"
 
 
 async def test_garbage_is_an_internal_error_and_ends_the_connection(server: FakeHive) -> None:
     server.garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    async with client(server.port) as asked:
+    async with client(server.port) as hive:
         with pytest.raises(InternalError, match="not a reply in Thrift's strict binary protocol"):
-            await asked.ask("d1")
-        assert await asked.ask("d1") == "d1"
+            await hive.ask("d1")
+        assert await hive.ask("d1") == "d1"
         assert server.connections == 2
 
 
 async def test_an_answer_that_is_too_long_is_given_up(server: FakeHive) -> None:
     server.add_database("hive", "long", parameters={"k": "v" * 10_000})
-    async with client(server.port, max_response_bytes=5_000) as asked:
+    async with client(server.port, max_response_bytes=5_000) as hive:
         with pytest.raises(InternalError, match=r"longer than 5000 bytes \(max_response_bytes\)"):
-            await asked.ask("long")
-        assert await asked.ask("d1") == "d1"
+            await hive.ask("long")
+        assert await hive.ask("d1") == "d1"
 
 
 async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: FakeHive) -> None:
@@ -193,11 +193,11 @@ async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: F
     half_way = anyio.Event()
     server.delay(0.001)
     patient = Policy(max_retries=100, backoff_initial=0.001, backoff_max=0.02)
-    async with client(server.port, size=8, policy=patient) as asked:
+    async with client(server.port, size=8, policy=patient) as hive:
 
         async def ask(i: int) -> None:
             with scopes[i]:
-                answers[i] = await asked.ask(names[i])
+                answers[i] = await hive.ask(names[i])
             if len(answers) == 50 and not given_up:
                 # From now on, the server may be busy with abandoned calls.
                 assert server.most_in_flight <= 8
@@ -218,7 +218,7 @@ async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: F
         assert {*range(200)} - {*answers} <= {*given_up} and len(given_up) == 20
         assert answers == {i: names[i] for i in answers}
         assert server.most_in_flight <= 8 and server.open_connections <= 8
-        assert [await asked.ask(name) for name in NAMES] == NAMES
+        assert [await hive.ask(name) for name in NAMES] == NAMES
     server.wait_open(0)
 
 
