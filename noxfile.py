@@ -82,7 +82,7 @@ LOWEST_TESTS = [
     "unit/cli/test_discovering.py",
     "unit/cli/test_maintaining.py",
     "unit/cli/test_options.py",
-    "unit/cli/test_reports.py",
+    "unit/cli/test_output.py",
     "unit/gateway/test_server.py",
     "unit/namespace/operations/test_rows.py",
     "unit/namespace/test_requests.py",

@@ -1,10 +1,24 @@
-"""The pacer measures the rate that a catalog accepts, and stops when throttling ends."""
+"""The pacer measures the rate that a catalog accepts, and stops when throttling ends.
+
+Catalogs that limit calls per second, like Polaris: no call is lost, and few calls are sent in vain.
+"""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
+import pytest
+from lance_namespace.errors import ServiceUnavailableError, ThrottlingError
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.pacer import Pacer
+from lance_ns_async.calls.policy import Policy
+from lance_ns_async.errors import Failure
+from lance_ns_async.model import TableId
+from tests.fakes.calls import Script, Turnstile, call, caller, settle
+from tests.fakes.clock import run
+from tests.fakes.polaris import FakePolaris
 
 
 def drive(
@@ -94,3 +108,90 @@ def test_throttling_that_a_lower_rate_does_not_lower_ends_the_pace(every: int) -
         record(now, now)
     assert sent <= 60 and now <= 5
     assert not pacer.begin(now + 59) and pacer.begin(now + 61)
+
+
+def throttle() -> Failure:
+    return Failure(429, message="too many", delivered=False)
+
+
+async def test_bulk_describe_loses_nothing_to_a_rate_limit() -> None:
+    with FakePolaris() as server:
+        names = server.add_lance_tables("lake", ["s"], 400)
+        async with AsyncNamespace.connect("polaris", server.properties) as namespace:
+            limit = server.limit_rate(200, burst=40, match="generic-tables/")
+            described = await namespace.describe_tables([("lake", "s", name) for name in names])
+        assert not described.errors and len(described.tables) == len(names)
+        # The number of refusals depends on the speed of this machine; without a pace, it is several hundred.
+        assert limit.refusals <= 150
+
+
+async def test_concurrent_describes_lose_nothing_to_a_rate_limit() -> None:
+    with FakePolaris() as server:
+        names = server.add_lance_tables("lake", ["s"], 200)
+        async with AsyncNamespace.connect("polaris", server.properties) as namespace:
+            server.limit_rate(200, burst=20, match="generic-tables/")
+            requests = [namespace.describe_table({"id": ["lake", "s", name]}) for name in names]
+            assert all(response.location for response in await asyncio.gather(*requests))
+
+
+async def test_a_catalog_that_only_throttles_ends_with_its_error() -> None:
+    with FakePolaris() as server:
+        names = server.add_lance_tables("lake", ["s"], 100)
+        policy = Policy(operation_timeout=1.0)
+        async with AsyncNamespace.connect("polaris", server.properties, policy=policy) as namespace:
+            await namespace.describe_table({"id": ["lake", "s", names[0]]})
+            limit = server.limit_rate(0, burst=0, match="generic-tables/")
+            described = await namespace.describe_tables([("lake", "s", name) for name in names])
+        assert len(described.errors) == len(names)
+        assert all(isinstance(e, ThrottlingError | ServiceUnavailableError) for e in described.errors.values())
+        assert any("the catalog throttles, and accepts about" in str(e) for e in described.errors.values())
+        assert limit.refusals <= 100
+
+
+def test_throttles_of_a_catalog_that_answers_others_use_up_no_retries() -> None:
+    async def main() -> int:
+        to, script = caller(Policy(max_retries=2, backoff_initial=1.0)), Script(*[throttle()] * 6)
+
+        async def send() -> int:
+            if script.sent:
+                # Another table is described while the throttled call waits.
+                await to.call(Script(), subject=TableId(["db", "other"]), operation="describe_table")
+            return await script()
+
+        return int(await call(to, send))
+
+    assert run(main()) == 7
+
+
+@pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (2, 3)])
+def test_throttles_alone_use_up_the_retries(retries: int, attempts: int) -> None:
+    script = Script(*[throttle()] * 9)
+    with pytest.raises(ThrottlingError, match="too many"):
+        run(call(caller(Policy(max_retries=retries)), script))
+    assert script.sent == attempts
+
+
+async def test_a_call_that_waits_for_the_pace_can_be_cancelled() -> None:
+    to, hold = caller(Policy(max_retries=0, max_in_flight=3)), Turnstile()
+    while not to.traffic.is_paced:
+        with pytest.raises(ThrottlingError):
+            await call(to, Script(throttle()))
+    hold.open.set()
+    waiting = [asyncio.create_task(call(to, hold)) for _ in range(9)]
+    await settle()
+    assert to.traffic.snapshot().resting
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    load = to.traffic.snapshot()
+    assert not load.resting and not load.in_flight and not load.waiting
+    assert await call(to, Script()) == 1
+
+
+async def test_a_call_that_waits_for_the_pace_ends_with_its_time() -> None:
+    to = caller(Policy(max_retries=0))
+    for _ in range(40):
+        with deadline(0.05), pytest.raises((ThrottlingError, ServiceUnavailableError)) as error:
+            await call(to, Script(throttle()))
+    assert "the catalog throttles, and accepts about" in str(error.value)
+    assert "operation_timeout" in str(error.value) and to.traffic.has_room

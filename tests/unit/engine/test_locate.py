@@ -1,27 +1,58 @@
-"""The cache of vended credentials: its content, its duration and its size."""
+"""The cache of vended credentials: its content, its duration and its size.
+
+Credentials that are requested concurrently or repeatedly: the number of calls to the catalog.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from threading import Barrier
+from typing import Any
 
+import anyio
+import lance
 import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DeregisterTableRequest,
+    DescribeTableRequest,
+    DescribeTableResponse,
+    DropNamespaceRequest,
+    LanceNamespace,
+    RegisterTableRequest,
+    TableExistsRequest,
+)
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
     PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
     TableNotFoundError,
     ThrottlingError,
 )
 
-from lance_ns_async import TableId
+from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.engine.locate import Locator, locate
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import Id, Table
 from tests.fakes.clock import run
+from tests.fakes.faults import Answer, Received
 from tests.fakes.memory import MemoryBackend
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.s3 import FakeS3
+from tests.fakes.unity import FakeUnity
+from tests.support import polaris, unity
+from tests.support.lake import ROWS
 
 T, U = TableId(["t"]), TableId(["u"])
 
@@ -190,3 +221,323 @@ async def test_a_table_of_another_format_is_described_once() -> None:
         with pytest.raises(NotALanceTableError):
             await locate_table(TableId(["csv"]))
         assert backend.describes == 1
+
+
+ID = ["cat", "a", "t"]
+REFRESH = DescribeTableRequest(id=ID, vend_credentials=True)
+READERS = 64
+MINUTE = 60_000
+RETRIES = 3
+
+
+class Vending(FakePolaris):
+    """Vends keys that are valid for a number of milliseconds."""
+
+    life = 60 * MINUTE
+
+    def __init__(self, **more: str) -> None:
+        super().__init__(credential=None)
+        self._config = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", **more}
+        self.add_table("cat", ("a",), "t", base_location="s3://lake/t")
+
+    def handle(self, request: Received) -> Answer:
+        answer = super().handle(request)
+        if not answer.body.startswith(b'{"table"'):
+            return answer
+        until = str(int(time.time() * 1000) + self.life)
+        entry = {"prefix": "s3://", "config": {**self._config, "s3.session-token-expires-at-ms": until}}
+        return Answer.of({**json.loads(answer.body), "storage-access-configs": [entry]})
+
+
+@pytest.fixture
+def server() -> Iterator[Vending]:
+    with Vending() as running:
+        yield running
+
+
+async def test_concurrent_requests_share_one_call(server: Vending) -> None:
+    async with polaris.connected(server) as ns:
+        with server.hold() as hold:
+            async with asyncio.TaskGroup() as group:
+                asking = [group.create_task(ns.describe_table(REFRESH)) for _ in range(READERS)]
+                await hold.reached()
+                hold.release()
+    assert len(server.requests) == 1
+    assert len({str(task.result().storage_options) for task in asking}) == 1
+
+
+async def test_on_unity_that_is_a_describe_and_a_vend() -> None:
+    key = {"access_key_id": "key", "secret_access_key": "hush", "session_token": "t"}
+    with FakeUnity(credentials={"aws_temp_credentials": key}) as server:
+        server.add_table("main", "a", "t")
+        async with unity.connected(server) as ns:
+            with server.hold() as hold:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(READERS):
+                        group.create_task(unity.described(ns, "main", "a", "t", vend=True))
+                    await hold.reached()
+                    hold.release()
+        assert unity.list_requests(server) == ["GET tables/main.a.t", "POST temporary-table-credentials"]
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "sent"),
+    [(429, ThrottlingError, 1 + RETRIES), (503, ServiceUnavailableError, 1 + RETRIES), (403, PermissionDeniedError, 1)],
+)
+def test_a_refresh_that_fails_is_not_requested_17_times(
+    server: Vending, status: int, error: type[LanceNamespaceError], sent: int
+) -> None:
+    server.fail(status, times=None)
+    properties = {**server.properties, **polaris.QUICK, "max_retries": str(RETRIES)}
+    messages = set()
+    with Namespace("polaris", properties) as ns:
+        for _ in range(17):
+            with pytest.raises(error, match=r"cat\$a\$t \(describe_table: ") as caught:
+                ns.describe_table(REFRESH)
+            messages.add(str(caught.value))
+    assert len(server.requests) == sent
+    assert len(messages) == 1 and all("hush" not in message for message in messages)
+
+
+def test_concurrent_failures_share_one_call(server: Vending) -> None:
+    server.fail(403, times=None)
+    with Namespace("polaris", {**server.properties, **polaris.QUICK}) as ns:
+        start = Barrier(READERS)
+
+        def refresh(_: int) -> str:
+            start.wait()
+            with pytest.raises(PermissionDeniedError) as caught:
+                ns.describe_table(REFRESH)
+            return str(caught.value)
+
+        with ThreadPoolExecutor(READERS) as threads:
+            assert len(set(threads.map(refresh, range(READERS)))) == 1
+    assert len(server.requests) == 1
+
+
+def test_readers_of_one_table_renew_its_credentials_by_one_call() -> None:
+    """Each with a separate object store, like datasets that were opened without a common session."""
+    with FakeS3() as s3:
+        lance.write_dataset(ROWS, "s3://lake/t", storage_options=s3.options)
+        with _vending(s3) as server, Namespace("polaris", {**server.properties, **polaris.QUICK}) as ns:
+            datasets = [lance.dataset(namespace_client=_Asking(ns), table_id=ID) for _ in range(READERS)]
+            server.life = 60 * MINUTE
+            server.clear()
+            start = Barrier(READERS)
+
+            def read(dataset: Any) -> int:
+                start.wait()
+                rows: int = dataset.to_table().num_rows
+                return rows
+
+            with ThreadPoolExecutor(READERS) as threads:
+                assert set(threads.map(read, datasets)) == {3}
+            # Two calls if the machine is so busy that the requests are more than a second apart.
+            assert len(server.requests) in (1, 2)
+
+
+def test_lance_gets_a_refusal_for_each_request() -> None:
+    with FakeS3() as s3:
+        lance.write_dataset(ROWS, "s3://lake/t", storage_options=s3.options)
+        with _vending(s3) as server, Namespace("polaris", {**server.properties, **polaris.QUICK}) as ns:
+            dataset = lance.dataset(namespace_client=_Asking(ns), table_id=ID)
+            server.clear()
+            server.fail(403, times=None)
+            with pytest.raises((OSError, ValueError), match="Permission denied"):
+                dataset.to_table()
+            assert len(server.requests) in (1, 2)
+
+
+class _Asking(LanceNamespace):
+    """A namespace that is always called for credentials; pylance calls it only to renew them."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    def namespace_id(self) -> str:
+        return self._namespace.namespace_id()
+
+    def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+        return self._namespace.describe_table(REFRESH)
+
+
+def _vending(s3: FakeS3) -> Vending:
+    """Provides keys for the bucket, which Lance renews before it uses them."""
+    server = Vending(**{"s3.endpoint": s3.url, "s3.path-style-access": "true", "client.region": "us-east-1"})
+    server.life = MINUTE // 2
+    return server
+
+
+async def test_the_first_caller_may_be_cancelled(server: Vending) -> None:
+    async with polaris.connected(server) as ns:
+        with server.hold() as hold:
+            async with asyncio.TaskGroup() as group:
+                leader = group.create_task(ns.describe_table(REFRESH))
+                await hold.reached()
+                others = [group.create_task(ns.describe_table(REFRESH)) for _ in range(3)]
+                await anyio.lowlevel.checkpoint()
+                leader.cancel()
+                await anyio.lowlevel.checkpoint()
+                hold.release()
+    assert leader.cancelled()
+    assert all(task.result().location == "s3://lake/t" for task in others)
+    assert len(server.requests) == 2
+
+
+async def test_a_time_out_is_not_shared(server: Vending) -> None:
+    async with polaris.connected(server) as ns:
+        with server.hold() as hold:
+            with deadline(0.05), pytest.raises(ServiceUnavailableError):
+                await ns.describe_table(REFRESH)
+            hold.release()
+        assert (await ns.describe_table(REFRESH)).storage_options
+
+
+Change = Callable[[AsyncNamespace], Awaitable[object]]
+
+CHANGES: dict[str, Change] = {
+    "declare": lambda ns: ns.declare_table(DeclareTableRequest(id=["cat", "a", "new"])),
+    "register": lambda ns: ns.register_table(RegisterTableRequest(id=["cat", "a", "new"], location="file:///data/new")),
+    "overwrite": lambda ns: ns.register_table(
+        RegisterTableRequest(id=["cat", "a", "new"], location="file:///data/new", mode="Overwrite")
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_what_was_missing_is_there_once_it_is_made(server: Vending, change: Change) -> None:
+    async with polaris.connected(server) as ns:
+        with pytest.raises(TableNotFoundError):
+            await polaris.described(ns, "cat", "a", "new", vend=True)
+        await change(ns)
+        assert (await polaris.described(ns, "cat", "a", "new", vend=True)).location
+
+
+async def test_a_declare_that_fails_tells_that_the_table_is_there(server: Vending) -> None:
+    async with polaris.connected(server) as ns:
+        with pytest.raises(TableNotFoundError):
+            await ns.open(["cat", "a", "new"])
+        server.add_table("cat", ("a",), "new", base_location="s3://lake/new")
+        with pytest.raises(TableAlreadyExistsError):
+            await ns.declare_table(DeclareTableRequest(id=["cat", "a", "new"]))
+        assert (await polaris.described(ns, "cat", "a", "new", vend=True)).location == "s3://lake/new"
+
+
+async def test_credentials_end_with_the_table(server: Vending) -> None:
+    async with polaris.connected(server) as ns:
+        assert (await ns.describe_table(REFRESH)).storage_options
+        await ns.deregister_table(DeregisterTableRequest(id=ID))
+        with pytest.raises(TableNotFoundError):
+            await ns.describe_table(REFRESH)
+        with pytest.raises(TableNotFoundError):
+            await ns.table_exists(TableExistsRequest(id=ID))
+
+
+async def test_dropping_a_namespace_forgets_what_was_in_it(server: Vending) -> None:
+    async with polaris.connected(server) as ns:
+        await ns.create_namespace(CreateNamespaceRequest(id=["cat", "b"]))
+        await ns.describe_table(REFRESH)
+        server.clear()
+        await ns.drop_namespace(DropNamespaceRequest(id=["cat", "b"]))
+        await ns.describe_table(REFRESH)
+    assert len(server.requests) == 2
+
+
+FORGETTING: dict[str, Change] = {
+    "create_empty_table": lambda ns: ns.create_empty_table({"id": ID}),
+    "declare_table": lambda ns: ns.declare_table({"id": ID}),
+    "deregister_table": lambda ns: ns.deregister_table({"id": ID}),
+    "drop_table": lambda ns: ns.drop_table({"id": ID}),
+    "protect_tables": lambda ns: ns.protect_tables(ID[:2]),
+    "rename_table": lambda ns: ns.rename_table({"id": ID, "new_table_name": "u"}),
+    "rename_table to it": lambda ns: ns.rename_table({"id": [*ID[:2], "u"], "new_table_name": "t"}),
+    "register_table": lambda ns: ns.register_table({"id": ID, "location": "s3://lake/u"}),
+    "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/u"}]),
+    "replace a namespace": lambda ns: ns.create_namespace({"id": ID[:2], "mode": "Overwrite"}),
+    "write": lambda ns: ns.write(ID, ROWS),
+    "write staged files": lambda ns: ns.session.staging().begin(TableId(ID), "create", lambda _: ROWS.schema),
+}
+
+
+@pytest.mark.parametrize("change", FORGETTING.values(), ids=FORGETTING)
+async def test_a_change_that_fails_counts_as_one(server: Vending, change: Change) -> None:
+    async with polaris.connected(server, max_retries="0") as ns:
+        await ns.describe_table(REFRESH)
+        server.fail(403, times=None, match="(POST|PUT|DELETE) ")
+        with suppress(LanceNamespaceError):
+            await change(ns)
+        server.clear()
+        await ns.describe_table(REFRESH)
+        assert len(server.requests) == 1
+
+
+async def test_a_table_changed_while_it_is_described_is_described_anew(server: Vending) -> None:
+    moved = RegisterTableRequest(id=ID, location="s3://lake/moved")
+
+    async def move(ns: AsyncNamespace) -> None:
+        await ns.deregister_table({"id": ID})
+        await ns.register_table(moved)
+
+    async with polaris.connected(server) as ns:
+        with server.hold("GET") as hold:
+            async with asyncio.TaskGroup() as group:
+                first = group.create_task(ns.describe_table(REFRESH))
+                await hold.reached()
+                # The describe that looks for the old table also waits for the change.
+                change = group.create_task(move(ns))
+                await hold.reached(2)
+                hold.release()
+                await change
+                second = group.create_task(ns.describe_table(REFRESH))
+    assert second.result().location == "s3://lake/moved"
+    assert first.result().location in ("s3://lake/t", "s3://lake/moved")
+
+
+@pytest.mark.parametrize(
+    ("life", "options", "calls"),
+    [(60 * MINUTE, {}, 1), (MINUTE // 2, {}, 3), (MINUTE // 2, {"storage.refresh_offset_millis": "100"}, 1)],
+    ids=["long", "short", "short-and-late"],
+)
+async def test_credentials_that_lance_would_renew_at_once_are_requested_again(
+    server: Vending, life: int, options: dict[str, str], calls: int
+) -> None:
+    server.life = life
+    async with polaris.connected(server, **options) as ns:
+        for _ in range(3):
+            await ns.describe_table(REFRESH)
+    assert len(server.requests) == calls
+
+
+async def test_a_declaration_comes_with_credentials_where_they_are_requested(server: Vending) -> None:
+    async with polaris.connected(server) as ns:
+        request = DeclareTableRequest(id=["cat", "a", "new"], location="s3://lake/new", vend_credentials=True)
+        declared = await ns.declare_table(request)
+        plain = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "n"], location="s3://lake/n"))
+    options = declared.storage_options or {}
+    assert options["aws_access_key_id"] == "key" and int(options["expires_at_millis"]) > time.time() * 1000
+    assert plain.storage_options is None
+
+
+async def test_a_declaration_without_its_credentials_stays_and_is_reported() -> None:
+    """Without them, it cannot be checked whether another client has written to it."""
+    with FakeUnity(credentials={}) as server:
+        server.add_schema("main", "a")
+        server.fail(403, times=None, match="POST .*credentials")
+        async with unity.connected(server) as ns:
+            with pytest.raises(PermissionDeniedError, match="vend_credentials") as caught:
+                await unity.declared(ns, "main", "a", "t", location="s3://lake/t", vend_credentials=True)
+            assert await ns.exists(["main", "a", "t"])
+            (note,) = caught.value.__notes__
+            assert "table main$a$t stays registered at s3://lake/t" in note and "deregister_table removes it" in note
+            await ns.deregister_table({"id": ["main", "a", "t"]})
+
+
+async def test_secrets_are_shown_nowhere(server: Vending, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    async with polaris.connected(server) as ns:
+        assert "hush" in str((await ns.describe_table(REFRESH)).storage_options)
+        shown = [repr(ns), repr(vars(ns)), repr(vars(ns.session.backend)), repr(vars(ns.session.locator))]
+        server.fail(403, times=None)
+        with pytest.raises(PermissionDeniedError) as caught:
+            await ns.open(ID)
+    assert not any("hush" in text for text in (*shown, str(caught.value), repr(caught.value), caplog.text))

@@ -1,12 +1,25 @@
-"""Operations of the protocol on a server, and the behaviour for servers that lack one or respond differently."""
+"""Operations of the protocol on a server, and the behaviour for servers that lack one or respond differently.
+
+Tables at the root of pylance's own server, which spells their locations in two ways.
+
+Credentials of tables from a REST server, requested by many readers at once.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
+from threading import Barrier
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from lance.namespace import RestAdapter
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
@@ -14,6 +27,7 @@ from lance_namespace.errors import (
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
+    PermissionDeniedError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -21,7 +35,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async import AsyncNamespace, NamespaceId, TableId
+from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from tests.fakes.rest import FakeRest, RestDialect
 
 
@@ -246,3 +260,72 @@ async def test_reads_are_repeated_and_changes_are_not() -> None:
             with pytest.raises(InternalError, match="an answer of unknown form"):
                 await ns.exists(["a", "t"])
     assert server.operations().count("table/deregister") == 1
+
+
+ROWS = pa.table({"x": [1, 2]})
+
+
+@pytest.fixture
+async def namespace(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    root = tmp_path / "with space"
+    root.mkdir()
+    with RestAdapter("dir", {"root": str(root)}, port=0) as server:
+        async with AsyncNamespace.connect("rest", {"uri": f"http://127.0.0.1:{server.port}"}) as ns:
+            yield ns
+
+
+async def test_a_table_at_the_root_is_created_and_replaced(namespace: AsyncNamespace) -> None:
+    """The server declares it at `file:///x/t.lance`, and describes it at `/x/t.lance`."""
+    await namespace.write(["t"], ROWS)
+    await namespace.write(["t"], ROWS, mode="append")
+    await namespace.write(["t"], ROWS, mode="overwrite")
+    assert (await namespace.open(["t"])).to_table().equals(ROWS)
+    await namespace.drop_table({"id": ["t"]})
+    assert not await namespace.exists(["t"])
+
+
+READERS = 64
+HOUR = 3_600_000
+TABLES = (["a", "t"], ["a", "u"])
+
+
+def vending_server() -> FakeRest:
+    """Returns a server with two tables, whose keys are valid for an hour."""
+    expiry = str(int(time.time() * 1000) + HOUR)
+    server = FakeRest(credentials={"aws_access_key_id": "key", "expires_at_millis": expiry})
+    for id in TABLES:
+        server.add_table(*id)
+    return server
+
+
+async def test_concurrent_refreshes_of_a_table_share_one_request() -> None:
+    with vending_server() as server:
+        async with AsyncNamespace.connect("rest", {"uri": server.url}) as ns:
+            with server.hold("a%24t/") as hold, server.hold("a%24u/") as other_hold:
+                async with asyncio.TaskGroup() as group:
+                    requests = [{"id": id, "vend_credentials": True} for id in TABLES for _ in range(READERS)]
+                    tasks = [group.create_task(ns.describe_table(request)) for request in requests]
+                    await hold.reached()
+                    await other_hold.reached()
+                    hold.release()
+                    other_hold.release()
+    counts = Counter(request.path for request in server.requests)
+    assert list(counts.values()) == [1, 1]
+    assert {task.result().location for task in tasks} == {"s3://lake/a/t", "s3://lake/a/u"}
+    assert all((task.result().storage_options or {})["aws_access_key_id"] == "key" for task in tasks)
+
+
+def test_refreshes_in_threads_that_fail_share_one_request() -> None:
+    with vending_server() as server, Namespace("rest", {"uri": server.url}) as ns:
+        server.fail(403, times=None)
+        start = Barrier(READERS)
+
+        def refresh(_: int) -> str:
+            start.wait()
+            with pytest.raises(PermissionDeniedError) as caught:
+                ns.describe_table({"id": TABLES[0], "vend_credentials": True})
+            return str(caught.value)
+
+        with ThreadPoolExecutor(READERS) as threads:
+            assert len(set(threads.map(refresh, range(READERS)))) == 1
+    assert len(server.requests) == 1
