@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+
+import pytest
 
 from lance_ns_async import registry
+from lance_ns_async.settings import Settings
 from tests.documentation.pages import Page
 
 PAGE = "index.md"
@@ -27,3 +31,29 @@ def table() -> str:
 def written() -> str:
     """Returns the page with the table in it."""
     return _BLOCK.sub(lambda block: f"{block[1]}{table()}{block[2]}", Page(PAGE).text)
+
+
+def check_properties(page: Page, settings: type[Settings], required: Mapping[str, str]) -> None:
+    """Asserts that a catalog's page contains every property with its default.
+
+    Args:
+        page: The page of the catalog.
+        settings: Its properties.
+        required: Values of the properties that every connection needs.
+    """
+    written = page.properties()
+    assert set(written) == {f"{field}.*" if field in settings.prefixes else field for field in settings.model_fields}
+    for field, default in written.items():
+        _check_default(settings, required, field.removesuffix(".*"), default)
+
+
+def _check_default(settings: type[Settings], required: Mapping[str, str], name: str, written: str) -> None:
+    field = settings.model_fields[name]
+    match written:
+        case "required":
+            assert field.is_required(), name
+        case "none":
+            assert field.default in (None, "", {}), name
+        case _:
+            parsed = settings.parse({**required, name: written.strip("`")})
+            assert getattr(parsed, name) == pytest.approx(field.default), name

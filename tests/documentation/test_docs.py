@@ -14,7 +14,6 @@ from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
 import lance_ns_async.spark
 from lance_ns_async import DirNamespace, Namespace, registry
-from lance_ns_async.settings import Settings
 from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
 from tests.documentation import catalogs
 from tests.documentation.catalogs import CATALOGS
@@ -120,21 +119,4 @@ def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
 
 @pytest.mark.parametrize("impl", CATALOGS)
 def test_a_catalogs_page_names_every_property_and_its_default(impl: str) -> None:
-    settings = registry.load(impl).settings
-    written = CATALOGS[impl].properties()
-    expected = {f"{field}.*" if field in settings.prefixes else field for field in settings.model_fields}
-    assert set(written) == expected
-    for field, default in written.items():
-        _check_default(settings, REQUIRED[impl], field.removesuffix(".*"), default)
-
-
-def _check_default(settings: type[Settings], required: Mapping[str, str], name: str, written: str) -> None:
-    field = settings.model_fields[name]
-    match written:
-        case "required":
-            assert field.is_required(), name
-        case "none":
-            assert field.default in (None, "", {}), name
-        case _:
-            parsed = settings.parse({**required, name: written.strip("`")})
-            assert getattr(parsed, name) == pytest.approx(field.default), name
+    catalogs.check_properties(CATALOGS[impl], registry.load(impl).settings, REQUIRED[impl])

@@ -42,7 +42,7 @@ async def cancelled_meanwhile(undo: Undo, work: Callable[[], Coroutine[Any, Any,
     return raised.value
 
 
-async def test_callers_who_is_cancelled_while_it_undoes_is_reported_that_the_undo_failed(
+async def test_a_cancellation_during_a_failed_rollback_has_a_note(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     undo = Undo()
@@ -54,7 +54,7 @@ async def test_callers_who_is_cancelled_while_it_undoes_is_reported_that_the_und
     ]
 
 
-async def test_the_error_that_is_undone_is_known_to_callers_who_is_cancelled_meanwhile() -> None:
+async def test_a_cancellation_during_a_rollback_keeps_its_error() -> None:
     undo = Undo()
 
     async def work() -> None:
@@ -65,7 +65,7 @@ async def test_the_error_that_is_undone_is_known_to_callers_who_is_cancelled_mea
     assert error.__notes__ == [NOTE] and isinstance(error.__context__, ValueError)
 
 
-async def test_callers_who_is_cancelled_twice_is_reported_that_the_undo_failed() -> None:
+async def test_a_second_cancellation_during_a_failed_rollback_has_a_note() -> None:
     undo, first = Undo(), asyncio.CancelledError("first")
 
     async def work() -> None:

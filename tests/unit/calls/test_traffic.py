@@ -139,7 +139,7 @@ def test_who_waits_in_a_closed_loop_holds_on_to_no_slot() -> None:
     assert to.traffic.has_room
 
 
-async def test_callers_who_is_cancelled_while_it_is_served_gives_the_slot_on() -> None:
+async def test_a_cancelled_waiter_that_was_served_passes_the_slot_on() -> None:
     shared = slots(1)
     sent = await enter(shared)
     first = asyncio.create_task(enter(shared))
