@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from glob import glob
 from pathlib import Path
+from typing import Any
 
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "types", "tests", "bare", "floors", "integration", "connector", "ecosystem", "docs"]
+nox.options.sessions = ["lint", "docs", "types", "tests", "floors", "bare", "integration", "connector", "ecosystem"]
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
@@ -65,40 +69,45 @@ DEMO_NAMESPACES = {
 }
 """The namespace of the demo's tables in each catalog with a server; some catalogs require two levels."""
 
-OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem", "connector")]
-"""Excludes the tests that have their own sessions."""
+FOLDERS = [
+    "unit",
+    "behaviour",
+    "test_fakes",
+    "toy",
+    "contract",
+    "documentation",
+    "faults",
+    "fuzz",
+    "network",
+    "consistency",
+]
+"""The folders of the tests that need no package of another session."""
 
-SOME = "(not (contract or faults or fuzz or network) or dir) and not (consistency or copy_pairs)"
-"""Selects the tests whose results may differ between environments, and the contract of one catalog."""
+ENVIRONMENT = [
+    *("unit/namespace", "unit/storage", "unit/tables", "unit/engine", "unit/gateway", "unit/test_api.py"),
+    *("behaviour/namespace", "behaviour/tables", "contract/test_data.py", "contract/test_tables.py"),
+]
+"""Tests whose results may depend on the version of Python, or on the installed packages."""
 
-FEW = f"{SOME} and not (backends or security or fakes or documentation)"
-"""The same, without tests that rarely depend on the environment."""
-
-LOWEST_TESTS = [
-    "unit/test_telemetry.py",
-    "unit/backends/glue/test_namespaces.py",
-    "unit/calls/test_policy.py",
-    "unit/cli/test_copying.py",
-    "unit/cli/test_discovering.py",
-    "unit/cli/test_maintaining.py",
-    "unit/cli/test_options.py",
-    "unit/cli/test_output.py",
-    "unit/gateway/test_server.py",
-    "unit/namespace/operations/test_rows.py",
-    "unit/namespace/test_requests.py",
-    "unit/tables/test_searching.py",
-    "unit/transports/aws/test_transport.py",
-    "unit/transports/http/test_oauth2.py",
-    "unit/transports/http/test_signatures.py",
-    "unit/transports/http/test_transport.py",
-    "unit/transports/http/test_wire.py",
-    "behaviour/gateway/test_attacks.py",
-    "contract/test_bulk.py",
-    "contract/test_data.py",
-    "contract/test_namespaces.py",
-    "contract/test_tables.py",
+LOWEST = [
+    *("unit/test_telemetry.py", "unit/backends/glue/test_namespaces.py", "unit/calls/test_policy.py"),
+    *("unit/cli/test_copying.py", "unit/cli/test_options.py", "unit/cli/test_output.py", "unit/gateway/test_server.py"),
+    *("unit/namespace/test_requests.py", "unit/tables/test_writing.py", "unit/transports/aws/test_transport.py"),
+    *("unit/transports/http/test_oauth2.py", "unit/transports/http/test_wire.py", "contract/test_data.py"),
 ]
 """Tests that together use every dependency of the package; few, because most results do not depend on versions."""
+
+QUICK = [
+    *("unit/backends/directory/test_backend.py", "unit/backends/iceberg", "unit/backends/shared", "unit/calls"),
+    *(
+        "unit/engine",
+        "unit/namespace/test_requests.py",
+        "unit/namespace/test_session.py",
+        "unit/tables/test_writing.py",
+    ),
+    *("unit/transports/http", "contract/test_tables.py", "contract/test_namespaces.py", "contract/test_bulk.py"),
+]
+"""Unit tests, and the contract, of the directory and of one catalog over HTTP."""
 
 TYPED = 0.997
 """The share of types that type checkers of users must know; not those that depend on botocore, which ships no types."""
@@ -110,9 +119,46 @@ ECOSYSTEM: dict[str, tuple[list[str], list[str]]] = {
 """The tests and the dependency groups of each environment."""
 
 
+FAILED: dict[str, Path] = {}
+"""The sessions that failed, with the files of their failed tests."""
+
+
+def session(**options: Any) -> Callable[[Callable[..., None]], Any]:
+    """Makes a function a session of nox whose failure is reported at the end of the run."""
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def run(session: nox.Session, **parameters: Any) -> None:
+            FAILED[session.name] = failed_tests(session)
+            failed_tests(session).unlink(missing_ok=True)
+            function(session, **parameters)
+            del FAILED[session.name]
+
+        return nox.session(**options)(run)
+
+    return decorate
+
+
+def failed_tests(session: nox.Session) -> Path:
+    """Returns the file for the ids of the session's failed tests."""
+    return Path(".nox", f"{re.sub(r'[^a-z0-9.]+', '-', session.name)}.failed")
+
+
+@atexit.register
+def report_failures() -> None:
+    """Prints the sessions and tests that failed, and the commands that repeat just these."""
+    for name, path in FAILED.items():
+        tests = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+        print(f"\nfailed: {name}" + (f", {len(tests)} tests" if tests else ""), *tests[:5], sep="\n  ")
+        print(f"repeat: nox -s '{name}'" + (" -- --lf" if tests else ""))
+
+
 def install(session: nox.Session, *requirements: str) -> None:
-    """Installs requirements into the environment of the session, and ignores the PYTHONPATH of nox itself."""
-    session.env["PYTHONPATH"] = ""
+    """Installs requirements into the environment of the session.
+
+    The PYTHONPATH of nox itself is ignored. Python keeps what it compiles, because tests start many processes.
+    """
+    session.env.update(PYTHONPATH="", PYTHONDONTWRITEBYTECODE="")
     session.install(*requirements)
 
 
@@ -123,7 +169,7 @@ def check_installed(session: nox.Session) -> None:
     session.run(*command, silent=True, external=session.venv_backend == "uv")
 
 
-@nox.session
+@session()
 def lint(session: nox.Session) -> None:
     """Checks style, spelling, import rules, security and the fragments of the changelog."""
     install(session, "-e", ".", *read_groups("lint"))
@@ -136,14 +182,23 @@ def lint(session: nox.Session) -> None:
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
-@nox.session
+@session()
+def docs(session: nox.Session) -> None:
+    """Builds the documentation into `site/`; `-- serve` serves it and rebuilds it after changes."""
+    install(session, *read_groups("docs"))
+    session.env["NO_MKDOCS_2_WARNING"] = "1"
+    command = session.posargs or ["build", "--strict", "--site-dir", str(Path("site").absolute())]
+    session.run("mkdocs", command[0], "--config-file", "docs/mkdocs.yml", *command[1:])
+
+
+@session()
 def audit(session: nox.Session) -> None:
     """Checks the dependencies for known vulnerabilities. It calls PyPI, so it is not a default session."""
     install(session, "-e", ".[all]", *read_groups("audit"))
     session.run("pip-audit", "--skip-editable", *session.posargs)
 
 
-@nox.session
+@session()
 def types(session: nox.Session) -> None:
     """Checks the types of the package, the tests and the benchmarks, and that users see all types of the package."""
     install(session, "-e", ".[cli,glue,spark]", *read_groups("types", "test", "servers", "bench"), "nox")
@@ -155,89 +210,132 @@ def types(session: nox.Session) -> None:
         session.error(f"{report['completenessScore']:.2%} of the types are known, {TYPED:.2%} required; not: {unknown}")
 
 
-def run_pytest(session: nox.Session, *arguments: str) -> None:
+def run_pytest(session: nox.Session, *arguments: str, processes: int | str = "auto") -> None:
     """Runs tests in one process per core; the tests of one server or file run in the same process."""
-    command = ("python", "-m", "pytest", "-n", "auto", "--dist", "loadgroup", "--durations=20")
-    session.run(*command, *arguments, *session.posargs)
+    cache = f"cache_dir={failed_tests(session).with_suffix('.cache').absolute()}"
+    command = ("python", "-m", "pytest", "-n", str(processes), "--dist", "loadgroup", "--durations=10")
+    session.run(*command, "-o", cache, "--failed-to", str(failed_tests(session)), *arguments, *session.posargs)
 
 
-@nox.session(python=PYTHONS)
+def for_backends(*names: str) -> list[str]:
+    """Returns the options for the tests of backends; `none` are those of no backend."""
+    return [f"--backend={name}" for name in names]
+
+
+def paths(*names: str) -> list[str]:
+    """Returns the paths of tests."""
+    return [f"tests/{name}" for name in names]
+
+
+@session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Runs the tests that need no server, with the optional extras; `-- --cov` also measures their coverage."""
+    """Runs the tests that need no server, with the optional extras; `-- --cov` also measures their coverage.
+
+    The results depend little on the version of Python, so only the first one runs all of them.
+    """
     coverage = ["coverage"] if "--cov" in session.posargs else []
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *coverage))
     check_installed(session)
-    # The results depend little on the Python version, so only one version runs all tests.
-    selections = [[], ["-k", SOME]]
-    position = PYTHONS.index(str(session.python))
-    selection = selections[position] if position < len(selections) else ["-k", FEW]
-    run_pytest(session, "-m", "not integration", *OTHER_SESSIONS, *selection)
+    if session.python == PYTHONS[0]:
+        run_pytest(session, "-m", "not integration", *paths(*FOLDERS))
+    else:
+        run_pytest(session, "-m", "not integration", *for_backends("dir", "none"), *paths(*ENVIRONMENT))
 
 
-@nox.session
-def bare(session: nox.Session) -> None:
-    """Runs the tests that need no extra, without extras."""
-    # The group contains aiobotocore for its other dependencies.
-    no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
-    install(session, "-e", ".", *no_extra)
-    # FEW selects no tests in the first four folders, and some of their files cannot be imported without an extra.
-    unselected = ("documentation", "unit/backends", "behaviour/backends", "test_fakes")
-    with_extras = (
-        *("unit/cli", "unit/transports/aws", "unit/transports/http/test_signatures.py"),
-        "behaviour/secrets/test_calls.py",
-    )
-    ignores = [*OTHER_SESSIONS, *(f"--ignore=tests/{path}" for path in (*unselected, *with_extras))]
-    run_pytest(session, "-m", "not integration", "-k", f"({FEW}) and not glue", *ignores)
-
-
-@nox.session
+@session()
 def floors(session: nox.Session) -> None:
     """Runs tests with the lowest versions of the dependencies that pyproject.toml allows."""
     extras = ("cli", "glue", "otel")
     install(session, "-e", f".[{','.join(extras)}]", *read_groups("test", "servers"), *pin_lowest(*extras))
     check_installed(session)
-    run_pytest(session, "-m", "not integration", "-k", SOME, *(f"tests/{path}" for path in LOWEST_TESTS))
+    run_pytest(session, "-m", "not integration", *paths(*LOWEST))
 
 
-@nox.session
+@session()
+def bare(session: nox.Session) -> None:
+    """Runs tests without extras."""
+    # The group contains aiobotocore for its other dependencies.
+    no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
+    install(session, "-e", ".", *no_extra)
+    run_pytest(session, "-m", "not integration", *for_backends("dir", "none"), *paths(*ENVIRONMENT))
+
+
+@session()
+def quick(session: nox.Session) -> None:
+    """Checks what changed since the main branch, types, and the tests of the directory and of one catalog over HTTP."""
+    install(session, "-e", ".[cli,glue,spark]", *read_groups("test", "servers", "types", "lint", "bench"), "nox")
+    changed = subprocess.run(("git", "diff", "--name-only", "--diff-filter=d", "main"), capture_output=True, text=True)
+    files = [name for name in changed.stdout.split() if name.endswith(".py")]
+    if files:
+        session.run("ruff", "check", *files)
+        session.run("ruff", "format", "--check", *files)
+    session.run("mypy", "lance_ns_async")
+    run_pytest(
+        session,
+        "-m",
+        "not integration",
+        "--backend",
+        "dir",
+        "--backend",
+        "iceberg",
+        "--backend",
+        "none",
+        *paths(*QUICK),
+    )
+
+
+def add_backend_session(name: str) -> None:
+    """Adds a session with all tests of one backend, those of its real server included."""
+
+    @session(name=name)
+    def backend(session: nox.Session) -> None:
+        install(session, "-e", ".[cli,glue]", *read_groups("test", "servers"))
+        run_pytest(session, *for_backends(name), *paths(*FOLDERS))
+
+    backend.__doc__ = f"Runs all tests of the backend {name}, also those of its real server."
+
+
+for _name in ("dir", *DEMO_NAMESPACES, "rest"):
+    add_backend_session(_name)
+
+
+@session()
 def integration(session: nox.Session) -> None:
     """Runs the tests of real servers, which they download and start; a server that cannot start is a failure."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "demo"))
-    ignores = ["--ignore=tests/ecosystem", "--ignore=tests/connector"]
-    run_pytest(session, "-m", "integration", *ignores)
+    folders = ("integration", "contract", "documentation", "consistency", "unit", "behaviour")
+    run_pytest(session, "-m", "integration", *paths(*folders))
 
 
-@nox.session
+@session()
 @nox.parametrize("environment", list(ECOSYSTEM))
 def ecosystem(session: nox.Session, environment: str) -> None:
     """Runs the tests of other packages that use Lance namespaces: pylance, lancedb, Ray, Daft."""
     files, groups = ECOSYSTEM[environment]
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *groups))
     # Ray uses all cores.
-    processes = ["-n", "0"] if "ray" in groups else []
-    run_pytest(session, *processes, *sorted(path for file in files for path in glob(f"tests/ecosystem/{file}")))
+    processes = 0 if "ray" in groups else "auto"
+    run_pytest(
+        session, *sorted(path for file in files for path in glob(f"tests/ecosystem/{file}")), processes=processes
+    )
 
 
-@nox.session
+@session()
 def connector(session: nox.Session) -> None:
     """Runs the tests of the JVM connector. Its newest version in Maven is for Spark 3.5, and has 240 MB."""
     install(session, "-e", ".", *read_groups("test", "servers", "connector"))
-    session.run("python", "-m", "pytest", "tests/connector", *session.posargs)
+    run_pytest(session, "tests/connector", processes=0)
 
 
-@nox.session
+@session()
 def newest(session: nox.Session) -> None:
     """Runs tests with the newest package of the spec, even if pylance does not accept it yet."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers"))
     session.install("--upgrade", "--pre", "--no-deps", "lance-namespace", "lance-namespace-urllib3-client", "pylance")
-    folders = (
-        *("unit/namespace", "unit/tables", "unit/test_api.py", "unit/test_errors.py"),
-        *("behaviour/namespace", "behaviour/tables", "contract"),
-    )
-    run_pytest(session, *(f"tests/{folder}" for folder in folders), "-m", "not integration")
+    run_pytest(session, "-m", "not integration", *paths(*ENVIRONMENT, "unit/test_errors.py", "contract"))
 
 
-@nox.session
+@session()
 def demo(session: nox.Session) -> None:
     """Creates tables in a catalog, resolves them and reads them in one Spark job: `-- --catalog iceberg --tables 1000`.
 
@@ -259,16 +357,7 @@ def demo(session: nox.Session) -> None:
         session.run("python", "-m", "tests.servers", options.catalog, "--run", *command)
 
 
-@nox.session
-def docs(session: nox.Session) -> None:
-    """Builds the documentation into `site/`; `-- serve` serves it and rebuilds it after changes."""
-    install(session, *read_groups("docs"))
-    session.env["NO_MKDOCS_2_WARNING"] = "1"
-    command = session.posargs or ["build", "--strict", "--site-dir", str(Path("site").absolute())]
-    session.run("mkdocs", command[0], "--config-file", "docs/mkdocs.yml", *command[1:])
-
-
-@nox.session
+@session()
 def build(session: nox.Session) -> None:
     """Builds the distributions into `dist/`, and checks them."""
     install(session, *read_groups("release"))
@@ -277,7 +366,7 @@ def build(session: nox.Session) -> None:
     session.run("twine", "check", "--strict", *sorted(glob("dist/*")))
 
 
-@nox.session
+@session()
 def bench(session: nox.Session) -> None:
     """Compares describes with another client: rate, CPU, and time over the ideal. `-- --quick`, `-- glue --quick`."""
     if session.posargs and session.posargs[0] in ("glue", "hive3", "polaris", "unity"):

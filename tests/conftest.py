@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Set
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from lance_ns_async import registry
+from tests.support import budget
+
 # The duration of an example depends on the machine, not on the code. The examples are the same in each run, so that a
 # failure is caused by a change; the profile `random` uses new ones.
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.register_profile("steady", untimed, derandomize=True)
+settings.register_profile("usual", untimed, derandomize=True, max_examples=30)
+settings.register_profile("thorough", untimed, derandomize=True)
 settings.register_profile("random", untimed, derandomize=False)
-settings.load_profile("steady")
+settings.load_profile("usual")
 
 # A shell starts background processes with SIGINT ignored, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,16 +46,65 @@ def _entries(session: pytest.Session) -> Set[str]:
     return frozenset(name for name in names - _CREATED_BY_TOOLS if not name.startswith("."))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options that choose tests."""
+    group = parser.getgroup("lance_ns_async")
+    group.addoption(
+        "--thorough", action="store_true", help="also run the tests marked thorough, with long budgets, as each night"
+    )
+    group.addoption(
+        "--backend",
+        action="append",
+        default=[],
+        choices=[*registry.BACKENDS, "none"],
+        help="run only the tests of this backend, or with none those of no backend; may be given several times",
+    )
+    group.addoption("--failed-to", metavar="FILE", type=Path, help="write the ids of the tests that failed into a file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets the budget before the tests are collected."""
+    if config.getoption("--thorough"):
+        budget.is_thorough = True
+        settings.load_profile("thorough")
+
+
 _SHARED = ("site", "catalog")
 """Fixtures with session scope, each of which starts the server of its parameter."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Makes one process run all tests of a server, and all other tests of a file."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Chooses tests, and makes one process run all tests of a server, and all other tests of a file."""
+    backends = set(config.getoption("--backend"))
+    excluded = {
+        item
+        for item in items
+        if (item.get_closest_marker("thorough") and not budget.is_thorough)
+        or (backends and not backends & _backends(item))
+    }
+    if excluded:
+        config.hook.pytest_deselected(items=list(excluded))
+        items[:] = [item for item in items if item not in excluded]
     for item in items:
-        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        parameters = _parameters(item)
         group = next((parameters[name] for name in _SHARED if name in parameters), item.location[0])
         item.add_marker(pytest.mark.xdist_group(str(group)))
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
+_OTHER_NAMES = {"directory": "dir", "hive": "hive3", "nessie": "iceberg"}
+"""The backends of folders, files and sites with another name."""
+
+
+def _backends(item: pytest.Item) -> set[str]:
+    """Returns the backends that a test is for: by its path, or by a parameter, such as the site `hive-fake-4.0.1`."""
+    texts = [*item.path.with_suffix("").parts, *(it for it in _parameters(item).values() if isinstance(it, str))]
+    words = {text.removeprefix("test_").split("-")[0] for text in texts}
+    names = {_OTHER_NAMES.get(word, word) for word in words}
+    return names & registry.BACKENDS.keys() or {"none"}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -64,3 +118,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")
     for value in figures:
         terminalreporter.line(str(value))
+    if (path := terminalreporter.config.getoption("--failed-to")) is not None:
+        failed = [it.nodeid for outcome in ("failed", "error") for it in terminalreporter.stats.get(outcome, [])]
+        path.write_text("\n".join(failed), encoding="utf-8")

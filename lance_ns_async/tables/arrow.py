@@ -8,7 +8,6 @@ from os import PathLike
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.storage.threads import under_way
@@ -105,11 +104,14 @@ def readable(data: object) -> Any:
     Raises:
         InvalidInputError: The data has no Arrow form.
     """
+    # This module imports pandas, so it is not imported before data is read.
+    from pyarrow.dataset import Dataset, Scanner
+
     if isinstance(data, pa.Table | pa.RecordBatch):
         return align(data)
     if isinstance(data, pa.RecordBatchReader):
         return align_reader(data)
-    if isinstance(data, pa.dataset.Dataset):
+    if isinstance(data, Dataset):
         return data
     if hasattr(data, "__arrow_c_stream__"):
         try:
@@ -117,14 +119,14 @@ def readable(data: object) -> Any:
         except Exception as e:
             # Data frame libraries raise their own errors.
             raise InvalidInputError(f"data: {type(data).__name__} cannot be read as an Arrow table ({e})") from e
-    how = next((how for kind, how in _INSTEAD if isinstance(data, kind)), _USUALLY)
+    instead = ((Scanner, "its to_reader()"), *_INSTEAD)
+    how = next((how for kind, how in instead if isinstance(data, kind)), _USUALLY)
     raise InvalidInputError(f"data: {type(data).__name__} is not Arrow data; pass {how}")
 
 
 _USUALLY = "a pyarrow table, reader or dataset, or a data frame that can be read as an Arrow stream"
 
 _INSTEAD: tuple[tuple[Any, str], ...] = (
-    (pa.dataset.Scanner, "its to_reader()"),
     (str | bytes | PathLike, "the data itself, such as pyarrow.dataset.dataset(path)"),
     (Mapping, "pyarrow.table(data)"),
     (Sequence, "pyarrow.Table.from_pylist(rows), or pyarrow.Table.from_batches(batches)"),
@@ -166,7 +168,7 @@ def stoppable(data: Any) -> pa.RecordBatchReader:
 def _reader(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
-    if isinstance(data, pa.dataset.Dataset):
+    if not isinstance(data, pa.Table | pa.RecordBatch):
         return align_reader(data.scanner().to_reader())
     table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
     rows = max(1, _BATCH_BYTES * table.num_rows // max(1, table.nbytes))

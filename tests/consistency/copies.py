@@ -16,7 +16,7 @@ from typing import Any
 from lance_ns_async import AsyncNamespace, Call, NamespaceId, Policy, TableId
 from lance_ns_async.fleet.copies import copy
 from lance_ns_async.model import same_place
-from tests.consistency.processes import receive, started, wait_until_quiet
+from tests.support.processes import receive, started, wait_until_quiet
 
 CHANGES = frozenset({"create_namespace", "declare_table", "deregister_table", "replace_table", "create_table"})
 IN_FLIGHT = 8

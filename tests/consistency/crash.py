@@ -20,7 +20,7 @@ from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
 from lance_ns_async import AsyncNamespace, TableId
 from tests.consistency.model import Model, Terms, operations
 from tests.consistency.operations import Answer, Name, Operation, path, perform, read, table
-from tests.consistency.processes import receive, started, wait_until_quiet
+from tests.support.processes import receive, started, wait_until_quiet
 
 SPARE: tuple[int, ...] = (1, 2, 3)
 """Number of rows of a dataset that exists before a round, and can be registered."""

@@ -15,8 +15,9 @@ from tests.consistency.copies import Job
 from tests.contract.real_sites import hive_site
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
+from tests.support.budget import rounds, with_usual
 
-COUNT = 300
+COUNT = rounds(90, 300)
 KILLS = 5
 
 
@@ -46,7 +47,7 @@ async def plant(impl: str, properties: dict[str, str], home: NamespaceId, count:
             await ns.declare_table({"id": [*home, f"t{i}"], "location": location, "properties": {"i": str(i)}})
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", with_usual(range(3), 0))
 async def test_a_copy_that_is_killed_goes_on(
     seed: int, hive: tuple[str, dict[str, str], NamespaceId], iceberg: FakeIceberg, tmp_path: Path
 ) -> None:
@@ -90,7 +91,7 @@ async def test_a_sync_that_is_killed_goes_on(
 
 
 async def test_a_clone_that_is_killed_goes_on(tmp_path: Path) -> None:
-    count = 120
+    count = rounds(45, 120)
     source, target = {"root": str(tmp_path / "source")}, {"root": str(tmp_path / "target")}
     rows = pa.table({"id": [1, 2, 3]})
     async with AsyncNamespace.connect("dir", source) as ns:

@@ -12,8 +12,14 @@ from tests.consistency.model import Model, Terms
 from tests.consistency.operations import Operation
 from tests.consistency.places import CATALOGS, place
 from tests.contract.sites import REAL
+from tests.support.budget import rounds
 
-KILLS = {"dir": 80, "iceberg-1.11.0": 60, "hive-3.1.3": 40, "unity-fake": 30}
+KILLS = {
+    "dir": rounds(20, 80),
+    "iceberg-1.11.0": rounds(12, 60),
+    "hive-3.1.3": rounds(8, 40),
+    "unity-fake": rounds(8, 30),
+}
 """Number of kills for each catalog."""
 
 ENOUGH = 5

@@ -11,8 +11,14 @@ from tests.consistency.places import CATALOGS, track
 from tests.consistency.races import Race, Racers, racers
 from tests.contract.site import Site
 from tests.contract.sites import REAL
+from tests.support.budget import rounds, thorough
 
-ROUNDS = {"mixed": 25, "overwrites": 60, "creates": 10, "removals": 15}
+ROUNDS = {
+    "mixed": rounds(6, 25),
+    "overwrites": rounds(8, 60),
+    "creates": rounds(4, 10),
+    "removals": rounds(6, 15),
+}
 """Number of rounds of each plan for each catalog."""
 
 FEWER = {"hive-3.1.3": 4, "iceberg-1.11.0": 3}
@@ -22,7 +28,11 @@ ENOUGH = 3
 """Number of failed rounds after which the test ends."""
 
 NAMES = ("dir", "glue", "polaris-fake-filtered", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
-PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in NAMES]
+USUAL = ("dir", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
+PARAMS = [
+    pytest.param(name, marks=pytest.mark.integration if name in REAL else [] if name in USUAL else thorough)
+    for name in NAMES
+]
 
 
 @pytest.fixture(scope="session", params=PARAMS)

@@ -14,7 +14,8 @@ from lance_namespace import CreateNamespaceRequest
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
 from tests.contract.site import Site
-from tests.contract.sites import PARAMS, ROUND_TRIPS, SITES, VARIANTS
+from tests.contract.sites import PARAMS, ROUND_TRIPS, SITES, SYNC, VARIANTS
+from tests.support import budget
 from tests.support.gateway import Remote
 from tests.support.operations import OPERATIONS
 
@@ -56,19 +57,26 @@ async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Excludes the sync interface of gateways and of variants, and most tests of round trips."""
-    once = {f"{name}-sync" for name in ("dir-behind-a-gateway", *VARIANTS)}
-    excluded = {
-        item
-        for item in items
-        if _has_any(item, once) or (_has_any(item, ROUND_TRIPS) and item.get_closest_marker("round_trip") is None)
-    }
+    """Excludes what no run has, and marks what only a thorough run has."""
+    excluded = set()
+    for item in items:
+        site, face = _parameter(item, "site"), _parameter(item, "ns")
+        is_round_trip = item.get_closest_marker("round_trip") is not None
+        if site in ROUND_TRIPS and not is_round_trip:
+            excluded.add(item)
+        elif face == "sync" and (site == "dir-behind-a-gateway" or site in VARIANTS):
+            excluded.add(item)
+        elif (face == "sync" and site not in SYNC) or (
+            site in VARIANTS and not is_round_trip and item.path.stem not in VARIANTS[site]
+        ):
+            item.add_marker(budget.thorough)
     config.hook.pytest_deselected(items=list(excluded))
     items[:] = [item for item in items if item not in excluded]
 
 
-def _has_any(item: pytest.Item, parameters: Iterable[str]) -> bool:
-    return any(f"[{it}]" in item.name or f"[{it}-" in item.name for it in parameters)
+def _parameter(item: pytest.Item, name: str) -> str:
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return str(parameters.get(name, ""))
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from tests.faults.backends import FINE, SECRET, Catalog
 from tests.faults.bodies import BROKEN, LIMIT, WRONG_FORMATS
 from tests.faults.responses import ERROR_FORMS, RIGHT, STATUSES, WAITS
 from tests.faults.server import PATIENCE
-from tests.faults.table import Expected, Fault, Then
+from tests.faults.table import HTTP, Expected, Fault, Then
 from tests.faults.thrift import THRIFT
+from tests.support import budget
 
 T = TypeVar("T")
 
@@ -39,13 +40,20 @@ GROUPS: Sequence[tuple[str, Sequence[Fault]]] = (
 CASES = [(fault, impl) for _, faults in GROUPS for fault in faults for impl in fault.cases]
 
 
-def for_faults(*then: Then, right: bool = False) -> pytest.MarkDecorator:
-    """Parametrizes a test by faults with one of these `then`, for each catalog; `right` adds the harmless faults."""
-    result = [
-        pytest.param(fault, impl, id=f"{impl}: {fault.name}")
-        for fault, impl in CASES
-        if (right if (expected := fault.cases[impl].expected) is None else expected.then in then)
-    ]
+def for_faults(*then: Then, right: bool = False, one_of_each: bool = False) -> pytest.MarkDecorator:
+    """Parametrizes a test by faults with one of these `then`, for each catalog; `right` adds the harmless faults.
+
+    The catalogs over HTTP share a transport: the usual run has one of them for each expectation of a fault. With
+    `one_of_each`, it has one fault of each expectation for each transport: for tests of what happens after the error.
+    """
+    result, usual = [], set()
+    for fault, impl in CASES:
+        expected = fault.cases[impl].expected
+        if right if expected is None else expected.then in then:
+            kind = ("" if one_of_each else fault.name, "http" if impl in HTTP else impl, expected)
+            marks = [budget.thorough] if kind in usual else []
+            usual.add(kind)
+            result.append(pytest.param(fault, impl, id=f"{impl}: {fault.name}", marks=marks))
     return pytest.mark.parametrize(("fault", "impl"), result)
 
 

@@ -41,7 +41,7 @@ def _check_fine(catalog: Catalog, result: BulkResult[Table], server: FaultyServe
         assert sum(name.encode() in request for request in server.requests) == 1, name
 
 
-@for_faults(*ANY, right=True)
+@for_faults(*ANY, right=True, one_of_each=True)
 async def test_a_fault_does_not_affect_other_tables(fault: Fault, impl: str) -> None:
     catalog, case = CATALOGS[impl](), fault.cases[impl]
     async with FaultyServer(catalog, case.action, at=FAULTY.encode()) as server:
@@ -57,7 +57,7 @@ async def test_a_fault_does_not_affect_other_tables(fault: Fault, impl: str) -> 
         _check_fine(catalog, result, server)
 
 
-@for_faults("again", "reads")
+@for_faults("again", "reads", one_of_each=True)
 async def test_a_temporary_fault_costs_only_its_retries(fault: Fault, impl: str) -> None:
     catalog, (action, _) = CATALOGS[impl](), fault.on(impl)
     async with FaultyServer(catalog, action, at=FAULTY.encode(), times=3) as server:

@@ -11,6 +11,7 @@ from tests.faults.certificates import authority
 from tests.faults.operations import ATTEMPTS, connect, declare, describe, in_doubt, outcome
 from tests.faults.places import PLACES, Unreachable
 from tests.faults.table import CATALOGS
+from tests.support.budget import thorough
 
 
 def _tls_properties(catalog: Catalog, url: str, unreachable: Unreachable) -> dict[str, str]:
@@ -22,7 +23,14 @@ def _tls_properties(catalog: Catalog, url: str, unreachable: Unreachable) -> dic
     return properties
 
 
-ALL = [pytest.param(name, impl, id=f"{impl}: {name}") for name in PLACES for impl in CATALOGS]
+_USUAL = ("iceberg", "glue", "hive3")
+"""One catalog of each transport."""
+
+ALL = [
+    pytest.param(name, impl, id=f"{impl}: {name}", marks=[] if impl in _USUAL else [thorough])
+    for name in PLACES
+    for impl in CATALOGS
+]
 
 
 @pytest.mark.parametrize(("name", "impl"), ALL)

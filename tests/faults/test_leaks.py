@@ -14,8 +14,9 @@ from tests.faults.operations import check_text, connect, declare, describe, in_d
 from tests.faults.responses import answer
 from tests.faults.server import Action, FaultyServer
 from tests.faults.table import CATALOGS, HTTP
+from tests.support.budget import with_usual
 
-BY_HTTP = [*HTTP, "glue"]
+BY_HTTP = with_usual([*HTTP, "glue"], "iceberg", "glue")
 
 
 @pytest.mark.parametrize("impl", BY_HTTP)

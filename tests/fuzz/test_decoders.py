@@ -17,13 +17,13 @@ from lance_ns_async.model import Id
 from tests.faults.backends import SECRET
 from tests.faults.operations import outcome
 from tests.fuzz.answering import Asking, Case, asking
-from tests.fuzz.budget import examples
 from tests.fuzz.error_cases import ERRORS
 from tests.fuzz.glue_cases import GLUE
 from tests.fuzz.hive_cases import HIVE, results
 from tests.fuzz.iceberg_cases import ICEBERG, POLARIS
 from tests.fuzz.mutations import bodies, changed, paths
 from tests.fuzz.unity_cases import UNITY
+from tests.support.budget import examples
 
 STATUSES = [400, 401, 403, 404, 405, 406, 409, 418, 422, 429, 500, 501, 502]
 

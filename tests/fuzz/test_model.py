@@ -26,9 +26,9 @@ from lance_namespace.errors import (
 from lance_ns_async import NamespaceId, TableId
 from tests.contract.site import Site
 from tests.contract.sites import SITES
-from tests.fuzz.budget import examples, steps
 from tests.fuzz.faces import Asked, Face
 from tests.fuzz.model import Model
+from tests.support.budget import rounds, with_usual
 
 Where: TypeAlias = int | list[str]
 """A namespace: an existing one, or names in the home."""
@@ -343,10 +343,10 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield site
 
 
-@pytest.mark.parametrize("face", ["async", "sync"])
+@pytest.mark.parametrize("face", with_usual(["async", "sync"], "async"))
 def test_a_catalog_does_what_a_dict_does(site: Site, face: Face) -> None:
     namespace = Asked(site, face)
-    few = settings(max_examples=examples(10), stateful_step_count=steps(30))
+    few = settings(max_examples=rounds(4, 10), stateful_step_count=15)
     try:
         run_machine(lambda: Operations(site, namespace), settings=few)  # type: ignore[arg-type]  # it calls what it is given
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.network.catalogs import CATALOGS, faults_for
+from tests.support.budget import with_usual
 
 _MOST_MB = 64
 """Maximum memory for all faults together, with responses of up to 1 MiB."""
@@ -20,7 +21,7 @@ _TIMEOUT = 300
 """Seconds after which the child is ended; it takes about 10."""
 
 
-@pytest.mark.parametrize("impl", CATALOGS)
+@pytest.mark.parametrize("impl", with_usual(CATALOGS, "iceberg", "hive3"))
 def test_faults_cause_no_wrong_results_and_no_hangs(impl: str, record_property: Callable[[str, object], None]) -> None:
     """It runs in a separate process, because the maximum memory of a process is measured."""
     done = subprocess.run(

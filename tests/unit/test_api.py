@@ -36,7 +36,8 @@ def test_importing_the_package_loads_none_of_what_it_needs() -> None:
 
 def test_connecting_loads_neither_pylance_nor_any_extra() -> None:
     statement = "from lance_ns_async import IcebergNamespace; IcebergNamespace(endpoint='http://127.0.0.1:1')"
-    assert not loaded_after(statement) & {"pyspark", "aiobotocore", "botocore", "thriftpy2", "lance", "typer"}
+    extras = {"pyspark", "aiobotocore", "botocore", "thriftpy2", "typer"}
+    assert not loaded_after(statement) & {"lance", "pandas", "pyarrow.dataset", *extras}
 
 
 def test_all_names_are_sorted_and_told_by_dir() -> None:

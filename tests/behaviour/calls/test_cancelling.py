@@ -34,6 +34,7 @@ from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.unity import FakeUnity
+from tests.support.budget import rounds
 
 SLOTS = 4
 TURN = 5e-5
@@ -182,7 +183,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 quick = partial(settings, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
-@quick(max_examples=10)
+@quick(max_examples=rounds(3, 10))
 @given(attempts, troubles, st.booleans())
 def test_nothing_is_left_of_what_was_given_up(
     place: Place, attempted: Sequence[Attempt], trouble: int, hedging: bool
@@ -200,7 +201,7 @@ def test_nothing_is_left_of_what_was_given_up(
         watched(main)
 
 
-@quick(max_examples=5)
+@quick(max_examples=rounds(2, 5))
 @given(attempts, troubles)
 def test_what_one_gives_up_is_no_loss_to_another_with_the_same_slots(
     place: Place, attempted: Sequence[Attempt], trouble: int
@@ -220,7 +221,7 @@ def test_what_one_gives_up_is_no_loss_to_another_with_the_same_slots(
         watched(main)
 
 
-@quick(max_examples=5)
+@quick(max_examples=rounds(2, 5))
 @given(attempts)
 def test_closing_ends_what_is_given_up_at_the_end(place: Place, attempted: Sequence[Attempt]) -> None:
     async def main(loop: Watched) -> None:

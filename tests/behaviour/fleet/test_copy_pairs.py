@@ -21,7 +21,7 @@ REST = "rest-on-a-gateway-to-iceberg"
 """A server of the protocol in front of the catalog that adds the most properties to its tables."""
 
 NAMES = [
-    *(name for name in SITES if name not in REAL | VARIANTS and not name.startswith(("rest-", "dir-"))),
+    *(name for name in SITES if name not in REAL | VARIANTS.keys() and not name.startswith(("rest-", "dir-"))),
     REST,
 ]
 """One site of each backend."""

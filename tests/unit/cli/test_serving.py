@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from lance_ns_async.cli.app import app
 from lance_ns_async.cli.errors import Code
 from tests.fakes.certificates import Certificates
+from tests.support.budget import with_usual
 from tests.support.gateway import command
 
 TOKEN = "a-token-of-our-own"
@@ -46,7 +47,7 @@ def get(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None)
         return json.load(answer)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", with_usual([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_it_serves_until_it_is_reported_to_end(number: signal.Signals) -> None:
     with command() as (server, url):
         assert url.startswith("http://127.0.0.1:") and server.stdout is not None
@@ -57,7 +58,7 @@ def test_it_serves_until_it_is_reported_to_end(number: signal.Signals) -> None:
         assert (server.returncode, out, err) == (0, "", "")
 
 
-@pytest.mark.parametrize("grace", ["0", "1"])
+@pytest.mark.parametrize("grace", with_usual(["0", "1"], "1"))
 def test_a_request_that_is_cut_off_is_reported(grace: str) -> None:
     with command("--grace", grace) as (server, url):
         assert server.stdout is not None

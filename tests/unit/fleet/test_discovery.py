@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -24,6 +22,7 @@ from lance_ns_async.storage.folders import place_key
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
 from tests.support.folders import make_file, make_table, make_traps
+from tests.support.processes import run_script
 
 ROWS = pa.table({"x": [1, 2]})
 
@@ -280,16 +279,12 @@ asyncio.run(main())
 """
 
 
-def run_killed(root: Path, file: Path, most: int) -> int:
-    return subprocess.run([sys.executable, "-c", KILLED, str(root), str(file), str(most)], check=False).returncode
-
-
 async def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     root, file = tmp_path / "lake", tmp_path / "journal"
     for n in range(120):
         make_table(root, f"s{n % 4}/t{n}.lance")
     for most in (3, 60, 140, 30):
-        assert run_killed(root, file, most) == -signal.SIGKILL
+        assert run_script(KILLED, str(root), str(file), str(most)) == (-signal.SIGKILL, [])
     async with connect(root) as namespace:
         report = await discover(namespace, str(root), into=["n"], journal=file)
         assert len(await registered(namespace, ["n"])) == 120

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from lance_ns_async.storage.process_end import REFUSAL
+from tests.support.budget import thorough, with_usual
 
 TABLES = 2_000
 
@@ -130,14 +131,14 @@ def interrupt(child: subprocess.Popen[bytes]) -> bytes:
 
 INTERRUPTED = [
     ("main", "list", 1),
-    ("main", "list", 2),
+    pytest.param("main", "list", 2, marks=thorough),
     ("main", "write", 1),
-    ("main", "open", 1),
-    ("thread", "describe", 3),
-    ("daemon", "list", 4),
+    pytest.param("main", "open", 1, marks=thorough),
+    pytest.param("thread", "describe", 3, marks=thorough),
+    pytest.param("daemon", "list", 4, marks=thorough),
     ("daemon", "read", 9),
-    ("daemon", "read", 30),
-    ("asyncio", "list", 3),
+    pytest.param("daemon", "read", 30, marks=thorough),
+    pytest.param("asyncio", "list", 3, marks=thorough),
     ("asyncio", "write", 4),
 ]
 """The place and the kind of the calls, and the number of calls before the interrupt."""
@@ -151,7 +152,9 @@ def test_an_interrupt_ends_the_process_cleanly(root: Path, where: str, what: str
         assert child.returncode in INTERRUPTS, complaints.decode()
 
 
-@pytest.mark.parametrize(("what", "calls"), [("list", 4), ("list", 6), ("write", 4), ("open", 5)])
+@pytest.mark.parametrize(
+    ("what", "calls"), with_usual([("list", 4), ("list", 6), ("write", 4), ("open", 5)], ("write", 4))
+)
 def test_sys_exit_beside_daemon_threads_keeps_its_status(root: Path, what: str, calls: int) -> None:
     with process(CHILD, root, "daemon", what) as child:
         wait_for(child, calls)
@@ -260,7 +263,7 @@ def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
         assert output in (b"", b"InvalidInputError scan_tables t0: " + REFUSAL.encode() + b"\n")
 
 
-@pytest.mark.parametrize("end", [-signal.SIGINT, 0, 3])
+@pytest.mark.parametrize("end", with_usual([-signal.SIGINT, 0, 3], -signal.SIGINT, 3))
 def test_a_call_that_outlasts_the_wait_leaves_the_exit_status_alone(root: Path, end: int) -> None:
     with process(UNDER_WAY, root, "long", end) as child:
         wait_for(child, 1)

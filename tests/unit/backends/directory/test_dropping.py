@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import re
 import signal
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +34,7 @@ from lance_ns_async.backends.directory.backend import DirectoryBackend, DirSetti
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.model import local_path
 from tests.fakes.s3 import FakeS3
+from tests.support.processes import context, run_script
 
 DATA = pa.table({"id": [1, 2]})
 OTHER = pa.table({"id": [3]})
@@ -62,15 +61,6 @@ def folders(root: Path) -> list[str]:
 def data_files(root: Path) -> list[Path]:
     """Returns the data files of all tables."""
     return [path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts]
-
-
-async def run(script: str, *arguments: str) -> tuple[int | None, list[str]]:
-    """Returns the exit code and the words that a Python script prints."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, *arguments, stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await process.communicate()
-    return process.returncode, printed.decode().split()
 
 
 async def unclaimed(ns: AsyncNamespace, root: Path) -> dict[str, int]:
@@ -101,7 +91,7 @@ with Namespace.connect("dir", {"root": root, "max_retries": "0"}) as ns:
 
 async def drop_on_a_full_disk(root: Path, *ids: str) -> list[str]:
     """Returns the outcomes of drops on a disk where no file can be written."""
-    return (await run(FULL, str(root), *ids))[1]
+    return (await asyncio.to_thread(run_script, FULL, str(root), *ids))[1]
 
 
 async def test_a_full_disk_is_freed_and_the_drop_is_completed_later(ns: AsyncNamespace, tmp_path: Path) -> None:
@@ -162,7 +152,7 @@ async def test_a_killed_drop_blocks_no_name_and_loses_nothing(tmp_path: Path, ho
             await ns.write(id, DATA)
             place = Path(local_path((await ns.open(id)).uri) or "")
             await ns.write(id, DATA, mode="append")
-            code, _ = await run(KILLED, str(root), "/".join(id), str(step), str(is_full))
+            code, _ = await asyncio.to_thread(run_script, KILLED, str(root), "/".join(id), str(step), str(is_full))
             if step == 1 and (not home or is_full):
                 # The next change would have been to rename the folder.
                 assert (await ns.open(id)).count_rows() == 4
@@ -215,11 +205,6 @@ def compete(root: str, turn: Any, outcomes: Any, operation: str, ids: list[list[
                 outcomes.put((id, operation, type(e).__name__))
 
 
-@pytest.fixture
-def spawning() -> Iterator[Any]:
-    yield multiprocessing.get_context("spawn")
-
-
 REMOVALS = {"deregister": ["deregister_table"] * 3, "drop": ["drop_table"] * 3}
 REMOVALS["both"] = [*REMOVALS["deregister"][:2], *REMOVALS["drop"][:2]]
 
@@ -228,7 +213,7 @@ REMOVALS["both"] = [*REMOVALS["deregister"][:2], *REMOVALS["drop"][:2]]
     ("removal", "written"), [("deregister", False), ("drop", True), ("both", False), ("both", True)]
 )
 async def test_of_several_processes_exactly_one_removes(
-    ns: AsyncNamespace, tmp_path: Path, spawning: Any, removal: str, written: bool
+    ns: AsyncNamespace, tmp_path: Path, removal: str, written: bool
 ) -> None:
     ids = [[*home, f"t{i}"] for i in range(8) for home in HOMES]
     locations = {}
@@ -236,9 +221,9 @@ async def test_of_several_processes_exactly_one_removes(
         await (ns.write(id, DATA) if written else ns.declare_table({"id": id}))
         locations[tuple(id)] = (await ns.open(id)).uri if written else ""
     operations = REMOVALS[removal]
-    turn, queue = spawning.Barrier(len(operations)), spawning.Queue()
+    turn, queue = context.Barrier(len(operations)), context.Queue()
     processes = [
-        spawning.Process(target=compete, args=(str(tmp_path), turn, queue, operation, ids)) for operation in operations
+        context.Process(target=compete, args=(str(tmp_path), turn, queue, operation, ids)) for operation in operations
     ]
     for process in processes:
         process.start()
@@ -474,7 +459,7 @@ async def test_files_that_may_not_be_deleted_block_no_name() -> None:
         share(Path(temporary))
         for path in data_files(root):
             path.parent.chmod(0o000 if "s$u" in str(path) else 0o555)
-        _, outcomes = await run(STUCK, str(root), str(other))
+        _, outcomes = await asyncio.to_thread(run_script, STUCK, str(root), str(other))
         share(root)
         dropped = ["PermissionDeniedError/True", "False", "answered"]
         # A folder that cannot be listed is not dropped.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import lance
@@ -21,6 +19,7 @@ from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import Places, is_file_of
 from lance_ns_async.transports.directory_manifest import Change, Directory, ManifestEntry
+from tests.support.processes import run_script
 
 ROWS = pa.table({"id": [1]})
 SIZE = DirectoryBackend.catalog_capabilities.declare_batch
@@ -118,15 +117,10 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
-def register_killed(root: Path) -> int:
-    command = [sys.executable, "-c", KILLED, str(root), str(2 * SIZE)]
-    return subprocess.run(command, check=False).returncode
-
-
 async def test_a_killed_process_leaves_whole_batches(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.create_namespace({"id": ["n"]})
-        assert register_killed(tmp_path) == -signal.SIGKILL
+        assert run_script(KILLED, str(tmp_path), str(2 * SIZE)) == (-signal.SIGKILL, [])
         assert len((await ns.list_tables({"id": ["n"]})).tables) == SIZE
         result = await ns.register_tables(requests(*(f"t{number}" for number in range(2 * SIZE))))
         assert len(result.tables) == len(result.errors) == SIZE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -31,6 +30,7 @@ from lance_ns_async.backends.directory.places import masked_uri
 from lance_ns_async.gateway import serving
 from tests.fakes.s3 import FakeS3
 from tests.support.gateway import ask
+from tests.support.processes import run_script
 
 DATA = pa.table({"id": [1, 2]})
 
@@ -343,12 +343,10 @@ async def test_what_may_not_be_read_is_denied(folder: str) -> None:
         os.chmod(temporary, 0o755)
         os.chmod(root / folder, 0)
         try:
-            command = [sys.executable, "-c", UNREADABLE, str(root), str(other)]
-            ran = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-            output, _ = await ran.communicate()
+            _, outcomes = await asyncio.to_thread(run_script, UNREADABLE, str(root), str(other))
         finally:
             os.chmod(root / folder, 0o755)
-        assert output.decode().split() == [PermissionDeniedError.__name__] * 7
+        assert outcomes == [PermissionDeniedError.__name__] * 7
 
 
 @pytest.mark.parametrize("files", [[], [".lance-reserved#1"]], ids=["nothing", "begun"])

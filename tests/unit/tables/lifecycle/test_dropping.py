@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,6 +30,7 @@ from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
+from tests.support.processes import started
 
 OLD, NEW = pa.table({"x": [1, 2, 3]}), pa.table({"y": ["new"]})
 T: list[str] = ["a", "t"]
@@ -42,16 +43,15 @@ STARTED_WITHIN = 60.0
 AGES = 1000.0
 """Seconds; no operation takes as long."""
 
-_CHILD = """
-import asyncio, json, sys
-from lance_ns_async import AsyncNamespace
 
-async def main():
-    async with AsyncNamespace.connect("iceberg", json.loads(sys.argv[1])) as ns:
-        await ns.drop_table({"id": ["a", "t"]})
+def drop(_: Connection, properties: Mapping[str, str]) -> None:
+    """Drops the table T, in a process of its own."""
 
-asyncio.run(main())
-"""
+    async def main() -> None:
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            await ns.drop_table({"id": T})
+
+    asyncio.run(main())
 
 
 @pytest.fixture
@@ -85,13 +85,10 @@ async def ns(properties: Mapping[str, str]) -> AsyncIterator[AsyncNamespace]:
 
 
 @contextmanager
-def dropping(properties: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def dropping(properties: Mapping[str, str]) -> Iterator[BaseProcess]:
     """Provides a process that drops the table T, and kills it at the end."""
-    with subprocess.Popen([sys.executable, "-c", _CHILD, json.dumps(dict(properties))]) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    with started(drop, dict(properties)) as (process, _):
+        yield process
 
 
 async def written(properties: Mapping[str, str], versions: int = 3) -> str:
@@ -148,7 +145,7 @@ async def test_a_kill_while_data_is_deleted_frees_the_name(
         # A reader by path never finds an older version than the latest.
         assert rows(location, storage_options=s3.options) == (None if match == "data/" else OLD.to_pylist())
         process.kill()
-        process.wait()
+        process.join()
     async with AsyncNamespace.connect("iceberg", on_s3) as ns:
         assert not await ns.exists(T)
         server.clear()
@@ -169,7 +166,8 @@ async def test_a_version_committed_during_a_drop_does_not_block_the_name(
         await hold.reached(within=STARTED_WITHIN)
         lance.write_dataset(OLD, late, mode="append", storage_options=s3.options)
         hold.release()
-        assert process.wait() == 0
+        process.join()
+        assert process.exitcode == 0
     async with AsyncNamespace.connect("iceberg", on_s3) as ns:
         await ns.write(T, NEW)
         assert (await ns.open(T)).to_table() == NEW
@@ -187,7 +185,8 @@ async def test_a_version_committed_to_a_name_registered_during_a_drop_stays(
             await ns.register_table({"id": T, "location": location})
             await ns.write(T, NEW, mode="overwrite")
             hold.release()
-            assert process.wait() == 0
+            process.join()
+            assert process.exitcode == 0
             assert (await ns.open(T)).to_table() == NEW
 
 
@@ -206,7 +205,8 @@ async def test_metadata_of_another_registration_at_the_location_stays(
         await hold.reached(within=STARTED_WITHIN)
         files.upload_file(str(tmp_path / "metadata"), "metadata/00000-new.metadata.json")
         hold.release()
-        assert process.wait() == 0
+        process.join()
+        assert process.exitcode == 0
     assert sorted(files.list()) == ["metadata/00000-early.metadata.json", "metadata/00000-new.metadata.json"]
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -17,8 +19,8 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["__main__", "tests.consistency.preloaded"])
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["__main__", "tests.support.preloaded"])
 
 LOST_SECONDS = 60.0
 """Seconds without a response after which a process counts as hung."""
@@ -27,8 +29,8 @@ LOST_SECONDS = 60.0
 @contextmanager
 def started(target: Callable[..., None], *arguments: Any) -> Iterator[tuple[BaseProcess, Connection]]:
     """Runs `target(connection, *arguments)` in a process, which is killed at the end of the context."""
-    ours, theirs = _context.Pipe()
-    process = _context.Process(target=target, args=(theirs, *arguments), daemon=True)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -44,6 +46,24 @@ def receive(connection: Connection) -> Any:
     if not connection.poll(LOST_SECONDS):
         raise TimeoutError(f"a process sent nothing for {LOST_SECONDS:g} s")
     return connection.recv()
+
+
+def run_script(script: str, *arguments: str) -> tuple[int | None, list[str]]:
+    """Returns the exit code of a process that runs a Python script, and the words that the script prints."""
+    with started(_execute, script, arguments) as (process, connection):
+        try:
+            words = receive(connection).split()
+        except EOFError:
+            words = []
+        process.join()
+        return process.exitcode, words
+
+
+def _execute(connection: Connection, script: str, arguments: Sequence[str]) -> None:
+    sys.argv = ["script", *arguments]
+    with redirect_stdout(StringIO()) as printed:
+        exec(compile(script, "script", "exec"), {"__name__": "__main__"})
+    connection.send(printed.getvalue())
 
 
 _LISTENS, _TIME_WAIT = "0A", "06"
