@@ -91,7 +91,7 @@ async def test_a_sync_that_is_killed_goes_on(
 
 
 async def test_a_clone_that_is_killed_goes_on(tmp_path: Path) -> None:
-    count = rounds(45, 120)
+    count = 120
     source, target = {"root": str(tmp_path / "source")}, {"root": str(tmp_path / "target")}
     rows = pa.table({"id": [1, 2, 3]})
     async with AsyncNamespace.connect("dir", source) as ns:
