@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.catalogs import CATALOGS
+from tests.support.budget import thorough, with_usual
 
 pytestmark = pytest.mark.integration
 
@@ -22,6 +23,7 @@ def run_demo(*args: str) -> Sequence[str]:
     return run.stdout.splitlines()
 
 
+@thorough
 def test_later_run_reuses_tables(tmp_path: Path) -> None:
     first, second = (run_demo("--dir", str(tmp_path)) for _ in range(2))
     assert "50 tables; 0 existed already" in first[2]
@@ -32,7 +34,10 @@ def test_later_run_reuses_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("catalog", "namespace"), [("iceberg", "demo"), ("hive3", "lake$demo"), ("glue", "demo"), ("unity", "lake$demo")]
+    ("catalog", "namespace"),
+    with_usual(
+        [("iceberg", "demo"), ("hive3", "lake$demo"), ("glue", "demo"), ("unity", "lake$demo")], ("iceberg", "demo")
+    ),
 )
 def test_spark_reads_tables_of_a_server(tmp_path: Path, catalog: str, namespace: str) -> None:
     with CATALOGS[catalog](tmp_path) as properties:

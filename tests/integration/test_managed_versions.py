@@ -24,6 +24,7 @@ from lance_ns_async import Call, IcebergNamespace
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 from tests.servers.nessie import Nessie, nessie
 from tests.servers.process import LOOPBACK
+from tests.support.budget import with_usual
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +47,7 @@ class Site:
     """The number of times that the server is killed during the writes."""
 
 
-@pytest.fixture(scope="module", params=["iceberg", "nessie"])
+@pytest.fixture(scope="module", params=with_usual(["iceberg", "nessie"], "iceberg"))
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     tmp = tmp_path_factory.mktemp(request.param)
     # With long time-outs, because the restart of a server takes a while.
