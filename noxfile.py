@@ -84,13 +84,13 @@ FOLDERS = [
 """The folders of the tests that need no package of another session."""
 
 ENVIRONMENT = [
-    *("unit/namespace", "unit/storage", "unit/tables", "unit/engine", "unit/gateway", "unit/test_api.py"),
+    *("unit/namespace", "unit/storage", "unit/tables", "unit/gateway/test_server.py", "unit/test_api.py"),
     *("behaviour/namespace", "behaviour/tables", "contract/test_data.py", "contract/test_tables.py"),
 ]
 """Tests whose results may depend on the version of Python, or on the installed packages."""
 
 LOWEST = [
-    *("unit/test_telemetry.py", "unit/backends/glue/test_namespaces.py", "unit/calls/test_policy.py"),
+    *("unit/test_telemetry.py", "unit/backends/glue/test_namespaces.py", "unit/calls/test_caller.py"),
     *("unit/cli/test_copying.py", "unit/cli/test_options.py", "unit/cli/test_output.py", "unit/gateway/test_server.py"),
     *("unit/namespace/test_requests.py", "unit/tables/test_writing.py", "unit/transports/aws/test_transport.py"),
     *("unit/transports/http/test_oauth2.py", "unit/transports/http/test_wire.py", "contract/test_data.py"),

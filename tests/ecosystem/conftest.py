@@ -12,11 +12,12 @@ import pytest
 from lance_ns_async import Namespace
 from tests.ecosystem.catalogs import TRIED, Catalog, running
 from tests.ecosystem.watched import Diary
+from tests.support.budget import with_usual
 
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session", params=sorted(TRIED))
+@pytest.fixture(scope="session", params=with_usual(sorted(TRIED), "dir", "iceberg", "hive3", "unity"))
 def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
     with running(request.param, tmp_path_factory.mktemp(request.param)) as catalog:
         yield catalog
