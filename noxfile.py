@@ -257,7 +257,7 @@ def bare(session: nox.Session) -> None:
     # The group contains aiobotocore for its other dependencies.
     no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
-    run_pytest(session, "-m", "not integration", *for_backends("dir", "none"), *paths(*ENVIRONMENT))
+    run_pytest(session, "-m", "not integration and not glue", *for_backends("dir", "none"), *paths(*ENVIRONMENT))
 
 
 @session()

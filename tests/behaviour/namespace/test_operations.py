@@ -14,10 +14,12 @@ from tests.documentation.pages import Page
 from tests.support import operations
 
 
+@pytest.mark.glue
 def test_the_page_shows_what_glue_and_the_others_do() -> None:
     assert Page(operations.PAGE).text == operations.written(), "run: python -m tests.documentation"
 
 
+@pytest.mark.glue
 def test_each_operation_is_served_by_glue_or_another_catalog_or_needs_a_server() -> None:
     assert len(operations.OPERATIONS) == 54
     servers = {row.operation: {impl for impl, why in row.reasons.items() if why is None} for row in operations.rows()}

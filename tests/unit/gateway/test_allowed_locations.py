@@ -166,6 +166,7 @@ async def test_the_locations_of_namespaces_count(tmp_path: Path) -> None:
                 assert await statuses(gateway, location, "lake$n") == {403}
 
 
+@pytest.mark.glue
 async def test_the_locations_of_glue_databases_count() -> None:
     with FakeGlue() as glue:
         glue.add_database("", "db", location="s3://bucket/db")

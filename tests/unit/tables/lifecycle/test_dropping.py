@@ -274,6 +274,7 @@ async def test_an_alias_in_another_hive_database_leaves_the_data(
     assert "hive$b$u was only deregistered, because table hive$a$t is also at" in caplog.text
 
 
+@pytest.mark.glue
 async def test_an_alias_in_a_glue_database_with_a_location_leaves_the_data(tmp_path: Path) -> None:
     with FakeGlue() as glue:
         glue.add_database("", "a", location=(tmp_path / "somewhere").as_uri())
