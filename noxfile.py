@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -150,7 +151,7 @@ def report_failures() -> None:
     for name, path in FAILED.items():
         tests = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
         print(f"\nfailed: {name}" + (f", {len(tests)} tests" if tests else ""), *tests[:5], sep="\n  ")
-        print(f"repeat: nox -s '{name}'" + (" -- --lf" if tests else ""))
+        print(f"repeat: nox -s {shlex.quote(name)}" + (" -- --lf" if tests else ""))
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -313,11 +314,12 @@ def ecosystem(session: nox.Session, environment: str) -> None:
     """Runs the tests of other packages that use Lance namespaces: pylance, lancedb, Ray, Daft."""
     files, groups = ECOSYSTEM[environment]
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *groups))
-    # Ray uses all cores.
-    processes = 0 if "ray" in groups else "auto"
-    run_pytest(
-        session, *sorted(path for file in files for path in glob(f"tests/ecosystem/{file}")), processes=processes
-    )
+    files = [path for pattern in files for path in sorted(glob(f"tests/ecosystem/{pattern}"))]
+    if "ray" in groups:
+        # Ray uses all cores, and its start takes minutes on a loaded machine.
+        run_pytest(session, "--timeout=600", *files, processes=0)
+    else:
+        run_pytest(session, *files)
 
 
 @session()
