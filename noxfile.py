@@ -70,19 +70,8 @@ DEMO_NAMESPACES = {
 }
 """The namespace of the demo's tables in each catalog with a server; some catalogs require two levels."""
 
-FOLDERS = [
-    "unit",
-    "behaviour",
-    "test_fakes",
-    "toy",
-    "contract",
-    "documentation",
-    "faults",
-    "fuzz",
-    "network",
-    "consistency",
-]
-"""The folders of the tests that need no package of another session."""
+OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem", "connector")]
+"""Excludes the tests that have their own sessions."""
 
 ENVIRONMENT = [
     *("unit/namespace", "unit/storage", "unit/tables", "unit/gateway/test_server.py", "unit/test_api.py"),
@@ -91,10 +80,28 @@ ENVIRONMENT = [
 """Tests whose results may depend on the version of Python, or on the installed packages."""
 
 LOWEST = [
-    *("unit/test_telemetry.py", "unit/backends/glue/test_namespaces.py", "unit/calls/test_caller.py"),
-    *("unit/cli/test_copying.py", "unit/cli/test_options.py", "unit/cli/test_output.py", "unit/gateway/test_server.py"),
-    *("unit/namespace/test_requests.py", "unit/tables/test_writing.py", "unit/transports/aws/test_transport.py"),
-    *("unit/transports/http/test_oauth2.py", "unit/transports/http/test_wire.py", "contract/test_data.py"),
+    "unit/test_telemetry.py",
+    "unit/backends/glue/test_namespaces.py",
+    "unit/calls/test_caller.py",
+    "unit/cli/test_copying.py",
+    "unit/cli/test_discovering.py",
+    "unit/cli/test_maintaining.py",
+    "unit/cli/test_options.py",
+    "unit/cli/test_output.py",
+    "unit/gateway/test_server.py",
+    "unit/namespace/operations/test_rows.py",
+    "unit/namespace/test_requests.py",
+    "unit/tables/test_searching.py",
+    "unit/transports/aws/test_transport.py",
+    "unit/transports/http/test_oauth2.py",
+    "unit/transports/http/test_signatures.py",
+    "unit/transports/http/test_transport.py",
+    "unit/transports/http/test_wire.py",
+    "behaviour/gateway/test_attacks.py",
+    "contract/test_bulk.py",
+    "contract/test_data.py",
+    "contract/test_namespaces.py",
+    "contract/test_tables.py",
 ]
 """Tests that together use every dependency of the package; few, because most results do not depend on versions."""
 
@@ -238,7 +245,7 @@ def tests(session: nox.Session) -> None:
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *coverage))
     check_installed(session)
     if session.python == PYTHONS[0]:
-        run_pytest(session, "-m", "not integration", *paths(*FOLDERS))
+        run_pytest(session, "-m", "not integration", *OTHER_SESSIONS, "tests")
     else:
         run_pytest(session, "-m", "not integration", *for_backends("dir", "none"), *paths(*ENVIRONMENT))
 
@@ -249,7 +256,7 @@ def floors(session: nox.Session) -> None:
     extras = ("cli", "glue", "otel")
     install(session, "-e", f".[{','.join(extras)}]", *read_groups("test", "servers"), *pin_lowest(*extras))
     check_installed(session)
-    run_pytest(session, "-m", "not integration", *paths(*LOWEST))
+    run_pytest(session, "-m", "not integration", *for_backends("dir", "glue", "none"), *paths(*LOWEST))
 
 
 @session()
@@ -258,7 +265,8 @@ def bare(session: nox.Session) -> None:
     # The group contains aiobotocore for its other dependencies.
     no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
-    run_pytest(session, "-m", "not integration and not glue", *for_backends("dir", "none"), *paths(*ENVIRONMENT))
+    folders = (*ENVIRONMENT, "unit/fleet/test_audits.py", "unit/spark", "unit/transports/http/test_wire.py")
+    run_pytest(session, "-m", "not integration and not glue", *for_backends("dir", "none"), *paths(*folders))
 
 
 @session()
@@ -271,18 +279,7 @@ def quick(session: nox.Session) -> None:
         session.run("ruff", "check", *files)
         session.run("ruff", "format", "--check", *files)
     session.run("mypy", "lance_ns_async")
-    run_pytest(
-        session,
-        "-m",
-        "not integration",
-        "--backend",
-        "dir",
-        "--backend",
-        "iceberg",
-        "--backend",
-        "none",
-        *paths(*QUICK),
-    )
+    run_pytest(session, "-m", "not integration", *for_backends("dir", "iceberg", "none"), *paths(*QUICK))
 
 
 def add_backend_session(name: str) -> None:
@@ -291,7 +288,7 @@ def add_backend_session(name: str) -> None:
     @session(name=name)
     def backend(session: nox.Session) -> None:
         install(session, "-e", ".[cli,glue]", *read_groups("test", "servers"))
-        run_pytest(session, *for_backends(name), *paths(*FOLDERS))
+        run_pytest(session, *for_backends(name), *OTHER_SESSIONS, "tests")
 
     backend.__doc__ = f"Runs all tests of the backend {name}, also those of its real server."
 
@@ -304,17 +301,16 @@ for _name in ("dir", *DEMO_NAMESPACES, "rest"):
 def integration(session: nox.Session) -> None:
     """Runs the tests of real servers, which they download and start; a server that cannot start is a failure."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "demo"))
-    folders = ("integration", "contract", "documentation", "consistency", "unit", "behaviour")
-    run_pytest(session, "-m", "integration", *paths(*folders))
+    run_pytest(session, "-m", "integration", "--ignore=tests/ecosystem", "--ignore=tests/connector", "tests")
 
 
 @session()
 @nox.parametrize("environment", list(ECOSYSTEM))
 def ecosystem(session: nox.Session, environment: str) -> None:
     """Runs the tests of other packages that use Lance namespaces: pylance, lancedb, Ray, Daft."""
-    files, groups = ECOSYSTEM[environment]
+    patterns, groups = ECOSYSTEM[environment]
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *groups))
-    files = [path for pattern in files for path in sorted(glob(f"tests/ecosystem/{pattern}"))]
+    files = [path for pattern in patterns for path in sorted(glob(f"tests/ecosystem/{pattern}"))]
     if "ray" in groups:
         # Ray uses all cores, and its start takes minutes on a loaded machine.
         run_pytest(session, "--timeout=600", *files, processes=0)

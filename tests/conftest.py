@@ -101,7 +101,8 @@ _OTHER_NAMES = {"directory": "dir", "hive": "hive3", "nessie": "iceberg"}
 
 def _backends(item: pytest.Item) -> set[str]:
     """Returns the backends that a test is for: by its path, or by a parameter, such as the site `hive-fake-4.0.1`."""
-    texts = [*item.path.with_suffix("").parts, *(it for it in _parameters(item).values() if isinstance(it, str))]
+    path = item.path.relative_to(item.config.rootpath).with_suffix("")
+    texts = [*path.parts, *(it for it in _parameters(item).values() if isinstance(it, str))]
     words = {text.removeprefix("test_").split("-")[0] for text in texts}
     names = {_OTHER_NAMES.get(word, word) for word in words}
     return names & registry.BACKENDS.keys() or {"none"}

@@ -15,9 +15,9 @@ thorough = pytest.mark.thorough
 """Marks a test that only a thorough run has."""
 
 
-def rounds(usual: int, thorough: int) -> int:
+def rounds(usual: int, at_night: int) -> int:
     """Returns the number of repetitions of a test whose inputs are random."""
-    return thorough if is_thorough else usual
+    return at_night if is_thorough else usual
 
 
 def examples(percent: int) -> int:
