@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Set
 from pathlib import Path
@@ -73,6 +74,7 @@ _SHARED = ("site", "catalog")
 """Fixtures with session scope, each of which starts the server of its parameter."""
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Chooses tests, and makes one process run all tests of a server, and all other tests of a file."""
     backends = set(config.getoption("--backend"))
@@ -121,4 +123,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(str(value))
     if (path := terminalreporter.config.getoption("--failed-to")) is not None:
         failed = [it.nodeid for outcome in ("failed", "error") for it in terminalreporter.stats.get(outcome, [])]
-        path.write_text("\n".join(failed), encoding="utf-8")
+        # pytest-xdist adds the group to the id.
+        path.write_text("\n".join(re.sub(r"@[^\]]*$", "", id) for id in failed), encoding="utf-8")

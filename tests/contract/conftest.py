@@ -56,6 +56,7 @@ async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
         yield item
 
 
+@pytest.hookimpl(tryfirst=True)  # Before the same function for all tests, which reads the marks.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Excludes what no run has, and marks what only a thorough run has."""
     excluded = set()

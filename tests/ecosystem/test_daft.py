@@ -22,6 +22,9 @@ COUNTING = pytest.mark.filterwarnings("ignore:_lancedb_count_result_function is 
 
 pytestmark = COUNTING
 
+# Daft would choose Ray if another test had started it before.
+daft.set_runner_native()
+
 ROWS: dict[str, list[Any]] = {"id": [1, 2, 3, 4], "total": [1.5, 2.5, 3.5, 4.5]}
 
 
