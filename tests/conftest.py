@@ -89,8 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in excluded]
     for item in items:
         parameters = _parameters(item)
-        group = next((parameters[name] for name in _SHARED if name in parameters), item.location[0])
-        item.add_marker(pytest.mark.xdist_group(str(group)))
+        server = next((it for name in _SHARED if isinstance(it := parameters.get(name), str)), None)
+        item.add_marker(pytest.mark.xdist_group(server or item.location[0]))
 
 
 def _parameters(item: pytest.Item) -> dict[str, object]:

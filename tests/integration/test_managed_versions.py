@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, wait
@@ -24,7 +23,8 @@ from lance_ns_async import Call, IcebergNamespace
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 from tests.servers.nessie import Nessie, nessie
 from tests.servers.process import LOOPBACK
-from tests.support.budget import with_usual
+from tests.support.budget import rounds, with_usual
+from tests.support.processes import context
 
 pytestmark = pytest.mark.integration
 
@@ -54,7 +54,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     patient = {"managed_by": "impl", "max_retries": "40", "backoff_max": "1s"}
     if request.param == "iceberg":
         with iceberg_rest(tmp) as server:
-            yield Site(server, {"endpoint": server.endpoint, "root": tmp.as_uri(), **patient}, WRITERS, 25, kills=2)
+            yield Site(server, {"endpoint": server.endpoint, "root": tmp.as_uri(), **patient}, WRITERS, rounds(10, 25), kills=2)
     else:
         with nessie(tmp) as server:
             # It is slower, especially at its start, and so is an S3 in Python.
@@ -64,9 +64,8 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def processes() -> Iterator[ProcessPoolExecutor]:
     """Provides one process per writer, all of them started."""
-    spawning = multiprocessing.get_context("spawn")
-    up = spawning.Barrier(WRITERS)
-    with ProcessPoolExecutor(WRITERS, spawning, initializer=await_others, initargs=(up,)) as pool:
+    up = context.Barrier(WRITERS)
+    with ProcessPoolExecutor(WRITERS, context, initializer=await_others, initargs=(up,)) as pool:
         wait([pool.submit(int) for _ in range(WRITERS)])
         yield pool
 
