@@ -74,7 +74,9 @@ OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecos
 """Excludes the tests that have their own sessions."""
 
 ENVIRONMENT = [
-    *("unit/namespace", "unit/storage", "unit/tables", "unit/gateway/test_server.py", "unit/test_api.py"),
+    *("unit/storage", "unit/gateway/test_server.py", "unit/test_api.py"),
+    *(f"unit/namespace/test_{it}.py" for it in ("background_loop", "client", "facade", "requests", "session", "sync")),
+    *(f"unit/tables/test_{it}.py" for it in ("arrow_json", "columns", "opening", "searching", "writing")),
     *("behaviour/namespace", "behaviour/tables", "contract/test_data.py", "contract/test_tables.py"),
 ]
 """Tests whose results may depend on the version of Python, or on the installed packages."""
@@ -267,7 +269,7 @@ def bare(session: nox.Session) -> None:
     # The group contains aiobotocore for its other dependencies.
     no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
-    folders = (*ENVIRONMENT, "unit/fleet/test_audits.py", "unit/spark", "unit/transports/http/test_wire.py")
+    folders = (*ENVIRONMENT, "unit/fleet/test_audits.py", "unit/transports/http/test_wire.py")
     run_pytest(session, "-m", "not integration and not glue", *for_backends("dir", "none"), *paths(*folders))
 
 

@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif face == "sync" and (site == "dir-behind-a-gateway" or site in VARIANTS):
             excluded.add(item)
         elif (face == "sync" and site not in SYNC) or (
-            site in VARIANTS and not is_round_trip and item.path.stem not in VARIANTS[site]
+            site in VARIANTS and site not in ROUND_TRIPS and item.path.stem not in VARIANTS[site]
         ):
             item.add_marker(budget.thorough)
     config.hook.pytest_deselected(items=list(excluded))

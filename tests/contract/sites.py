@@ -225,9 +225,9 @@ A site that is removed here has all tests, which take about half a minute for ea
 VARIANTS: Mapping[str, Set[str]] = {
     "iceberg-fake-renewing": {"test_credentials"},
     "nessie-fake": {"test_credentials", "test_namespaces"},
-    "nessie-0.99.0": {"test_namespaces", "test_tables"},
+    "nessie-0.99.0": {"test_listing", "test_namespaces", "test_tables"},
     "hive-fake-4.0.1": {"test_namespaces", "test_listing"},
-    "hive-4.0.1": {"test_namespaces", "test_tables"},
+    "hive-4.0.1": {"test_listing", "test_namespaces", "test_tables"},
     "polaris-fake-filtered": {"test_bulk", "test_finding", "test_listing"},
     "lakekeeper-fake-soft-deletion": {"test_locations", "test_registering", "test_tables"},
     "lakekeeper-fake-with-a-root": {"test_default_locations", "test_tables"},

@@ -54,7 +54,8 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     patient = {"managed_by": "impl", "max_retries": "40", "backoff_max": "1s"}
     if request.param == "iceberg":
         with iceberg_rest(tmp) as server:
-            yield Site(server, {"endpoint": server.endpoint, "root": tmp.as_uri(), **patient}, WRITERS, rounds(10, 25), kills=2)
+            properties = {"endpoint": server.endpoint, "root": tmp.as_uri(), **patient}
+            yield Site(server, properties, WRITERS, rounds(10, 25), kills=2)
     else:
         with nessie(tmp) as server:
             # It is slower, especially at its start, and so is an S3 in Python.

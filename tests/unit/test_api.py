@@ -40,6 +40,34 @@ def test_connecting_loads_neither_pylance_nor_any_extra() -> None:
     assert not loaded_after(statement) & {"lance", "pandas", "pyarrow.dataset", *extras}
 
 
+def test_only_the_parts_with_an_extra_need_it() -> None:
+    parts = {
+        ("lance_ns_async.backends.glue.", "lance_ns_async.transports.aws."): ["aiobotocore", "botocore"],
+        ("lance_ns_async.cli.",): ["rich", "typer"],
+        ("lance_ns_async.spark.",): ["pyspark"],
+        ("lance_ns_async.telemetry",): ["opentelemetry"],
+        ("nothing needs it when it is imported",): ["gssapi"],
+    }
+    all_extras = [extra for extras in parts.values() for extra in extras]
+    script = f"""
+import importlib, pkgutil, sys
+import lance_ns_async
+sys.modules.update(dict.fromkeys({all_extras}))
+for module in pkgutil.walk_packages(lance_ns_async.__path__, "lance_ns_async."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            print(module.name, error.name)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines
+    for module, missing in map(str.split, lines):
+        extras = {extra for prefixes, extras in parts.items() if module.startswith(prefixes) for extra in extras}
+        assert missing.partition(".")[0] in extras, module
+
+
 def test_all_names_are_sorted_and_told_by_dir() -> None:
     assert names() == sorted(set(names())) == dir(lance_ns_async)
 
