@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lance_ns_async.deferred import defer
+
 if TYPE_CHECKING:
     from lance_ns_async.calls.observers import Call
     from lance_ns_async.calls.policy import Policy
@@ -50,8 +52,9 @@ __all__ = [
     "register",
 ]
 
-# Names are imported at their first use: the spec's models alone take half a second to import. The class of a catalog,
-# such as `GlueNamespace`, has no row here.
+defer("lance_namespace", "lance_namespace_urllib3_client", "lance_namespace_urllib3_client.models")
+
+# Names are imported at their first use. The class of a catalog, such as `GlueNamespace`, has no row here.
 _HOMES = {
     "AsyncNamespace": "namespace.client",
     "Call": "calls.observers",

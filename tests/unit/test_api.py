@@ -31,7 +31,12 @@ def loaded_after(statement: str) -> set[str]:
 
 def test_importing_the_package_loads_none_of_what_it_needs() -> None:
     loaded = loaded_after("import lance_ns_async; dir(lance_ns_async); lance_ns_async.__all__")
-    assert "lance_ns_async" in loaded and not loaded & {*HEAVY, "lance_namespace", "tenacity", "anyio"}
+    assert "lance_ns_async" in loaded and not loaded & {*HEAVY, "tenacity", "anyio"}
+
+
+def test_the_command_line_loads_no_model_of_the_spec() -> None:
+    # The models load pydantic.
+    assert not loaded_after("import lance_ns_async.cli.app") & {*HEAVY, "pandas"} - {"typer"}
 
 
 def test_connecting_loads_neither_pylance_nor_any_extra() -> None:

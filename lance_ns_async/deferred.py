@@ -1,0 +1,50 @@
+"""Packages that are loaded at the first use of one of their names, not at their import.
+
+The package of the spec loads all of its models and a whole HTTP client when it is imported: four fifths of the time
+that a process of this package needs to start. But its errors alone are needed by most modules.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec, module_from_spec
+from threading import RLock
+from types import ModuleType
+from typing import Any
+
+_loading = RLock()
+
+
+class _Deferred(ModuleType):
+    """A package whose own code has not run yet; its modules can be imported without it."""
+
+    def __getattr__(self, name: str) -> Any:
+        with _loading:
+            # The code of the package itself may ask for names that it has not defined yet.
+            if type(self) is _Deferred and not self.__dict__.get("_is_loading"):
+                self.__dict__["_is_loading"] = True
+                try:
+                    assert self.__spec__ is not None and self.__spec__.loader is not None
+                    self.__spec__.loader.exec_module(self)
+                finally:
+                    del self.__dict__["_is_loading"]
+                self.__class__ = ModuleType  # type: ignore[assignment]  # mypy takes it for a fixed attribute.
+        if name in self.__dict__:
+            return self.__dict__[name]
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+def defer(*packages: str) -> None:
+    """Defers the loading of packages that are not loaded yet.
+
+    Args:
+        packages: The names of packages; a package comes before those that are in it.
+    """
+    for name in packages:
+        if name not in sys.modules and (spec := find_spec(name)) is not None:
+            module = module_from_spec(spec)
+            module.__class__ = _Deferred
+            sys.modules[name] = module
+            parent, _, child = name.rpartition(".")
+            if parent:
+                setattr(sys.modules[parent], child, module)
