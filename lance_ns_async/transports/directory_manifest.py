@@ -149,7 +149,8 @@ class Entries:
 
 
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("object_id", "object_type", "location", "metadata")])
-_NONE = Entries(_SCHEMA.empty_table())
+# `Schema.empty_table` would import pandas.
+_NONE = Entries(pa.Table.from_batches([], _SCHEMA))
 """The entries of a root without a manifest."""
 
 
