@@ -35,6 +35,7 @@ def test_importing_the_package_loads_none_of_what_it_needs() -> None:
 
 
 def test_the_command_line_loads_no_model_of_the_spec() -> None:
+    pytest.importorskip("typer")
     # The models load pydantic.
     assert not loaded_after("import lance_ns_async.cli.app") & {*HEAVY, "pandas"} - {"typer"}
 
