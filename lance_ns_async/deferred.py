@@ -7,6 +7,7 @@ that a process of this package needs to start. But its errors alone are needed b
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
@@ -19,6 +20,16 @@ class _Deferred(ModuleType):
     """A package whose own code has not run yet; its modules can be imported without it."""
 
     def __getattr__(self, name: str) -> Any:
+        self._load()
+        if name in self.__dict__:
+            return self.__dict__[name]
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __dir__(self) -> Iterable[str]:
+        self._load()
+        return self.__dict__.keys()
+
+    def _load(self) -> None:
         with _loading:
             # The code of the package itself may ask for names that it has not defined yet.
             if type(self) is _Deferred and not self.__dict__.get("_is_loading"):
@@ -29,9 +40,6 @@ class _Deferred(ModuleType):
                 finally:
                     del self.__dict__["_is_loading"]
                 self.__class__ = ModuleType  # type: ignore[assignment]  # mypy takes it for a fixed attribute.
-        if name in self.__dict__:
-            return self.__dict__[name]
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
 
 def defer(*packages: str) -> None:

@@ -56,6 +56,10 @@ def test_all_names_are_there_for_a_star_import(package: Path) -> None:
     assert {"Value", "errors"} <= names.keys()
 
 
+def test_dir_tells_all_names(package: Path) -> None:
+    assert {"Value", "errors"} <= set(dir(import_module("deferred_example")))
+
+
 def test_an_unknown_name_is_an_attribute_error(package: Path) -> None:
     with pytest.raises(AttributeError, match="module 'deferred_example' has no attribute 'other'"):
         _ = import_module("deferred_example").other
