@@ -166,11 +166,9 @@ def report_failures() -> None:
 def install(session: nox.Session, *requirements: str) -> None:
     """Installs requirements into the environment of the session.
 
-    The PYTHONPATH of nox itself is ignored. Python keeps what it compiles, because tests start many processes. Java
-    compiles once, without its second, slower compiler: servers and Spark sessions of tests run for seconds.
+    The PYTHONPATH of nox itself is ignored. Python keeps what it compiles, because tests start many processes.
     """
-    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    session.env.update(PYTHONPATH="", PYTHONDONTWRITEBYTECODE="", JAVA_TOOL_OPTIONS=java)
+    session.env.update(PYTHONPATH="", PYTHONDONTWRITEBYTECODE="")
     session.install(*requirements)
 
 
@@ -223,7 +221,11 @@ def types(session: nox.Session) -> None:
 
 
 def run_pytest(session: nox.Session, *arguments: str, processes: int | str = "auto") -> None:
-    """Runs tests in one process per core; the tests of one server or file run in the same process."""
+    """Runs tests in one process per core; the tests of one server or file run in the same process.
+
+    Java compiles without its second, slower compiler, because the servers and Spark sessions of tests run for seconds.
+    """
+    session.env["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     cache = f"cache_dir={failed_tests(session).with_suffix('.cache').absolute()}"
     command = ("python", "-m", "pytest", "-n", str(processes), "--dist", "loadgroup", "--durations=10")
     session.run(*command, "-o", cache, "--failed-to", str(failed_tests(session)), *arguments, *session.posargs)
