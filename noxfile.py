@@ -220,8 +220,8 @@ def types(session: nox.Session) -> None:
         session.error(f"{report['completenessScore']:.2%} of the types are known, {TYPED:.2%} required; not: {unknown}")
 
 
-def run_pytest(session: nox.Session, *arguments: str, processes: int | str = "auto") -> None:
-    """Runs tests in one process per core; the tests of one server or file run in the same process.
+def run_pytest(session: nox.Session, *arguments: str, processes: int = (os.cpu_count() or 1) + 1) -> None:
+    """Runs tests in one process per core and one more, as tests also wait; one process has all tests of a server or file.
 
     Java compiles without its second, slower compiler, because the servers and Spark sessions of tests run for seconds.
     """
@@ -241,11 +241,12 @@ def paths(*names: str) -> list[str]:
     return [f"tests/{name}" for name in names]
 
 
-@session(python=PYTHONS)
+@session(python=sorted({PYTHONS[0], PYTHONS[-1]}, key=PYTHONS.index))
 def tests(session: nox.Session) -> None:
     """Runs the tests that need no server, with the optional extras; `-- --cov` also measures their coverage.
 
-    The results depend little on the version of Python, so only the first one runs all of them.
+    The results depend little on the version of Python, so only the oldest one runs all of them. The session `bare` has
+    the version between.
     """
     coverage = ["coverage"] if "--cov" in session.posargs else []
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *coverage))
@@ -265,7 +266,7 @@ def floors(session: nox.Session) -> None:
     run_pytest(session, "-m", "not integration", *for_backends("dir", "glue", "none"), *paths(*LOWEST))
 
 
-@session()
+@session(python=PYTHONS[len(PYTHONS) // 2])
 def bare(session: nox.Session) -> None:
     """Runs tests without extras."""
     # The group contains aiobotocore for its other dependencies.

@@ -15,8 +15,8 @@ from tests.contract.sites import REAL
 from tests.support.budget import rounds
 
 KILLS = {
-    "dir": rounds(20, 80),
-    "iceberg-1.11.0": rounds(12, 60),
+    "dir": rounds(12, 80),
+    "iceberg-1.11.0": rounds(8, 60),
     "hive-3.1.3": rounds(8, 40),
     "unity-fake": rounds(8, 30),
 }

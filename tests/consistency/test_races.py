@@ -14,10 +14,10 @@ from tests.contract.sites import REAL
 from tests.support.budget import rounds, thorough
 
 ROUNDS = {
-    "mixed": rounds(6, 25),
-    "overwrites": rounds(8, 60),
-    "creates": rounds(4, 10),
-    "removals": rounds(6, 15),
+    "mixed": rounds(4, 25),
+    "overwrites": rounds(6, 60),
+    "creates": rounds(2, 10),
+    "removals": rounds(4, 15),
 }
 """Number of rounds of each plan for each catalog."""
 
@@ -56,7 +56,7 @@ def test_an_order_of_steps_explains_every_answer(
     name, processes = racing
     done: list[Race] = []
     bad: list[Race] = []
-    for seed in range(ROUNDS[plan] // FEWER.get(name, 1)):
+    for seed in range(max(1, ROUNDS[plan] // FEWER.get(name, 1))):
         race = processes.run(plan, seed)
         done.append(race)
         bad += [race] if race.violations else []

@@ -27,6 +27,7 @@ from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity.errors import Dialect
+from tests.support.budget import thorough
 
 
 @contextmanager
@@ -247,4 +248,10 @@ The sync interface is the same for all sites, so it is not tested on variants.
 SYNC = {"dir", "iceberg-fake"}
 """The sites where the usual run has the sync interface, too: it is generated from the async one."""
 
-PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in SITES]
+NIGHTLY = {"rest-on-a-gateway-to-glue", "rest-on-a-gateway-to-polaris", "rest-on-a-gateway-to-lakekeeper"}
+"""Sites of the thorough run alone: the gateway does the same before each backend, and each backend has its site."""
+
+PARAMS = [
+    pytest.param(name, marks=pytest.mark.integration if name in REAL else thorough if name in NIGHTLY else [])
+    for name in SITES
+]

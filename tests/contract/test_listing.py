@@ -12,6 +12,7 @@ from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
+from tests.support.budget import with_usual
 
 pytestmark = pytest.mark.round_trip
 
@@ -37,7 +38,7 @@ async def test_all_names_come_at_once_without_a_limit(ns: AsyncNamespace, home: 
     assert page.tables == NAMES and not page.page_token
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("limit", with_usual([1, 2, 3, 7, 8, 9], 3, 8))
 async def test_pages_give_each_name_once(ns: AsyncNamespace, home: Home, limit: int) -> None:
     await _declare(ns, home.tables(*NAMES))
     assert await _paged(ns, list(home.id), limit) == NAMES
@@ -70,7 +71,7 @@ async def test_the_subtree_is_listed_by_whole_ids(ns: AsyncNamespace, home: Home
     assert sorted(_below(home, page.tables)) == sorted(map(str, ids)) and not page.page_token
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
+@pytest.mark.parametrize("limit", with_usual([1, 2, 3, 5, 6], 1, 5))
 async def test_the_subtree_is_listed_in_pages(ns: AsyncNamespace, home: Home, room: Room, limit: int) -> None:
     ids = await _subtree(ns, home, room)
     result: list[str] = []

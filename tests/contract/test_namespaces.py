@@ -25,6 +25,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
+from tests.support.budget import with_usual
 
 pytestmark = pytest.mark.round_trip
 
@@ -98,7 +99,7 @@ async def test_grandchildren_are_no_children(ns: AsyncNamespace, site: Site, roo
     assert inside.names(await _names(ns, room.child("a"))) == ["x"]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("limit", with_usual([1, 2, 3, 7, 8, 9], 3, 8))
 async def test_listing_in_pages_gives_each_name_once(ns: AsyncNamespace, room: Room, limit: int) -> None:
     names = [f"n{i}" for i in range(8)]
     for name in names:

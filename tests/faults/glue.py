@@ -8,9 +8,9 @@ from asyncio import StreamReader
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.fakes.certificates import authority
 from tests.fakes.sockets import http, read_request
 from tests.faults.backends import FINE, SECRET, TABLE_NAMES, UNREACHABLE, Catalog, location
-from tests.faults.certificates import authority
 
 
 class Glue(Catalog):

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from lance_namespace.errors import ServiceUnavailableError
 
+from tests.fakes.certificates import LONG_AGO, authority
 from tests.faults.backends import Catalog
-from tests.faults.certificates import LONG_AGO, authority
 from tests.faults.server import FaultyServer, FixedResponseServer
 from tests.faults.table import Expected, Then
 

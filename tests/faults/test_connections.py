@@ -6,8 +6,8 @@ import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
 from lance_ns_async import BulkResult
+from tests.fakes.certificates import authority
 from tests.faults.backends import Catalog
-from tests.faults.certificates import authority
 from tests.faults.operations import ATTEMPTS, connect, declare, describe, in_doubt, outcome
 from tests.faults.places import PLACES, Unreachable
 from tests.faults.table import CATALOGS

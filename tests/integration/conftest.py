@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    session = local_spark("tests", cores=2)
+    session = local_spark("tests", cores=2, config={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 def run_demo(*args: str) -> Sequence[str]:
     """Returns the output for 50 tables."""
-    command = [sys.executable, "-m", "benchmarks.demo", "--tables", "50", *args]
+    command = [sys.executable, "-m", "benchmarks.demo", "--tables", "12", *args]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines()
@@ -26,11 +26,11 @@ def run_demo(*args: str) -> Sequence[str]:
 @thorough
 def test_later_run_reuses_tables(tmp_path: Path) -> None:
     first, second = (run_demo("--dir", str(tmp_path)) for _ in range(2))
-    assert "50 tables; 0 existed already" in first[2]
-    assert "0 tables; 50 existed already" in second[2]
-    assert first[-1].startswith("Spark read 15,000 rows of 50 tables; mean score 0.")
+    assert "12 tables; 0 existed already" in first[2]
+    assert "0 tables; 12 existed already" in second[2]
+    assert first[-1].startswith("Spark read 3,600 rows of 12 tables; mean score 0.")
     assert second[-1] == first[-1]
-    assert "50 tables; 0 existed already" in run_demo("--dir", str(tmp_path), "--fresh", "--no-spark")[2]
+    assert "12 tables; 0 existed already" in run_demo("--dir", str(tmp_path), "--fresh", "--no-spark")[2]
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_spark_reads_tables_of_a_server(tmp_path: Path, catalog: str, namespace:
     with CATALOGS[catalog](tmp_path) as properties:
         options = [argument for item in properties.items() for argument in ("-p", "=".join(item))]
         lines = run_demo("-i", catalog, *options, "--namespace", namespace, "--rows", "20")
-    assert lines[0] == f"50 Lance tables of 20 rows in {catalog}, namespace {namespace}"
-    assert lines[-1].startswith("Spark read 1,000 rows of 50 tables; mean score")
+    assert lines[0] == f"12 Lance tables of 20 rows in {catalog}, namespace {namespace}"
+    assert lines[-1].startswith("Spark read 240 rows of 12 tables; mean score")

@@ -21,6 +21,7 @@ from tests.fakes.hive3.series import EVERY, Series
 from tests.fakes.thrift_wire import Struct
 from tests.servers.hive import Hive, answers, hive
 from tests.servers.process import ServerError
+from tests.support.budget import with_usual
 
 Version = Literal["3.1.3", "4.0.1"]
 VERSIONS: tuple[Version, ...] = ("3.1.3", "4.0.1")
@@ -29,7 +30,7 @@ ACCOUNT = ("someone", "a password")
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=with_usual(VERSIONS, "3.1.3"))
 def version(request: pytest.FixtureRequest) -> Version:
     chosen: Version = request.param
     return chosen

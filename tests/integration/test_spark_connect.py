@@ -25,6 +25,7 @@ from lance_ns_async.spark.java import spark_java_home
 from lance_ns_async.spark.read.sql import views
 from tests.fakes.iceberg import FakeIceberg
 from tests.servers.process import LOOPBACK, free_port
+from tests.support.budget import thorough, with_usual
 
 pytestmark = pytest.mark.integration
 
@@ -143,7 +144,7 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, catalog: FakeIceberg
     assert catalog.requests == []
 
 
-@pytest.mark.parametrize("filter", [None, "id % 10 > 7 AND s <> '8'"])
+@pytest.mark.parametrize("filter", with_usual([None, "id % 10 > 7 AND s <> '8'"], "id % 10 > 7 AND s <> '8'"))
 def test_filters_mean_the_same(spark: SparkSession, locations: Locations, filter: str | None) -> None:
     frame = locations.dataframe(spark, ["id"], filter=filter)
     rows = frame.where("id > 77 and id < 100")
@@ -211,6 +212,7 @@ def test_micro_batches_resolve_where_they_run(spark: SparkSession, catalog: Fake
     assert {path.name: path.read_text() for path in result.iterdir()} == {"0": "1", "1": "1"}
 
 
+@thorough
 def test_a_server_without_this_package_is_an_error_with_a_remedy(locations: Locations, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     venv.create(bare, with_pip=False)

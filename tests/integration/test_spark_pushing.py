@@ -23,13 +23,14 @@ from lance_ns_async.spark.read.plan import Condition, Entry, Plan
 from lance_ns_async.spark.read.reading import batches
 from lance_ns_async.spark.read.schemas import common
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
+from tests.support.budget import with_usual
 
 pytestmark = pytest.mark.integration
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-@pytest.fixture(scope="module", params=["true", "false"])
+@pytest.fixture(scope="module", params=with_usual(["true", "false"], "true"))
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """Provides a session that offers filters to data sources, and one that does not."""
     session = local_spark("tests", cores=2)

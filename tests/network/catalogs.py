@@ -13,7 +13,6 @@ from lance_ns_async import NamespaceId
 from tests.contract.rest_sites import ON_A_GATEWAY, rest_on_a_gateway
 from tests.contract.site import Site
 from tests.contract.sites import fake_glue, fake_hive, fake_iceberg, fake_lakekeeper, fake_polaris, fake_unity
-from tests.faults.certificates import authority
 from tests.network.faults import ANY_WIRE
 from tests.network.http_faults import HTTP_FAULTS
 from tests.network.proxy import Fault, HttpWire, ThriftWire, Wire
@@ -53,9 +52,6 @@ def _port(site: Site) -> int:
 def _behind(open: Callable[[Path], AbstractContextManager[Site]], wire: Wire, tmp: Path) -> Iterator[ProxiedCatalog]:
     with open(tmp) as site:
         direct = {"proxy": "none"} if isinstance(wire, HttpWire) else {}
-        if site.impl == "glue":
-            # Loading the default authorities would exceed the time of an attempt.
-            direct = {"ca_bundle": authority().bundle}
         yield ProxiedCatalog(site, wire, _port(site), direct)
 
 

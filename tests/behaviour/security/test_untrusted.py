@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
-from tests.faults.certificates import LONG_AGO, authority
+from tests.fakes.certificates import LONG_AGO, authority
 from tests.faults.operations import connect, declare, describe, in_doubt
 from tests.faults.server import FaultyServer
 from tests.faults.table import CATALOGS

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
+from ..certificates import authority
 from ..faults import When
 from .calls import GlueCall
 from .control import Control, Held, Log
@@ -78,6 +79,8 @@ class FakeGlue:
             "access_key_id": "AKIAIOSFODNN7EXAMPLE",
             "secret_access_key": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
             "sts_endpoint": self.endpoint,
+            # The server has no certificate. Loading the default authorities takes most of the time of a connection.
+            "ca_bundle": authority().bundle,
         }
 
     @property
