@@ -221,7 +221,7 @@ def types(session: nox.Session) -> None:
 
 
 def run_pytest(session: nox.Session, *arguments: str, processes: int = (os.cpu_count() or 1) + 1) -> None:
-    """Runs tests in one process per core and one more, as tests also wait; one process has all tests of a server or file.
+    """Runs tests in one process more than there are cores, as tests also wait; a server or file is of one process.
 
     Java compiles without its second, slower compiler, because the servers and Spark sessions of tests run for seconds.
     """
