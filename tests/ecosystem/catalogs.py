@@ -7,13 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from lance_ns_async import Namespace
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from tests.servers.catalogs import CATALOGS
+from tests.support.budget import with_usual
 from tests.support.gateway import served
 
 TRIED = tuple(impl for impl in BACKENDS if impl in {"dir", "rest", *CATALOGS})
 """The catalogs of these tests, which `tests.servers` can start; `rest` is our gateway to a directory."""
+
+on_one_catalog = pytest.mark.parametrize("catalog", with_usual(TRIED, "iceberg"), indirect=True)
+"""For slow tests whose results do not depend on the catalog: the usual run has one."""
 
 ABOVE = {"hive3": ("lake",), "polaris": ("lake",), "unity": ("lake",)}
 """The namespaces that contain namespaces for tables; the root for catalogs that are not in it."""

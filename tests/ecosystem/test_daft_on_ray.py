@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, on_one_catalog
 from tests.ecosystem.watched import Diary
 
 ROOT = Path(__file__).parent.parent.parent
@@ -16,6 +16,7 @@ SECRETS = ("credential", "secret_access_key")
 """Properties with secrets; catalogs with these reject connections without them."""
 
 
+@on_one_catalog
 def test_workers_call_the_catalog_with_properties_only(catalog: Catalog, home: list[str], diary: Diary) -> None:
     table = {**diary.place(catalog), "table_id": [*home, "t"]}
     done = subprocess.run(

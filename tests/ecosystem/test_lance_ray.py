@@ -24,7 +24,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import Namespace
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, on_one_catalog
 from tests.ecosystem.ray_cluster import WARNINGS, running
 from tests.ecosystem.watched import Diary
 
@@ -95,12 +95,14 @@ def test_rows_and_columns_are_chosen_where_they_are_read(table: dict[str, Any]) 
     assert read(table, dataset_options={"version": 1}) == ROWS.to_pylist()
 
 
+@on_one_catalog
 def test_columns_are_added(table: dict[str, Any], diary: Diary) -> None:
     lance_ray.add_columns(**table, transform={"double": "total * 2"}, concurrency=1)
     assert diary.calls(here=True) == ["describe_table"] and diary.calls(here=False) == []
     assert read(table)[0] == {"id": 1, "total": 1.5, "double": 3.0}
 
 
+@on_one_catalog
 def test_a_namespace_is_compacted(catalog: Catalog, table: dict[str, Any], diary: Diary) -> None:
     *database, _ = id = table["table_id"]
     (done,) = lance_ray.compact_database(database=database, num_workers=1, **place_of(table))
@@ -114,6 +116,7 @@ def test_a_namespace_is_compacted(catalog: Catalog, table: dict[str, Any], diary
     assert read(table) == ROWS.to_pylist()
 
 
+@on_one_catalog
 def test_an_index_is_built(catalog: Catalog, table: dict[str, Any], diary: Diary) -> None:
     lance_ray.create_scalar_index(**table, column="id", index_type="BTREE", num_workers=1)
     assert diary.calls(here=True) == ["describe_table"] and diary.calls(here=False) == []
@@ -149,6 +152,7 @@ def test_reading_and_writing_cost_one_call(table: dict[str, Any], diary: Diary) 
     assert diary.calls(here=False) == []
 
 
+@on_one_catalog
 def test_a_table_without_data_stops_the_compaction_of_its_namespace(catalog: Catalog, table: dict[str, Any]) -> None:
     *database, _ = table["table_id"]
     with catalog.connect() as ns:

@@ -7,7 +7,7 @@ from pathlib import Path
 import lance_ray
 import ray
 
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, on_one_catalog
 from tests.ecosystem.pages_elsewhere import RAY, check_places, read
 from tests.ecosystem.ray_cluster import WARNINGS, running
 from tests.ecosystem.watched import Bill, Diary
@@ -15,6 +15,7 @@ from tests.ecosystem.watched import Bill, Diary
 pytestmark = WARNINGS
 
 
+@on_one_catalog
 def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary) -> None:
     running()
     table, other = ({**diary.place(catalog), "table_id": [*home, name]} for name in ("t", "u"))

@@ -14,7 +14,7 @@ import pytest
 from lance_namespace.errors import TableNotFoundError
 
 import lance_ns_async
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, on_one_catalog
 from tests.ecosystem.lancedb_tables import ROWS
 
 WORKER = """
@@ -71,6 +71,7 @@ def test_a_connection_is_sent_as_text(db: Any, catalog: Catalog, home: list[str]
         assert namespace.namespace_id() == db.namespace_client().namespace_id()
 
 
+@on_one_catalog
 def test_a_connection_works_in_another_process(db: Any, home: list[str]) -> None:
     db.create_table("t", ROWS, namespace_path=home)
     done = subprocess.run(

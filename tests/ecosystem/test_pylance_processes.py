@@ -16,6 +16,7 @@ from lance_ns_async import Namespace
 from tests.ecosystem.catalogs import TRIED, Catalog
 from tests.ecosystem.pylance_jobs import missing, read_and_write, read_by_class_path
 from tests.ecosystem.pylance_tables import ids, write
+from tests.support.budget import with_usual
 
 JOBS = range(10, 14)
 
@@ -24,7 +25,9 @@ JOBS = range(10, 14)
 POOLS = [(impl, "spawn") for impl in sorted(TRIED)] + [("dir", "forkserver"), ("iceberg", "forkserver")]
 
 
-@pytest.mark.parametrize(("catalog", "method"), POOLS, indirect=["catalog"])
+@pytest.mark.parametrize(
+    ("catalog", "method"), with_usual(POOLS, ("iceberg", "spawn"), ("dir", "forkserver")), indirect=["catalog"]
+)
 def test_a_pool_of_processes(catalog: Catalog, ns: Namespace, home: list[str], method: str) -> None:
     id = [*home, "t"]
     write(ns, id)
@@ -89,7 +92,9 @@ FORK = """
 
 
 # The directory catalog uses pylance, which must not be forked.
-@pytest.mark.parametrize("catalog", [impl for impl in TRIED if impl != "dir"], indirect=True)
+@pytest.mark.parametrize(
+    "catalog", with_usual([impl for impl in TRIED if impl != "dir"], "glue", "hive3"), indirect=True
+)
 def test_a_fork_and_its_parent_can_call_the_catalog(catalog: Catalog, home: list[str]) -> None:
     arguments = json.dumps([catalog.class_path, dict(catalog.properties), home])
     command = [sys.executable, "-u", "-c", inspect.cleandoc(FORK), arguments]

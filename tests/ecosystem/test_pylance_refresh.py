@@ -18,6 +18,7 @@ import pytest
 from lance_ns_async import Namespace
 from tests.ecosystem.pylance_tables import ROWS, opened, write
 from tests.ecosystem.vending import LEAD, LIFE, Impl, Key, VendingLake, vending
+from tests.support.budget import thorough, with_usual
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ PERIOD = LIFE - LEAD
 Open = Callable[[Namespace, list[str]], Sequence[Any]]
 
 
-@pytest.fixture(params=["polaris", "unity"])
+@pytest.fixture(params=with_usual(["polaris", "unity"], "polaris"))
 def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
     impl: Impl = request.param
     with vending(impl) as running:
@@ -80,11 +81,11 @@ def assert_refused(lake: VendingLake, uri: str, key: Key) -> None:
 @pytest.mark.parametrize(
     ("lake", "open_all"),
     [
-        ("polaris", one_dataset),
-        ("polaris", one_session),
+        pytest.param("polaris", one_dataset, marks=thorough),
+        pytest.param("polaris", one_session, marks=thorough),
         ("polaris", by_the_namespace),
         ("polaris", each_its_own),
-        ("unity", each_its_own),
+        pytest.param("unity", each_its_own, marks=thorough),
     ],
     indirect=["lake"],
 )
