@@ -14,6 +14,7 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import serving
 from tests.connector.lake import MARKS, Ask
 from tests.servers.catalogs import CATALOGS
+from tests.support.budget import with_usual
 
 pytestmark = MARKS
 
@@ -21,7 +22,7 @@ NAMESPACES = {"iceberg": "db", "hive3": "hive.db"}
 """The namespace of the tables, by backend; Hive has databases in catalogs."""
 
 
-@pytest.fixture(scope="module", params=["iceberg", "hive3"])
+@pytest.fixture(scope="module", params=with_usual(["iceberg", "hive3"], "iceberg"))
 def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A namespace in a catalog of Spark that is served by a gateway."""
     impl = request.param
