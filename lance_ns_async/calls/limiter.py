@@ -3,13 +3,15 @@
 A sequential test separates overload from isolated refusals. Each refusal adds to a score, and each response lowers
 it. Only a full score lowers the limit, to the number of calls that the catalog handled at that moment. The limit then
 grows again, slowly at first and then faster, as in TCP CUBIC. If the catalog throttles even a few concurrent calls, it
-limits calls per second; then a `Pacer` takes over.
+limits calls per second; then a `Pacer` takes over. If calls go on to fail at a lower limit, `Accidents` finds out
+whether the limit has to do with it.
 """
 
 from __future__ import annotations
 
 from math import inf
 
+from lance_ns_async.calls.accidents import Accidents
 from lance_ns_async.calls.pacer import Pacer
 
 START = 32
@@ -23,9 +25,14 @@ _ALARM = 5.0
 _WARY = 2.0
 """The score from which the limit stops growing."""
 _AFTER_ALARM = 3.0
-_HOLD, _LONGEST_HOLD = 8, 32
-"""Rounds of responses during which the limit hardly exceeds the plateau: the initial and the largest number."""
+_HOLD, _LONGEST_HOLD, _HOLD_AMONG_ACCIDENTS = 8, 32, 2
+"""Rounds of responses during which the limit hardly exceeds the plateau: the initial and the largest number.
+
+Among accidents an alarm is often a false one.
+"""
 _LONGEST_REST = 1.0
+_HALVED = 8
+"""The smallest limit that is halved for an experiment."""
 
 
 class Limiter:
@@ -39,7 +46,8 @@ class Limiter:
         """The number of concurrent calls that the catalog is known to handle; None while it has refused nothing."""
         self._score = 0.0
         self._usual = 0.03
-        """The share of calls that fail without overload."""
+        """The share of calls that fail without overload, as it was at limits far below the known capacity."""
+        self._accidents = Accidents()
         self._latency = 0.0
         self._rounds = 0.0
         """Responses since the limit reached the plateau, in multiples of the limit."""
@@ -54,8 +62,11 @@ class Limiter:
         self._latency += (latency - self._latency) / 8 if self._latency else latency
         self.pacer.record_response(now, sent_at)
         if self._score:
-            self._score = max(0.0, self._score - max(0.01, 2 * self._usual))
+            self._score = max(0.0, self._score - max(0.01, 2 * self._usual, 3 * self._accidents.known))
         self._learn(0.0)
+        if self._accidents.record_response(sent_at):
+            # The limit may grow fast: what was taken for the capacity was none.
+            self._plateau, self._score = None, 0.0
         # Responses to fewer calls than the limit allows say nothing about a higher limit.
         if self._score < _WARY and in_flight + 1 >= 0.8 * int(self.limit):
             self._grow()
@@ -73,8 +84,9 @@ class Limiter:
             self.pacer.record_throttle(now, sent_at)
             return 0.0
         self._learn(1.0)
+        self._accidents.record_failure(sent_at)
         if sent_at >= self._cut_at:
-            is_few = self.limit <= _FEW
+            is_few = self.limit <= _FEW and not self._accidents.is_usual
             if self._suspect(1.0, now, in_flight) and is_throttle and is_few and self.pacer.begin(now):
                 # The refusals had another cause than concurrency, so the limit begins anew.
                 self.limit, self._plateau, self._score = float(min(START, self._most)), None, 0.0
@@ -87,6 +99,7 @@ class Limiter:
     def record_failure(self, now: float, sent_at: float, in_flight: int) -> float:
         """Records a call without a response; returns the seconds for which its slot must stay empty."""
         self._learn(1.0)
+        self._accidents.record_failure(sent_at)
         if sent_at >= self._cut_at:
             self._suspect(0.5, now, in_flight)
         return self._rest(now)
@@ -96,19 +109,23 @@ class Limiter:
 
         A failure is isolated if other calls got responses since `sent_at`. Call this before the failure is recorded.
         """
-        return self._latency if self._score < _WARY and self._answered_at >= sent_at else inf
+        is_isolated = self._score < _WARY or self._accidents.known
+        return self._latency if is_isolated and self._answered_at >= sent_at else inf
 
     def _suspect(self, weight: float, now: float, in_flight: int) -> bool:
         """Returns whether there was an alarm, which lowers the limit."""
         self._score += weight
-        if self._score < _ALARM:
+        is_experiment = self._plateau is not None and self.limit >= _HALVED and self._accidents.is_suspicious
+        if self._score < (2 * _ALARM if self._accidents.is_tried else _ALARM) and not is_experiment:
             return False
-        if now - self._cut_at <= 3 * self._latency:
+        self._accidents.restart(now, is_experiment=is_experiment)
+        if is_experiment or now - self._cut_at <= 3 * self._latency:
             # The previous cut was too small, so the number of calls in flight then is no measure of capacity.
             self._lower(self.limit / 2, 0.75 * self.limit)
         else:
             at_plateau = self._plateau is not None and self.limit <= 1.1 * self._plateau
-            self._hold = min(_LONGEST_HOLD, 2 * self._hold) if at_plateau else _HOLD
+            hold = _HOLD_AMONG_ACCIDENTS if self._accidents.known else _HOLD
+            self._hold = min(_LONGEST_HOLD, 2 * self._hold) if at_plateau else hold
             capacity = min(self.limit - 1, max(self.limit / 2, 0.98 * in_flight))
             self._lower(capacity, capacity)
         self._score, self._cut_at = _AFTER_ALARM, now

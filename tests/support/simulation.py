@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from lance_ns_async.calls.limiter import Limiter
@@ -15,6 +16,8 @@ Outcome = Literal["ok", "refused", "failed"]
 
 _OWN_WORK = 120e-6
 """Seconds of the client's own work for each call; without it, calls would come in unrealistic bursts."""
+_LONGEST = 600
+"""Seconds after which a simulation fails."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Server:
     """Seconds until a refusal is sent."""
     faults: float = 0.0
     """The share of calls that are refused at random; half as many are cut."""
+    accidents: float = 0.0
+    """The share of calls that are refused at random, and at once."""
+    retry_after: float = 0.0
+    """Seconds that a refused call has to wait, in addition to its own pause."""
+    queue: float = inf
+    """The number of concurrent calls from which on the latency grows in proportion."""
 
 
 @dataclass
@@ -51,14 +60,17 @@ class Run:
     paced: bool = False
 
 
-def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempts: int = 8, bound: float = 600) -> Run:
-    """Makes a number of calls, each up to `attempts` times, with pauses of jittered exponential back-off."""
+def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempts: int = 8, begin: float = 0.0) -> Run:
+    """Makes a number of calls, each up to `attempts` times, with pauses of jittered exponential back-off.
+
+    A limiter that was used before needs a later time to `begin`.
+    """
     chance, run = random.Random(seed), Run()
     waiting: deque[int] = deque([1] * calls)
     events: list[tuple[float, int, str, int, float]] = []
     in_flight = resting = ready = serial = 0
-    now = free_at = 0.0
-    tokens, filled, pacing = float(server.burst), 0.0, False
+    now = free_at = filled = begin
+    tokens, pacing = float(server.burst), False
 
     def push(at: float, kind: str, attempt: int, sent: float) -> None:
         nonlocal serial
@@ -66,7 +78,7 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
         heapq.heappush(events, (at, serial, kind, attempt, sent))
 
     while run.done + run.lost < calls:
-        assert now < bound, "it does not end"
+        assert now < begin + _LONGEST, "it does not end"
         while waiting and in_flight + resting < int(limiter.limit):
             if delay := limiter.pacer.delay(now):
                 if not pacing:
@@ -84,8 +96,10 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
         match kind:
             case "arrive":
                 latency = chance.uniform(*server.latency)
+                latency *= max(1.0, (ready + 1) / server.queue)
                 tokens, filled = min(server.burst, tokens + (now - filled) * server.rate), now
-                if ready >= server.cap(now) or (server.rate and tokens < 1):
+                is_accident = bool(server.accidents) and chance.random() < server.accidents
+                if ready >= server.cap(now) or (server.rate and tokens < 1) or is_accident:
                     push(now + server.refusal, "refused", attempt, sent)
                     continue
                 tokens -= 1
@@ -118,8 +132,8 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 if attempt == attempts:
                     run.lost += 1
                 else:
-                    pause = min(5.0, min(0.1, pace) * 2 ** (attempt - 1))
-                    push(now + max(rest, chance.uniform(0, pause)), "again", attempt + 1, 0)
-    run.seconds, run.at_end, run.limit = now, in_flight, limiter.limit
+                    pause = chance.uniform(0, min(5.0, min(0.1, pace) * 2 ** (attempt - 1))) + server.retry_after
+                    push(now + max(rest, pause), "again", attempt + 1, 0)
+    run.seconds, run.at_end, run.limit = now - begin, in_flight, limiter.limit
     run.paced = limiter.pacer.is_active(now)
     return run

@@ -17,8 +17,8 @@ SEEDS = range(101, 111)
 LATENCY = 0.02
 
 
-def runs(calls: int, server: Server, most: int = 256) -> list[Run]:
-    result = [simulate(Limiter(most), calls, server, seed=seed) for seed in SEEDS]
+def runs(calls: int, server: Server, most: int = 256, *, attempts: int = 8) -> list[Run]:
+    result = [simulate(Limiter(most), calls, server, seed=seed, attempts=attempts) for seed in SEEDS]
     assert all(run.done == calls and not run.at_end for run in result)
     return result
 
@@ -92,6 +92,39 @@ def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: 
     results = [runs_with_losses(calls, Server(faults=faults, throttles=throttles)) for throttles in (False, True)]
     other, throttled = (median(run.seconds for run in of_kind) for of_kind in results)
     assert throttled <= 2.5 * other + 5
+
+
+@pytest.mark.parametrize("retry_after", [0.0, 1.0])
+@pytest.mark.parametrize(("share", "slower"), [(0.1, 1.2), (0.2, 2.5)])
+def test_a_steady_share_of_throttles_is_no_limit(share: float, slower: float, retry_after: float) -> None:
+    calls = 5000
+    server = Server(accidents=share, throttles=True, retry_after=retry_after)
+    results = runs(calls, server, attempts=12)
+    ideal = calls / (1 - share) / 64 * LATENCY + 3 * retry_after
+    assert bounds(results, calls, ideal)[0] <= slower and not any(run.paced for run in results)
+    assert median(run.limit for run in results) >= 50
+
+
+@pytest.mark.parametrize("retry_after", [0.0, 1.0])
+def test_what_was_learned_among_accidents_does_not_slow_down_who_comes_next(retry_after: float) -> None:
+    server, limiter = Server(accidents=0.1, throttles=True, retry_after=retry_after), Limiter(256)
+    first, second = (simulate(limiter, 3000, server, seed=seed, attempts=12, begin=60 * seed) for seed in (1, 2))
+    assert second.seconds <= 1.2 * first.seconds
+
+
+def test_a_cap_is_found_among_many_accidents() -> None:
+    calls = 5000
+    result = runs(calls, Server(cap=lambda now: 50, accidents=0.1, throttles=True), attempts=12)
+    wall, sent = bounds(result, calls, calls / 0.9 / 50 * LATENCY)
+    assert wall <= 1.6 and sent <= 0.2
+
+
+def test_accidents_are_forgotten_when_they_end() -> None:
+    limiter = Limiter(256)
+    simulate(limiter, 3000, Server(accidents=0.1, throttles=True), seed=1, attempts=12)
+    simulate(limiter, 10_000, Server(), seed=1, begin=100)
+    result = simulate(limiter, 3000, Server(cap=lambda now: 50), seed=1, begin=200)
+    assert result.seconds <= 1.15 * 3000 / 50 * LATENCY and result.extra_at_end <= 0.01 * 3000
 
 
 def test_without_a_limit_there_is_none() -> None:
