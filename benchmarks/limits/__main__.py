@@ -1,11 +1,12 @@
 """Bulk describes near the limits of a catalog, and the cost of failures: `python -m benchmarks.limits [--rounds 5]`.
 
+No cell has a setting, except for those with a fixed limit, as a comparison. Catalogs that limit calls per second, as
+Polaris does, are also measured with a bare aiohttp client: 32 workers that repeat each refused request until it is
+answered, after a doubling random pause.
 
-Catalogs that limit calls per second, as Polaris does, are measured with the default policy and with a bare aiohttp
-client: 32 workers that repeat each refused request until it is answered, after a doubling random pause.
-
-Each cell: time relative to the ideal, additional calls, lost tables, maximum of requests in flight at the stub. The
-ideal is that of a client that knows the limit of the catalog; for failures, that of 64 in flight without failures.
+Each cell: time relative to the ideal, of a first and of a second bulk call, additional calls, lost tables, maximum of
+requests in flight at the stub. The ideal is that of a client that knows the limit of the catalog; for failures, and if
+nothing is limited, that of 64 in flight without failures.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import asyncio
 import gc
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from itertools import count
 from statistics import median
@@ -26,8 +28,6 @@ import aiohttp
 
 from benchmarks.support.stub_process import counts, running_stub, set_switches
 from lance_ns_async import AsyncNamespace, Policy
-
-TABLES = 3000
 
 Switches = Mapping[str, float | int | str]
 
@@ -41,22 +41,17 @@ class Scenario:
     ideal: float
 
 
-def with_cap(cap: int, latency: float, tables: int) -> Scenario:
+def with_cap(cap: int, latency: float, tables: int, **switches: float | int | str) -> Scenario:
     """Returns a catalog that refuses requests beyond a maximum in flight."""
-    return Scenario({"cap": cap, "latency": latency}, tables, tables / cap * latency)
+    return Scenario({"cap": cap, "latency": latency, **switches}, tables, tables / cap * latency)
 
 
-SCENARIOS: Mapping[str, Scenario] = {
-    "503 beyond 50, 20 ms": with_cap(50, 0.02, TABLES),
-    "503 beyond 50, 20 ms, 500 tables": with_cap(50, 0.02, 500),
-    "503 beyond 50, 50 ms": with_cap(50, 0.05, TABLES),
-    "429 beyond 50, 20 ms": Scenario({"cap": 50, "latency": 0.02, "cap_status": 429}, TABLES, TABLES / 50 * 0.02),
-    "queue beyond 50, 20 ms": Scenario({"queue": 50, "latency": 0.02}, TABLES, TABLES / 50 * 0.02),
-    "4 % failures, 20 ms": Scenario(
-        {"share_503": 0.02, "share_429": 0.01, "share_cut": 0.01, "latency": 0.02}, TABLES, TABLES / 64 * 0.02
-    ),
-    "nothing, 20 ms": Scenario({"latency": 0.02}, TABLES, TABLES / 64 * 0.02),
-}
+def without_limit(tables: int, latency: float = 0.02, waits: float = 0.0, **switches: float | int | str) -> Scenario:
+    """Returns a catalog whose ideal is 64 requests in flight without failures, and the seconds `waits` at the end.
+
+    Of a thousand tables, one is refused three times in a row.
+    """
+    return Scenario({"latency": latency, **switches}, tables, tables / 64 * latency + waits)
 
 
 def with_rate(rate: int, tables: int) -> Scenario:
@@ -64,22 +59,34 @@ def with_rate(rate: int, tables: int) -> Scenario:
     return Scenario({"rate": rate, "latency": 0.005}, tables, (tables - rate) / rate)
 
 
+SIZES = (500, 5000)
+KINDS: Mapping[str, Callable[[int], Scenario]] = {
+    **{
+        f"503 beyond {cap}, {latency * 1e3:.0f} ms": partial(with_cap, cap, latency)
+        for cap in (20, 50, 200)
+        for latency in (0.005, 0.02, 0.05)
+    },
+    "429 beyond 50, 20 ms": partial(with_cap, 50, 0.02, cap_status=429),
+    "queue beyond 50, 20 ms": lambda tables: Scenario({"queue": 50, "latency": 0.02}, tables, tables / 50 * 0.02),
+    "4 % failures, 20 ms": partial(without_limit, share_503=0.02, share_429=0.01, share_cut=0.01),
+    "each tenth 429, 20 ms": partial(without_limit, share_429=0.1),
+    "each tenth 429, Retry-After: 1, 20 ms": partial(without_limit, share_429=0.1, retry_after="1", waits=3.0),
+    "nothing, 5 ms": partial(without_limit, latency=0.005),
+    "nothing, 20 ms": partial(without_limit, latency=0.02),
+    "nothing, 50 ms": partial(without_limit, latency=0.05),
+}
+SCENARIOS: Mapping[str, Scenario] = {
+    f"{name}, {tables} tables": kind(tables) for name, kind in KINDS.items() for tables in SIZES
+}
+
 RATES: Mapping[str, Scenario] = {
     "40 a second, 300 tables": with_rate(40, 300),
     "100 a second, 1000 tables": with_rate(100, 1000),
     "400 a second, 3000 tables": with_rate(400, 3000),
 }
 
-POLICIES: Mapping[str, Policy] = {
-    "adaptive, at most 256": Policy(max_in_flight=256, max_retries=7),
-    "adaptive, at most 64": Policy(max_in_flight=64, max_retries=7),
-    "fixed 32": Policy(max_in_flight=32, max_retries=7, adaptive=False),
-    "fixed 64": Policy(max_in_flight=64, max_retries=7, adaptive=False),
-    "fixed 256": Policy(max_in_flight=256, max_retries=7, adaptive=False),
-}
-
-
-DEFAULT, BARE = "default", "bare aiohttp, 32"
+DEFAULT, FIXED, BARE = "default", "fixed 64", "bare aiohttp, 32"
+POLICIES: Mapping[str, Policy] = {DEFAULT: Policy(), FIXED: Policy(max_in_flight=64, adaptive=False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +94,15 @@ class Run:
     """The result of one run of a cell."""
 
     slower: float
+    again: float
+    """The same for a second bulk call of the same namespace."""
     extra: float
     lost: int
     most: int
 
 
 async def run(endpoint: str, scenario: Scenario, policy: Policy, seed: int) -> Run:
-    """Describes all tables of the scenario once."""
+    """Describes all tables of the scenario twice."""
     # Namespaces of earlier runs must not share what they learned.
     gc.collect()
     ids = [("db", f"t{number}") for number in range(scenario.tables)]
@@ -101,14 +110,18 @@ async def run(endpoint: str, scenario: Scenario, policy: Policy, seed: int) -> R
         set_switches(endpoint)
         await namespace.describe_tables(ids[:1])
         set_switches(endpoint, seed=seed, **scenario.switches)
-        begun = perf_counter()
-        described = await namespace.describe_tables(ids)
-        seconds = perf_counter() - begun
+        seconds, lost = [], 0
+        for _ in range(2):
+            begun = perf_counter()
+            described = await namespace.describe_tables(ids)
+            seconds.append(perf_counter() - begun)
+            lost += len(described.errors)
     found = counts(endpoint)
     return Run(
-        seconds / scenario.ideal,
-        found["requests"] / scenario.tables - 1,
-        len(described.errors),
+        seconds[0] / scenario.ideal,
+        seconds[1] / scenario.ideal,
+        found["requests"] / scenario.tables / 2 - 1,
+        lost,
         int(found["most_in_flight"]),
     )
 
@@ -133,19 +146,21 @@ async def run_bare(endpoint: str, scenario: Scenario, seed: int) -> Run:
             group.create_task(work(session))
     seconds = perf_counter() - begun
     found = counts(endpoint)
-    return Run(seconds / scenario.ideal, found["requests"] / scenario.tables - 1, 0, int(found["most_in_flight"]))
+    extra, most = found["requests"] / scenario.tables - 1, int(found["most_in_flight"])
+    return Run(seconds / scenario.ideal, seconds / scenario.ideal, extra, 0, most)
 
 
 def main() -> None:
     """Runs all cells, each round in a new order, and prints the medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.limits", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rates", action="store_true", help="run only the catalogs that limit calls per second")
+    parser.add_argument("--only", default="", help="a part of the names of the catalogs to run")
     arguments = parser.parse_args()
     rounds = arguments.rounds
-    cells = [] if arguments.rates else [(scenario, policy) for scenario in SCENARIOS for policy in POLICIES]
+    cells = [(scenario, policy) for scenario in SCENARIOS for policy in POLICIES]
     cells += [(scenario, policy) for scenario in RATES for policy in (DEFAULT, BARE)]
-    scenarios, policies = {**SCENARIOS, **RATES}, {**POLICIES, DEFAULT: Policy()}
+    cells = [cell for cell in cells if arguments.only in cell[0]]
+    scenarios = {**SCENARIOS, **RATES}
     runs: dict[tuple[str, str], list[Run]] = {cell: [] for cell in cells}
     load = os.getloadavg()[0]
     with running_stub() as endpoint:
@@ -154,15 +169,16 @@ def main() -> None:
                 if policy == BARE:
                     outcome = run_bare(endpoint, scenarios[scenario], number)
                 else:
-                    outcome = run(endpoint, scenarios[scenario], policies[policy], number)
+                    outcome = run(endpoint, scenarios[scenario], POLICIES[policy], number)
                 runs[scenario, policy].append(asyncio.run(outcome))
     print(f"medians of {rounds} rounds; load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end\n")
-    print("| catalog | limit | time / ideal | extra calls | lost of all rounds | most in flight |")
-    print("|---|---|---|---|---|---|")
+    print("| catalog | limit | time / ideal | again | extra calls | lost of all rounds | most in flight |")
+    print("|---|---|---|---|---|---|---|")
     for (scenario, policy), found in runs.items():
-        slower, extra = median(it.slower for it in found), median(it.extra for it in found)
+        slower, again = median(it.slower for it in found), median(it.again for it in found)
+        extra = median(it.extra for it in found)
         lost, most = sum(it.lost for it in found), max(it.most for it in found)
-        print(f"| {scenario} | {policy} | {slower:.2f} | {extra:.1%} | {lost} | {most} |")
+        print(f"| {scenario} | {policy} | {slower:.2f} | {again:.2f} | {extra:.1%} | {lost} | {most} |")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from math import inf
@@ -11,6 +12,19 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.repetition import backoff
 from lance_ns_async.calls.traffic import Traffic, traffic_by_key
+
+_MOST_IN_FLIGHT = 256
+
+
+def _most_in_flight() -> int:
+    """Returns the default for `max_in_flight`: each call may need a connection, and each connection is an open file."""
+    with suppress(ImportError):  # Windows has no such limit.
+        import resource
+
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files != resource.RLIM_INFINITY:
+            return max(1, min(_MOST_IN_FLIGHT, files // 4))
+    return _MOST_IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +48,12 @@ class Policy:
     """
     backoff_max: float = 5.0
     """The longest pause before any retry, unless the server asks for a longer one."""
-    max_in_flight: int = 32
-    """Maximum number of concurrent calls, shared by all namespaces with the same properties."""
+    max_in_flight: int = _most_in_flight()
+    """Maximum number of concurrent calls, shared by all namespaces with the same properties.
+
+    It is 256, or a quarter of the files that the process may open if that is less. The calls begin with 32; more follow
+    as long as the catalog responds to them.
+    """
     adaptive: bool = True
     """Whether the limit of concurrent calls follows the catalog's capacity; if not, it is always `max_in_flight`."""
     circuit_after: float = 30.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError
 from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception, stop_after_attempt
+
+from lance_ns_async.calls.tasks import pause
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class Repetition(Generic[E]):
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Returns the result of the first attempt that succeeds."""
-        return await AsyncRetrying(sleep=asyncio.sleep, **self._rules())(work)
+        return await AsyncRetrying(sleep=pause, **self._rules())(work)
 
     def run_in_thread(self, work: Callable[[], T]) -> T:
         """Returns the result of the first attempt that succeeds; blocks during the pauses."""

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import inf
@@ -123,34 +125,74 @@ async def in_slices(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
         await asyncio.sleep(0)
 
 
-async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_in_flight: int) -> None:
-    """Runs `work` for every item, with at most `max_in_flight` workers that share one iterator.
+@dataclass(slots=True)
+class _Workers:
+    """The workers of one `each`; as many may pause in addition as may work."""
 
-    Memory is bounded by the number of workers, not of items.
+    most: int
+    start: Callable[[], object]
+    """Starts another worker."""
+    busy: int = 1
+    pausing: int = 0
+
+    def add(self) -> None:
+        """Starts another worker if fewer than the maximum are busy."""
+        if self.busy < self.most:
+            self.busy += 1
+            self.start()
+
+
+_workers: ContextVar[_Workers | None] = ContextVar("workers", default=None)
+
+
+async def pause(seconds: float) -> None:
+    """Sleeps. If a worker of `each` pauses, another one takes its place."""
+    workers = _workers.get()
+    if workers is None or workers.pausing >= workers.most:
+        await asyncio.sleep(seconds)
+        return
+    workers.pausing += 1
+    workers.busy -= 1
+    workers.add()
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        workers.busy += 1
+        workers.pausing -= 1
+
+
+async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_in_flight: int) -> None:
+    """Runs `work` for every item, with at most `max_in_flight` busy workers that share one iterator.
+
+    A worker that pauses before a repetition is not busy. Memory is bounded by the number of workers, not of items.
 
     Raises:
         LanceNamespaceError: The first one that `work` raises; it cancels the work under way and is not in a group.
     """
     waiting = iter(items)
-    workers = 1
     errors: list[LanceNamespaceError] = []
 
     async def worker() -> None:
-        nonlocal workers
         for item in waiting:
-            if workers < max_in_flight:
-                workers += 1
-                group.start_soon(worker)
+            workers.add()
             try:
                 await work(item)
             except LanceNamespaceError as e:
                 errors.append(e)
                 group.cancel_scope.cancel()
                 return
+            if workers.busy > workers.most:
+                break
+        workers.busy -= 1
 
     try:
         async with anyio.create_task_group() as group:
-            await worker()
+            workers = _Workers(max_in_flight, lambda: group.start_soon(worker))
+            outer = _workers.set(workers)
+            try:
+                await worker()
+            finally:
+                _workers.reset(outer)
     except BaseExceptionGroup as several:
         # Errors of functions that the user supplies are also raised without a group.
         raise _only(several) from None

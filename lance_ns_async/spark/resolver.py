@@ -17,7 +17,7 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.settings import by_name, conceal, folded
+from lance_ns_async.settings import conceal
 from lance_ns_async.spark.locations import Locations
 from lance_ns_async.spark.resolve.cache import LocationCache
 from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lance_ns_async.spark.resolve.report import WriteReport
     from lance_ns_async.spark.write.groups import By, Into
 
-IN_FLIGHT = 64
+IN_FLIGHT = 256
 """Default maximum number of concurrent remote calls of a resolver."""
 
 REMEMBERS = 200_000
@@ -95,7 +95,7 @@ class LocationResolver:
         Args:
             impl: The name of the catalog's implementation, as in `Namespace.connect`.
             properties: The properties of the catalog, as in `Namespace.connect`.
-            policy: Limits of the remote calls. None for those in the properties, with a default of 64 calls in flight.
+            policy: Limits of the remote calls. None for those in the properties.
             ttl: Maximum lifetime of a cache entry in seconds; 0 for no cache.
             remembers: Maximum number of cached tables; 0 for no cache.
             vend_credentials: Whether to request credentials for each table.
@@ -112,8 +112,6 @@ class LocationResolver:
         # The check comes first, because an error after the next step would leave the new namespace open.
         _check(ttl, remembers)
         properties = conceal(properties)
-        if policy is None and not any(folded(key).endswith("max_in_flight") for key in by_name(properties)):
-            properties = {**properties, "max_in_flight": str(IN_FLIGHT)}
         namespace = Namespace.connect(impl, properties, policy=policy)
         resolver = cls(namespace, ttl=ttl, remembers=remembers, vend_credentials=vend_credentials)
         resolver._owns = True

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InternalError, ServiceUnavailableError, TableNotFoundError
 
 from lance_ns_async.calls.deadline import deadline
-from lance_ns_async.calls.tasks import SingleFlight, SingleFlights, each, each_added
+from lance_ns_async.calls.tasks import SingleFlight, SingleFlights, each, each_added, pause
 from tests.fakes.clock import run
 
 
@@ -98,6 +98,44 @@ async def test_items_are_taken_when_somebody_is_free_for_them() -> None:
 
     await each(work, items(), max_in_flight=7)
     assert done == 1000 and max(ahead) <= 7
+
+
+def test_a_worker_that_pauses_is_replaced() -> None:
+    busy, most, done = 0, 0, []
+
+    async def work(item: int) -> None:
+        nonlocal busy, most
+        busy, most = busy + 1, max(most, busy + 1)
+        await asyncio.sleep(1)
+        if item % 3 == 0:
+            busy -= 1
+            await pause(60)
+            busy += 1
+        busy -= 1
+        done.append(item)
+
+    async def everything() -> float:
+        begun = asyncio.get_running_loop().time()
+        await each(work, range(12), max_in_flight=4)
+        return asyncio.get_running_loop().time() - begun
+
+    # The pauses take place at the same time, and beside the work.
+    assert run(everything()) == pytest.approx(1 + 60, abs=4) and sorted(done) == list(range(12))
+    assert sorted(done[:8]) == [1, 2, 4, 5, 7, 8, 10, 11]
+    assert most <= 2 * 4
+
+
+def test_no_more_workers_pause_than_may_work() -> None:
+    paused, most = 0, 0
+
+    async def work(item: int) -> None:
+        nonlocal paused, most
+        paused, most = paused + 1, max(most, paused + 1)
+        await pause(60)
+        paused -= 1
+
+    run(each(work, range(50), max_in_flight=4))
+    assert most == 8
 
 
 async def test_nothing_to_do_is_done() -> None:

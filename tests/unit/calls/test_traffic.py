@@ -240,7 +240,7 @@ def test_an_open_circuit_closes_with_the_first_answer(monkeypatch: pytest.Monkey
 
 
 async def test_a_catalog_that_fails_is_not_asked_more_for_it() -> None:
-    to = caller(Policy(max_retries=3, backoff_initial=0.0, adaptive=False))
+    to = caller(Policy(max_retries=3, max_in_flight=32, backoff_initial=0.0, adaptive=False))
     scripts = [Script(*[busy()] * 9) for _ in range(200)]
     for script in scripts:
         with pytest.raises(ServiceUnavailableError) as raised:

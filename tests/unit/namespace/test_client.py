@@ -241,7 +241,7 @@ def test_the_sync_namespace_has_the_same_load(server: FakeIceberg) -> None:
         with server.hold("tables/") as hold:
             work = threads.submit(ns.describe_tables, TABLES)
             hold.wait_for(3)
-            assert (ns.snapshot().in_flight, ns.snapshot().max_in_flight) == (3, 32)
+            assert (ns.snapshot().in_flight, ns.snapshot().limit) == (3, 32)
         work.result()
     assert ns.snapshot().in_flight == 0
 
@@ -254,7 +254,7 @@ def test_equal_namespaces_share_slots(server: FakeIceberg) -> None:
 
 
 async def test_the_limit_and_the_circuit_are_as_learned(server: FakeIceberg) -> None:
-    policy = Policy(max_retries=0, circuit_after=0)
+    policy = Policy(max_retries=0, max_in_flight=32, circuit_after=0)
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}, policy=policy) as ns:
         await ns.describe_table(TABLE)
         before = ns.snapshot()

@@ -8,6 +8,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.backends.polaris.backend import PolarisBackend
 from lance_ns_async.backends.polaris.settings import PolarisSettings
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from tests.fakes.polaris import FakePolaris
 from tests.support.polaris import connected, described, list_requests, open_server
 
@@ -21,7 +22,7 @@ def parsed(**properties: str) -> PolarisSettings:
 def test_defaults() -> None:
     settings = parsed()
     assert (settings.connect_timeout, settings.read_timeout) == (10.0, 30.0)
-    assert settings.policy().max_retries == 3 and settings.policy().max_in_flight == 32
+    assert settings.policy().max_retries == 3 and settings.policy().max_in_flight == Policy().max_in_flight
     assert settings.scope == "PRINCIPAL_ROLE:ALL" and settings.list_style == "qualified"
     unsaid = (settings.auth_token, settings.credential, settings.realm, settings.root, settings.catalogs)
     assert unsaid == (None,) * 5
