@@ -164,8 +164,8 @@ class Caller:
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
             text, outcome = str(failure.codes[0]), call.outcome(failure)
-            # Throttled calls and lost races need the full pause.
-            if issubclass(call.error_class(failure), ServiceUnavailableError):
+            # Lost races need the full pause.
+            if issubclass(call.error_class(failure), (ServiceUnavailableError, ThrottlingError)):
                 failure.pace, failure.pauses_since = self.traffic.pace(started_at), monotonic()
             raise
         except LanceNamespaceError as error:

@@ -18,6 +18,10 @@ T = TypeVar("T")
 
 _LONGEST_TOKEN = 200
 """Maximum number of characters of a page token in a message."""
+_MOST_REPEATED = 100
+"""Maximum number of pages in a row that came before; real catalogs repeat none."""
+_MOST_EMPTY = 100_000
+"""Maximum number of pages in a row without items; real catalogs have some where a user may see only a few objects."""
 
 Fetch = Callable[[str | None], Awaitable[Page[T]]]
 """Fetches the page of a token; None fetches the first page."""
@@ -89,29 +93,60 @@ def decode_token(page_token: str | None) -> Any:
         raise foreign_token(page_token) from e
 
 
-def endless(token: str, at: Id | None = None) -> InternalError:
-    """Returns the error for a listing in which a page token came twice; `at` is the listed object, None if unknown."""
-    listing = "listing" if at is None else f"listing of {spelled(at)}"
-    reason = f"page token {shortened(token, _LONGEST_TOKEN)!r} came twice"
-    return InternalError(f"{PHRASES[InternalError]}: the catalog's {listing} does not end: {reason}")
+class Progress:
+    """The pages of one listing so far, to notice that it has no end."""
+
+    def __init__(self, at: Id | None = None) -> None:
+        """Creates the state of a listing; `at` is the listed object, None if unknown."""
+        self._at = at
+        self._tokens = set[str]()
+        self._pages = set[int]()
+        self._empty = self._repeated = 0
+
+    def record(self, page: Page[Any]) -> None:
+        """Records a page.
+
+        Raises:
+            InternalError: The listing has no end: the token came twice, or too many pages in a row have nothing new.
+        """
+        if page.token is None:
+            return
+        if page.token in self._tokens:
+            raise self._endless(f"page token {shortened(page.token, _LONGEST_TOKEN)!r} came twice")
+        self._tokens.add(page.token)
+        if not page.items:
+            self._empty += 1
+        else:
+            content = hash((len(page.items), repr(page.items[0]), repr(page.items[-1])))
+            self._empty = 0
+            self._repeated = self._repeated + 1 if content in self._pages else 0
+            self._pages.add(content)
+        if self._empty > _MOST_EMPTY:
+            raise self._endless(f"{_MOST_EMPTY:,} pages in a row are empty")
+        if self._repeated > _MOST_REPEATED:
+            raise self._endless(f"{_MOST_REPEATED} pages in a row came before, with other page tokens")
+
+    def _endless(self, reason: str) -> InternalError:
+        listing = "listing" if self._at is None else f"listing of {spelled(self._at)}"
+        return InternalError(f"{PHRASES[InternalError]}: the catalog's {listing} does not end: {reason}")
 
 
 async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
     """Yields each page from `token` on, with the token that requested it.
 
     Raises:
-        InternalError: A page token came twice, so the listing has no end.
+        InternalError: The listing has no end.
     """
-    tokens = {token}
+    progress = Progress()
+    if token is not None:
+        progress.record(Page([], token))  # So that a page which leads back to the start is noticed at once.
     while True:
         page = await fetch(token)
         yield token, page
+        progress.record(page)
         token = page.token
         if token is None:
             return
-        if token in tokens:
-            raise endless(token)
-        tokens.add(token)
 
 
 async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_token: str | None) -> Page[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lance_namespace.errors import NamespaceNotFoundError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.calls.paging import check_limit, decode_token, encode_token, endless, foreign_token, keep_all, take
+from lance_ns_async.calls.paging import Progress, check_limit, decode_token, encode_token, foreign_token, keep_all, take
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.model import NamespaceId, Page, TableId
@@ -25,14 +25,8 @@ class _Visit:
 
     at: NamespaceId
     kind: ListingKind
+    progress: Progress
     token: str | None = None
-    tokens: set[str] = field(default_factory=set)
-
-    def following(self, token: str) -> _Visit:
-        if token in self.tokens:
-            raise endless(token, self.at)
-        self.tokens.add(token)
-        return _Visit(self.at, self.kind, token, self.tokens)
 
 
 KeepIn = Callable[[NamespaceId, Sequence[str]], Awaitable[Sequence[str]]]
@@ -120,8 +114,9 @@ class Tree:
             listings = []
             for visit, page in zip(visits, pages, strict=True):
                 listings.append((visit.at, visit.kind, page.items))
+                visit.progress.record(page)
                 if page.token is not None:
-                    waiting.append(visit.following(page.token))
+                    waiting.append(replace(visit, token=page.token))
                 if visit.kind == "namespaces" and recursive:
                     for name in page.items:
                         waiting.extend(self._visits(visit.at.child(name), "namespaces"))
@@ -152,8 +147,8 @@ class Tree:
     def _visits(self, at: NamespaceId, kind: ListingKind) -> list[_Visit]:
         can = self._backend.capabilities
         if kind == "tables":
-            return [_Visit(at, kind)] if len(at) >= can.min_depth else []
-        return [_Visit(at, kind)] if can.max_depth is None or len(at) < can.max_depth else []
+            return [_Visit(at, kind, Progress(at))] if len(at) >= can.min_depth else []
+        return [_Visit(at, kind, Progress(at))] if can.max_depth is None or len(at) < can.max_depth else []
 
     async def _depth_first(
         self, at: NamespaceId, after: tuple[str, ...]

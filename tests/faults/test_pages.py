@@ -72,6 +72,17 @@ async def test_a_repeated_token_is_an_error_after_one_round(impl: str, ask: Ask,
 
 
 @PAGING
+@WAYS
+@pytest.mark.parametrize("names", [[["t0"]], [["t0"], ["t1"]]], ids=["one page", "two pages"])
+async def test_pages_that_repeat_with_other_tokens_are_an_error(impl: str, ask: Ask, names: list[list[str]]) -> None:
+    catalog = CATALOGS[impl]()
+    server = _pages(catalog, ((page, f"{i}") for i, page in enumerate(cycle(names))))
+    result, pages = await _page_requests(catalog, server, ask)
+    assert isinstance(result, InternalError) and "100 pages in a row came before, with other page tokens" in str(result)
+    assert pages == len(names) + 101
+
+
+@PAGING
 @pytest.mark.parametrize("ask", [_list, _many_for_a_while])
 async def test_an_endless_listing_ends_with_the_operation(impl: str, ask: Ask) -> None:
     catalog = CATALOGS[impl]()

@@ -133,8 +133,9 @@ def test_pauses_grow_and_are_bounded() -> None:
         (partial(Failure, "disconnected", message="cut"), True, True),
         # It is unknown whether the catalog is reachable.
         (busy, False, False),
-        # Calls that were throttled, or lost a race, must wait.
-        (partial(Failure, 429, message="slow down"), True, False),
+        (partial(Failure, 429, message="slow down"), True, True),
+        (partial(Failure, 429, message="slow down"), False, False),
+        # Calls that lost a race must wait.
         (partial(Failure, 400, message="others were faster", transient=True), True, False),
     ],
 )

@@ -219,6 +219,20 @@ async def test_a_token_that_comes_twice_ends_the_walk(following: dict[str | None
     assert tokens == list(following)
 
 
+async def test_empty_pages_end_at_some_time() -> None:
+    requested = 0
+
+    async def fetch(token: str | None) -> Page[str]:
+        nonlocal requested
+        requested += 1
+        return Page([], str(requested))
+
+    with pytest.raises(InternalError, match="listing does not end: 100,000 pages in a row are empty"):
+        async for _, page in walk(fetch):
+            assert not page.items
+    assert requested == 100_001
+
+
 async def test_a_walk_is_closed_after_the_page_that_was_enough() -> None:
     tokens: list[str | None] = []
 
