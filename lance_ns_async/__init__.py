@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lance_ns_async.deferred import defer
+from lance_ns_async.deferred import MODELS, defer
 
 if TYPE_CHECKING:
     from lance_ns_async.calls.observers import Call
@@ -52,7 +52,7 @@ __all__ = [
     "register",
 ]
 
-defer("lance_namespace", "lance_namespace_urllib3_client", "lance_namespace_urllib3_client.models")
+defer("lance_namespace", "lance_namespace_urllib3_client", MODELS)
 
 # Names are imported at their first use. The class of a catalog, such as `GlueNamespace`, has no row here.
 _HOMES = {

@@ -1,17 +1,23 @@
 """Packages that are loaded at the first use of one of their names, not at their import.
 
 The package of the spec loads all of its models and a whole HTTP client when it is imported: four fifths of the time
-that a process of this package needs to start. But its errors alone are needed by most modules.
+that a process of this package needs to start. But most modules need its errors alone, and an operation needs a few of
+the models, which have a module each.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
 from typing import Any
+
+MODELS = "lance_namespace_urllib3_client.models"
+"""The package with a module for each model of the spec."""
 
 _loading = RLock()
 
@@ -20,6 +26,10 @@ class _Deferred(ModuleType):
     """A package whose own code has not run yet; its modules can be imported without it."""
 
     def __getattr__(self, name: str) -> Any:
+        if (model := _find_model(name)) is not None:
+            # The package has the same class under this name.
+            self.__dict__[name] = model
+            return model
         self._load()
         if name in self.__dict__:
             return self.__dict__[name]
@@ -40,6 +50,14 @@ class _Deferred(ModuleType):
                 finally:
                     del self.__dict__["_is_loading"]
                 self.__class__ = ModuleType  # type: ignore[assignment]  # mypy takes it for a fixed attribute.
+
+
+def _find_model(name: str) -> Any:
+    """Returns the model of the spec with this name, from its own module; None if there is no such module."""
+    module = f"{MODELS}.{re.sub('(?!^)(?=[A-Z])', '_', name).lower()}"
+    if name[:1].isupper() and find_spec(module) is not None:
+        return getattr(import_module(module), name, None)
+    return None
 
 
 def defer(*packages: str) -> None:

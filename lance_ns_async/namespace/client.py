@@ -36,7 +36,7 @@ from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import TokenFunction, conceal, with_token
-from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableResponse
+from lance_ns_async.spec.responses import CreateTableResponse
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -439,7 +439,7 @@ class AsyncNamespace:
         """
         return await tables.rename_table(self.session, request)
 
-    async def create_empty_table(self, request: spec.CreateEmptyTableRequest | Fields) -> CreateEmptyTableResponse:
+    async def create_empty_table(self, request: spec.CreateEmptyTableRequest | Fields) -> CreateTableResponse:
         """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
 
         Args:

@@ -34,7 +34,7 @@ from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import TokenFunction, conceal
-from lance_ns_async.spec.responses import CreateEmptyTableResponse, CreateTableResponse
+from lance_ns_async.spec.responses import CreateTableResponse
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -417,7 +417,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.rename_table, request)
 
-    def create_empty_table(self, request: spec.CreateEmptyTableRequest | Fields) -> CreateEmptyTableResponse:
+    def create_empty_table(self, request: spec.CreateEmptyTableRequest | Fields) -> CreateTableResponse:
         """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
 
         Args:

@@ -43,14 +43,8 @@ class _HidesOptions(_Model):
     __hash__ = None  # type: ignore[assignment]  # as in every mutable model
 
 
-class CreateEmptyTableResponse(_HidesOptions, spec.CreateEmptyTableResponse):
-    """The response to a create without rows."""
-
-    of_the_spec: ClassVar[type[BaseModel]] = spec.CreateEmptyTableResponse
-
-
 class CreateTableResponse(_HidesOptions, spec.CreateTableResponse):
-    """The response to a create."""
+    """The response to a create, with or without rows."""
 
     of_the_spec: ClassVar[type[BaseModel]] = spec.CreateTableResponse
 

@@ -46,6 +46,11 @@ def test_connecting_loads_neither_pylance_nor_any_extra() -> None:
     assert not loaded_after(statement) & {"lance", "pandas", "pyarrow.dataset", *extras}
 
 
+def test_the_async_interface_loads_few_models_of_the_spec() -> None:
+    models = {it for it in loaded_after("from lance_ns_async import AsyncNamespace") if ".models." in it}
+    assert 0 < len(models) < 60
+
+
 def test_only_the_parts_with_an_extra_need_it() -> None:
     parts = {
         ("lance_ns_async.backends.glue.", "lance_ns_async.transports.aws."): ["aiobotocore", "botocore"],

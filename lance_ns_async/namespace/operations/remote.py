@@ -11,7 +11,6 @@ import pyarrow as pa
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.tables import arrow
 
 P = ParamSpec("P")
@@ -47,6 +46,9 @@ async def pass_on(
         InvalidInputError: The request is not valid for its model.
         LanceNamespaceError: The error of the server.
     """
+    # The routes need the models of all requests.
+    from lance_ns_async.spec.routes import BY_OPERATION
+
     route = BY_OPERATION[operation]
     parsed_request = requests.parse(route.request, request)
     names = getattr(parsed_request, "id", None)

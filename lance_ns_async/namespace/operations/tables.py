@@ -28,7 +28,7 @@ from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations.remote import pass_on, passed_on
 from lance_ns_async.namespace.requests import Fields
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.spec.responses import CreateEmptyTableResponse
+from lance_ns_async.spec.responses import CreateTableResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.tables import reading
@@ -178,9 +178,7 @@ async def rename_table(session: Session, request: spec.RenameTableRequest | Fiel
     return spec.RenameTableResponse()
 
 
-async def create_empty_table(
-    session: Session, request: spec.CreateEmptyTableRequest | Fields
-) -> CreateEmptyTableResponse:
+async def create_empty_table(session: Session, request: spec.CreateEmptyTableRequest | Fields) -> CreateTableResponse:
     request = requests.parse(spec.CreateEmptyTableRequest, request)
     id = session.table(request.id)
     mode = requests.word(request.mode, "mode", ("create", "existok"))
@@ -192,7 +190,7 @@ async def create_empty_table(
                 raise
             table = await session.backend.describe_table(id)
     answer = requests.registration(table)
-    return CreateEmptyTableResponse(
+    return CreateTableResponse(
         location=answer.location, storage_options=answer.storage_options, properties=answer.properties
     )
 

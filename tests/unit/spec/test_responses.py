@@ -15,7 +15,6 @@ from tests.fakes.unity import FakeUnity
 
 OPTIONS = {"aws_secret_access_key": "hush-hush", "region": "eu-west-1"}
 KINDS = [
-    (responses.CreateEmptyTableResponse, spec.CreateEmptyTableResponse),
     (responses.CreateTableResponse, spec.CreateTableResponse),
     (responses.DeclareTableResponse, spec.DeclareTableResponse),
     (responses.DescribeTableResponse, spec.DescribeTableResponse),
