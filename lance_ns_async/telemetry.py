@@ -1,6 +1,8 @@
 """OpenTelemetry instrumentation: a span for each attempt of a remote call, and metrics.
 
-The names of the metrics are in `lance_ns_async.calls.metrics`, because the gateway uses them, too.
+The names of the metrics are in `lance_ns_async.calls.metrics`, because the gateway uses them, too. Beside them are the
+names of the semantic conventions for database clients, which tools know:
+https://opentelemetry.io/docs/specs/semconv/database/
 """
 
 from __future__ import annotations
@@ -13,9 +15,21 @@ from importlib.metadata import version
 from threading import Lock
 from time import time_ns
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from lance_ns_async.calls.metrics import BOUNDS, DURATION, LOAD, PREFIX, RESENDS, Instrument, call_labels, measure_call
+from lance_ns_async.calls.metrics import (
+    BOUNDS,
+    DURATION,
+    ERROR,
+    LOAD,
+    PREFIX,
+    RESENDS,
+    Instrument,
+    call_labels,
+    measure_call,
+)
 from lance_ns_async.calls.observers import Call
+from lance_ns_async.model import TableId
 
 try:
     from opentelemetry import metrics, trace
@@ -31,6 +45,8 @@ if TYPE_CHECKING:
     from lance_ns_async.namespace.sync import Namespace
 
 _SCOPE = "lance_ns_async"
+_CONVENTIONAL_DURATION = "db.client.operation.duration"
+_SCHEMES = ("http", "https", "thrift")
 _VERSION = version("lance-ns-async")
 _PROPAGATOR = TraceContextTextMapPropagator()
 
@@ -72,15 +88,26 @@ class _Catalog:
 
     backend: str
     name: str
+    host: str | None = None
+    port: int | None = None
 
     @classmethod
     def of(cls, namespace_id: str, name: str | None) -> _Catalog:
         _, backend, identity = namespace_id.split(":", 2)
         # Without the digest, which differs between processes.
-        return cls(backend, name or identity.rpartition("#")[0])
+        identity = identity.rpartition("#")[0]
+        # A metastore may have several addresses; calls have the first one.
+        url = urlsplit(identity.partition("|")[0].partition(",")[0])
+        host, port = (url.hostname, url.port) if url.scheme in _SCHEMES else (None, None)
+        return cls(backend, name or identity, host, port)
 
     def attributes(self) -> dict[str, str]:
         return {f"{PREFIX}backend": self.backend, f"{PREFIX}catalog": self.name}
+
+    def conventional(self) -> dict[str, str | int]:
+        """Returns the attributes of the semantic conventions."""
+        attributes = {"db.system.name": self.backend, "server.address": self.host, "server.port": self.port}
+        return {name: value for name, value in attributes.items() if value is not None}
 
 
 class _CallRecorder:
@@ -88,6 +115,7 @@ class _CallRecorder:
 
     def __init__(self, catalog: _Catalog, tracer: Tracer, instruments: _Instruments, ids: bool) -> None:
         self._common = catalog.attributes()
+        self._conventional = catalog.conventional()
         self._tracer = tracer
         self._instruments = instruments
         self._ids = ids
@@ -95,16 +123,17 @@ class _CallRecorder:
     def __call__(self, call: Call) -> None:
         # Observers run in the task of the call, so the current span is the one of the operation.
         end = time_ns()
+        conventional = {**self._conventional, **_conventional_labels(call)}
         span = self._tracer.start_span(
             call.operation,
             kind=SpanKind.CLIENT,
-            attributes={**self._common, **call_labels(call), **self._details(call)},
+            attributes={**self._common, **call_labels(call), **conventional, **self._details(call)},
             start_time=end - int(call.seconds * 1e9),
         )
         # A cancellation is intended, so it is no error.
         if call.outcome not in ("ok", "cancelled"):
             span.set_status(StatusCode.ERROR)
-        self._instruments.record(call, self._common, span)
+        self._instruments.record(call, self._common, conventional, span)
         span.end(end)
 
     def trace_headers(self) -> Mapping[str, str]:
@@ -119,7 +148,22 @@ class _CallRecorder:
             details[f"{PREFIX}hedge"] = True
         if self._ids:
             details[f"{PREFIX}{call.subject.kind}"] = str(call.subject)
+            if isinstance(call.subject, TableId):
+                details["db.namespace"] = str(call.subject.parent)
+                details["db.collection.name"] = call.subject.name
+            else:
+                details["db.namespace"] = str(call.subject)
         return details
+
+
+def _conventional_labels(call: Call) -> dict[str, str]:
+    """Returns the labels of a call in the semantic conventions."""
+    labels = {"db.operation.name": call.operation}
+    if call.outcome != "ok":
+        labels[ERROR] = call.outcome
+        if call.outcome.isdigit():
+            labels["db.response.status_code"] = call.outcome
+    return labels
 
 
 class _Instruments:
@@ -130,16 +174,23 @@ class _Instruments:
         self._duration = meter.create_histogram(
             DURATION.name, DURATION.unit, DURATION.description, explicit_bucket_boundaries_advisory=BOUNDS
         )
+        self._conventional_duration = meter.create_histogram(
+            _CONVENTIONAL_DURATION, "s", DURATION.description, explicit_bucket_boundaries_advisory=BOUNDS
+        )
         self._resends = meter.create_counter(RESENDS.name, RESENDS.unit, RESENDS.description)
         for gauge in LOAD:
             callback = partial(self._observe, gauge)
             meter.create_observable_up_down_counter(gauge.name, [callback], gauge.unit, gauge.description)
 
-    def record(self, call: Call, common: Mapping[str, str], span: trace.Span) -> None:
+    def record(
+        self, call: Call, common: Mapping[str, str], conventional: Mapping[str, str | int], span: trace.Span
+    ) -> None:
+        context = trace.set_span_in_context(span)
+        self._conventional_duration.record(call.seconds, conventional, context=context)
         for measurement in measure_call(call):
             attributes = {**common, **measurement.labels}
             if measurement.instrument is DURATION:
-                self._duration.record(measurement.value, attributes, context=trace.set_span_in_context(span))
+                self._duration.record(measurement.value, attributes, context=context)
             else:
                 self._resends.add(measurement.value, attributes)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from lance_namespace import DescribeTableRequest
@@ -109,6 +110,10 @@ async def test_a_call_is_a_span_within_the_callers(server: FakeIceberg, watcher:
         "lance_ns.catalog": server.endpoint,
         "lance_ns.operation": "describe_table",
         "lance_ns.attempt": 1,
+        "db.system.name": "iceberg",
+        "db.operation.name": "describe_table",
+        "server.address": "127.0.0.1",
+        "server.port": urlsplit(server.endpoint).port,
     }
     times = [job.start_time, described.start_time, described.end_time, job.end_time]
     assert times == sorted(time for time in times if time)
@@ -171,6 +176,38 @@ async def test_a_retry_is_a_span_of_its_own_and_counts(server: FakeIceberg, watc
         "lance_ns.resend.reason": "retry",
     }
     assert resends == [({**common, "error.type": "SlowDownException"}, 1), (common, 1)]
+
+
+async def test_the_names_of_database_clients_are_there_too(server: FakeIceberg, watcher: Watcher) -> None:
+    server.fail(503, times=1, match="tables/t")
+    async with connect(server) as ns:
+        with watcher.watch(ns, ids=True):
+            await ns.describe_table(TABLE)
+            assert [id async for id in ns.iter_tables(["db"])]
+    described, listed = (
+        next(dict(it.attributes or {}) for it in watcher.spans() if it.name == name)
+        for name in ("describe_table", "list_tables")
+    )
+    assert (described["db.namespace"], described["db.collection.name"]) == ("db", "t")
+    assert listed["db.namespace"] == "db" and "db.collection.name" not in listed
+    points = watcher.points()["db.client.operation.duration"]
+    counts = {(it.attributes["db.operation.name"], it.attributes.get("error.type")): it.count for it in points}
+    assert counts[("describe_table", None)] >= 1 and counts[("describe_table", "SlowDownException")] == 1
+    assert all(it.attributes["server.address"] == "127.0.0.1" for it in points) and "t" not in repr(points).split("'")
+
+
+@pytest.mark.parametrize(
+    ("impl", "properties", "address"),
+    [
+        ("hive3", {"uri": "thrift://a.example:9083,thrift://b.example:9083"}, ("a.example", 9083)),
+        ("unity", {"endpoint": "https://unity.example/api", "catalog": "main"}, ("unity.example", None)),
+        ("dir", {"root": "s3://bucket/lake"}, (None, None)),
+    ],
+)
+def test_only_a_server_has_an_address(impl: str, properties: Mapping[str, str], address: object) -> None:
+    with Namespace.connect(impl, properties) as ns:
+        attributes = telemetry._Catalog.of(ns.namespace_id(), None).conventional()
+    assert (attributes.get("server.address"), attributes.get("server.port")) == address
 
 
 async def test_a_hedge_is_distinguished_from_the_slow_call(server: FakeIceberg, watcher: Watcher) -> None:
@@ -255,7 +292,7 @@ async def test_calls_in_flight_are_seen_while_they_are(server: FakeIceberg, watc
             async with connect(server, auth_token="another") as other:
                 with watcher.watch(other):
                     assert watcher.value("lance_ns.call.limit") == 7 + 32
-        assert watcher.points().keys() == {"lance_ns.call.duration"}
+        assert watcher.points().keys() == {"lance_ns.call.duration", "db.client.operation.duration"}
 
 
 async def test_the_state_of_the_circuit_is_seen(server: FakeIceberg, watcher: Watcher) -> None:
