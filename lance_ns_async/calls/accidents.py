@@ -26,6 +26,8 @@ _FORGET = 2_000
 """Responses after which most of a known share is forgotten, so that another experiment confirms or refutes it."""
 _LEAST = 0.03
 """The share below which a known share is forgotten."""
+_MOST_PENDING = 1_000
+"""Failed calls that are remembered while there is no response; more would say no more."""
 _SPARED = 200
 """Calls without an experiment after one that found overload; the number doubles with each of these."""
 
@@ -39,7 +41,7 @@ class Accidents:
         self._ended = self._failed = 0
         """Calls that were sent since `restart`: those that ended, and those that failed."""
         self._since = -inf
-        self._pending: deque[float] = deque()
+        self._pending: deque[float] = deque(maxlen=_MOST_PENDING)
         """Failed calls that are not counted yet, by the times at which they were sent.
 
         A refusal comes sooner than a response, so it is counted with the next response to a call that was sent later.

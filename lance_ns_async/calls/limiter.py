@@ -109,7 +109,7 @@ class Limiter:
 
         A failure is isolated if other calls got responses since `sent_at`. Call this before the failure is recorded.
         """
-        is_isolated = self._score < _WARY or self._accidents.known
+        is_isolated = self._score < _WARY or self._accidents.known > 0
         return self._latency if is_isolated and self._answered_at >= sent_at else inf
 
     def _suspect(self, weight: float, now: float, in_flight: int) -> bool:

@@ -119,6 +119,13 @@ def test_a_cap_is_found_among_many_accidents() -> None:
     assert wall <= 1.6 and sent <= 0.2
 
 
+def test_a_catalog_that_never_responds_takes_no_more_memory() -> None:
+    limiter = Limiter(256)
+    for now in range(10_000):
+        limiter.record_failure(now, now - LATENCY, 0)
+    assert len(limiter._accidents._pending) == 1_000
+
+
 def test_accidents_are_forgotten_when_they_end() -> None:
     limiter = Limiter(256)
     simulate(limiter, 3000, Server(accidents=0.1, throttles=True), seed=1, attempts=12)
