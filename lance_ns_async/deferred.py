@@ -30,13 +30,14 @@ class _Deferred(ModuleType):
             # The package has the same class under this name.
             self.__dict__[name] = model
             return model
-        self._load()
+        # By the class, because another thread may have made this an ordinary module by now.
+        _Deferred._load(self)
         if name in self.__dict__:
             return self.__dict__[name]
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> Iterable[str]:
-        self._load()
+        _Deferred._load(self)
         return self.__dict__.keys()
 
     def _load(self) -> None:

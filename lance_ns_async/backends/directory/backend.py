@@ -28,7 +28,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
     UnsupportedOperationError,
 )
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities, Declaration
 from lance_ns_async.backends.directory.dropping import Dropping
@@ -36,6 +36,7 @@ from lance_ns_async.backends.directory.errors import ERRORS
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Settings
@@ -60,6 +61,10 @@ LONGEST = 255 - len("0123abcd_")
 """Maximum length of an id: pylance's name for the table's folder is the id after a prefix of eight hex digits."""
 
 
+_USUAL_THREADS, _MOST_THREADS = 32, 64
+"""The default and the largest number of calls in flight: each of them uses one thread."""
+
+
 class DirSettings(Settings):
     """Properties of the embedded catalog."""
 
@@ -67,6 +72,7 @@ class DirSettings(Settings):
 
     root: Root
     """The directory: a path, or a URI of an object store."""
+    max_in_flight: int = Field(default=_USUAL_THREADS, ge=1)
 
     @field_validator("root")
     @classmethod
@@ -77,6 +83,10 @@ class DirSettings(Settings):
         if "://" in root and "?" in root:
             raise ValueError("a URI with a query cannot be extended to table locations; give options as storage.*")
         return root
+
+    def within(self, policy: Policy) -> Policy:
+        """Returns the policy with a number of threads that a process can have."""
+        return replace(policy, max_in_flight=min(policy.max_in_flight, _MOST_THREADS))
 
     def identity(self) -> str:
         """Returns the directory, without credentials in its URI."""

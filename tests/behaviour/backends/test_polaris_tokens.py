@@ -87,7 +87,7 @@ async def test_expired_tokens_are_renewed_once_for_2000_describes() -> None:
             result = await ns.describe_tables(ids, progress=expire_half_way)
         assert len(result.tables) == 2000 and not result.errors
         assert server.token_requests == 2
-        assert len(list_requests(server)) <= 2000 + 2 + 32
+        assert len(list_requests(server)) <= 2000 + 2 + 256
 
 
 @pytest.mark.parametrize("status", [401, 419])
