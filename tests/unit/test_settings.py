@@ -96,7 +96,7 @@ def test_a_timeout_is_more_than_nothing(name: str) -> None:
 
 def test_the_policy_is_what_the_properties_say() -> None:
     assert parsed({}).policy() == Policy(attempt_timeout=40.0)
-    assert DirSettings.parse({"root": "/data"}).policy() == Policy()
+    assert DirSettings.parse({"root": "/data"}).policy() == Policy(max_in_flight=32)
     properties = {
         "max-retries": "0",
         "max.in.flight": "7",

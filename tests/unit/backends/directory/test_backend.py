@@ -367,6 +367,13 @@ async def test_a_folder_with_a_loop_affects_no_other_table(make: Callable[[Path]
                 await work
 
 
+@pytest.mark.parametrize(("requested", "limit"), [(1, 1), (64, 64), (1000, 64)])
+async def test_a_call_in_flight_is_a_thread_so_few_are_allowed(requested: int, limit: int, tmp_path: Path) -> None:
+    policy = Policy(max_in_flight=requested)
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}, policy=policy) as ns:
+        assert ns.snapshot().max_in_flight == limit
+
+
 async def test_a_manifest_that_is_a_loop_is_named(tmp_path: Path) -> None:
     (tmp_path / "__manifest").symlink_to("__manifest")
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
