@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from lance_ns_async.calls.metrics import (
     BOUNDS,
     DURATION,
-    ERROR,
     LOAD,
+    OPERATION,
     PREFIX,
     RESENDS,
     Instrument,
@@ -158,11 +158,10 @@ class _CallRecorder:
 
 def _conventional_labels(call: Call) -> dict[str, str]:
     """Returns the labels of a call in the semantic conventions."""
-    labels = {"db.operation.name": call.operation}
-    if call.outcome != "ok":
-        labels[ERROR] = call.outcome
-        if call.outcome.isdigit():
-            labels["db.response.status_code"] = call.outcome
+    labels = call_labels(call)
+    labels["db.operation.name"] = labels.pop(OPERATION)
+    if call.outcome.isdigit():
+        labels["db.response.status_code"] = call.outcome
     return labels
 
 

@@ -51,14 +51,14 @@ class Accidents:
         self._spared, self._next_spared = 0, _SPARED
 
     @property
-    def is_tried(self) -> bool:
+    def is_experimenting(self) -> bool:
         """Whether an experiment is under way."""
         return self._before is not None
 
     @property
     def is_suspicious(self) -> bool:
         """Whether so many calls fail at a limit that was lowered already that an experiment is due."""
-        if self.is_tried or self._failed < _FAILURES or self._spared > 0:
+        if self.is_experimenting or self._failed < _FAILURES or self._spared > 0:
             return False
         return max(_SUSPICIOUS, _LARGER * self.known) <= self._failed / self._ended <= _OVERLOAD
 

@@ -116,11 +116,11 @@ class Limiter:
         """Returns whether there was an alarm, which lowers the limit."""
         self._score += weight
         is_experiment = self._plateau is not None and self.limit >= _HALVED and self._accidents.is_suspicious
-        if self._score < (2 * _ALARM if self._accidents.is_tried else _ALARM) and not is_experiment:
+        if self._score < (2 * _ALARM if self._accidents.is_experimenting else _ALARM) and not is_experiment:
             return False
         self._accidents.restart(now, is_experiment=is_experiment)
         if is_experiment or now - self._cut_at <= 3 * self._latency:
-            # The previous cut was too small, so the number of calls in flight then is no measure of capacity.
+            # An experiment, or the previous cut was too small: the calls in flight are no measure of the capacity.
             self._lower(self.limit / 2, 0.75 * self.limit)
         else:
             at_plateau = self._plateau is not None and self.limit <= 1.1 * self._plateau

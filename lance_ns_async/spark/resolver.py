@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lance_ns_async.spark.resolve.report import WriteReport
     from lance_ns_async.spark.write.groups import By, Into
 
-IN_FLIGHT = 256
+IN_FLIGHT = Policy().max_in_flight
 """Default maximum number of concurrent remote calls of a resolver."""
 
 REMEMBERS = 200_000

@@ -82,12 +82,12 @@ async def test_expired_tokens_are_renewed_once_for_2000_describes() -> None:
             if finished == 1000:
                 server.expire_tokens()
 
-        async with connected(server) as ns:
+        async with connected(server, max_in_flight="32") as ns:
             ids = [["cat", "a", name] for name in names]
             result = await ns.describe_tables(ids, progress=expire_half_way)
         assert len(result.tables) == 2000 and not result.errors
         assert server.token_requests == 2
-        assert len(list_requests(server)) <= 2000 + 2 + 256
+        assert len(list_requests(server)) <= 2000 + 2 + 32
 
 
 @pytest.mark.parametrize("status", [401, 419])
