@@ -1,6 +1,5 @@
 """The compared clients: each is a context manager that yields one coroutine function, which describes all tables."""
 
-import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from typing import Any
 
 import anyio
+import orjson
 
 Name = tuple[str, str]
 """A namespace and a table in it."""
@@ -172,7 +172,7 @@ def path(name: Name) -> str:
 
 def location_of(status: int, body: bytes) -> str:
     """Returns the location in a LoadTableResponse of a Lance table."""
-    metadata = json.loads(body)["metadata"]
+    metadata = orjson.loads(body)["metadata"]
     if status != 200 or metadata["properties"]["table_type"] != "lance":
         raise ValueError(f"no Lance table: {status} {body[:200]!r}")
     location: str = metadata["location"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -47,14 +48,7 @@ class Routes:
         Raises:
             InvalidInputError: The catalog cannot address one of the levels.
         """
-        separator = unquote(self.separator)
-        for level in id:
-            if level in (".", "..") or (separator in level and isinstance(id, NamespaceId)):
-                raise InvalidInputError(
-                    f"{id.kind} id {list(id)!r}: this catalog cannot address a level named {level!r}, "
-                    f"because {separator!r} separates levels and proxies rewrite '.' and '..'"
-                )
-        return self.separator.join(quote(level, safe="") for level in id)
+        return _encode_levels(self.separator, id, id.kind)
 
     def namespaces(self, id: NamespaceId | None = None) -> str:
         """Returns the path of all namespaces, or of one."""
@@ -88,6 +82,19 @@ class Routes:
             return []
         # Some servers ignore a token without a size, and return the first page again.
         return [f"pageToken={quote(token or '', safe='')}", f"pageSize={size or _PAGE_SIZE}"]
+
+
+@lru_cache
+def _encode_levels(separator: str, id: NamespaceId | TableId, kind: str) -> str:
+    # The kind is a parameter because a table's id equals that of a namespace with the same names.
+    decoded = unquote(separator)
+    for level in id:
+        if level in (".", "..") or (decoded in level and kind == NamespaceId.kind):
+            raise InvalidInputError(
+                f"{kind} id {list(id)!r}: this catalog cannot address a level named {level!r}, "
+                f"because {decoded!r} separates levels and proxies rewrite '.' and '..'"
+            )
+    return separator.join(quote(level, safe="") for level in id)
 
 
 def routes(body: Any) -> Routes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -26,6 +26,7 @@ from lance_ns_async.transports.http.wire import (
     WITHDRAW,
     AiohttpWire,
     EncodedRequest,
+    FixedHeaders,
     ResponseTooLargeError,
     StreamedBody,
     UntrustedError,
@@ -48,6 +49,9 @@ _TOKEN_REJECTED = (401, 419)
 _MIXED_UP = "; is there a proxy before the server that confuses responses, or rewrites paths?"
 _LARGE = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
+
+_KEPT_HEADERS = 8
+"""Number of different request headers that are kept."""
 
 _EXCERPT = 200
 """Maximum number of characters of an unknown response in a message."""
@@ -88,7 +92,8 @@ class HttpTransport:
         self._wire = wire
         self._caller = caller
         self._base = base
-        self._headers = httpx.Headers(headers)
+        self._headers = lru_cache(_KEPT_HEADERS)(partial(_merge, httpx.Headers(headers)))
+        """Returns the headers of a request; most requests have equal ones."""
         self._explain = explain
         self._tokens = tokens
         self._signer = signer
@@ -149,15 +154,8 @@ class HttpTransport:
         keys = None if signer is None else await signer.current()
 
         async def send() -> T:
-            request = EncodedRequest(method, url, self._headers, encoded)
-            if content_type or token or headers:
-                request.headers = request.headers.copy()
-                if headers:
-                    request.headers.update(headers)
-                if content_type:
-                    request.headers["content-type"] = content_type
-                if token:
-                    request.headers["authorization"] = f"Bearer {token}"
+            all_headers: httpx.Headers = self._headers(tuple(headers.items()) if headers else (), content_type, token)
+            request = EncodedRequest(method, url, all_headers, encoded)
             if signer is not None:
                 assert not isinstance(encoded, StreamedBody)
                 request.headers = signer.sign(keys, method, url, request.headers, encoded)
@@ -209,7 +207,8 @@ class HttpTransport:
     async def _answer(self, request: EncodedRequest) -> httpx.Response:
         try:
             response = await self._wire.handle_async_request(request)
-            await response.aread()
+            if not response.is_closed:
+                await response.aread()
         except WireClosedError as e:
             raise InvalidInputError(str(e)) from e
         except httpx.UnsupportedProtocol as e:
@@ -380,6 +379,19 @@ def _proxy(settings: HttpSettings, url: str) -> str | None:
             "set the property to one, or to none"
         )
     return proxy
+
+
+def _merge(
+    usual: httpx.Headers, own: tuple[tuple[str, str], ...], content_type: str | None, token: str | None
+) -> FixedHeaders:
+    """Returns the usual headers with those of one call."""
+    headers = FixedHeaders(usual)
+    headers.update(dict(own))
+    if content_type:
+        headers["content-type"] = content_type
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    return headers
 
 
 def _json(content: bytes) -> Any:
