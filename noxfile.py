@@ -20,7 +20,6 @@ from typing import Any
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "docs", "types", "tests", "floors", "bare", "integration", "connector", "ecosystem"]
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
@@ -59,6 +58,10 @@ def find_pythons() -> list[str]:
 
 
 PYTHONS = find_pythons()
+OLDEST, MIDDLE, NEWEST = PYTHONS[0], PYTHONS[len(PYTHONS) // 2], PYTHONS[-1]
+
+TESTS = (f"tests-{OLDEST}", "floors", "bare", "integration", "connector", "ecosystem")
+nox.options.sessions = ["lint", "docs", "types", *TESTS]
 
 DEMO_NAMESPACES = {
     "glue": "demo",
@@ -241,23 +244,23 @@ def paths(*names: str) -> list[str]:
     return [f"tests/{name}" for name in names]
 
 
-@session(python=sorted({PYTHONS[0], PYTHONS[-1]}, key=PYTHONS.index))
+@session(python=sorted({OLDEST, NEWEST}, key=PYTHONS.index))
 def tests(session: nox.Session) -> None:
     """Runs the tests that need no server, with the optional extras; `-- --cov` also measures their coverage.
 
-    The results depend little on the version of Python, so only the oldest one runs all of them. The session `bare` has
-    the version between.
+    The results depend little on the version of Python, so only the oldest one runs all of them. By default, nox runs
+    only that: the sessions `bare` and `floors` have the newest version and the one between.
     """
     coverage = ["coverage"] if "--cov" in session.posargs else []
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *coverage))
     check_installed(session)
-    if session.python == PYTHONS[0]:
+    if session.python == OLDEST:
         run_pytest(session, "-m", "not integration", *OTHER_SESSIONS, "tests")
     else:
         run_pytest(session, "-m", "not integration", *for_backends("dir", "none"), *paths(*ENVIRONMENT))
 
 
-@session()
+@session(python=MIDDLE)
 def floors(session: nox.Session) -> None:
     """Runs tests with the lowest versions of the dependencies that pyproject.toml allows."""
     extras = ("cli", "glue", "otel")
@@ -266,7 +269,7 @@ def floors(session: nox.Session) -> None:
     run_pytest(session, "-m", "not integration", *for_backends("dir", "glue", "none"), *paths(*LOWEST))
 
 
-@session(python=PYTHONS[len(PYTHONS) // 2])
+@session(python=NEWEST)
 def bare(session: nox.Session) -> None:
     """Runs tests without extras."""
     # The group contains aiobotocore for its other dependencies.

@@ -42,17 +42,17 @@ class Routes:
     changes_locations: bool = True
     """Whether an existing table's location can change; Nessie returns 200 for such a commit and ignores it."""
 
-    def namespace(self, id: NamespaceId | TableId) -> str:
+    def namespace(self, id: NamespaceId) -> str:
         """Returns the levels of `id`, each percent-encoded once, joined by the catalog's separator.
 
         Raises:
             InvalidInputError: The catalog cannot address one of the levels.
         """
-        return _encode_levels(self.separator, id, id.kind)
+        return _encode_levels(self.separator, id)
 
     def namespaces(self, id: NamespaceId | None = None) -> str:
         """Returns the path of all namespaces, or of one."""
-        return f"{self.prefix}/namespaces" + (f"/{self.namespace(id)}" if id else "")
+        return _namespaces_path(self.prefix, self.separator, id or ())
 
     def tables(self, parent: NamespaceId) -> str:
         """Returns the path of the tables in `parent`."""
@@ -73,7 +73,7 @@ class Routes:
                 f"table id {list(id)!r}: this catalog reads text after '@' or '#' in a name as a branch or a time, "
                 "and removes backticks around it, so it would find another table; choose another name"
             )
-        return f"{self.tables(id.parent)}/{quote(id.name, safe='')}"
+        return f"{_namespaces_path(self.prefix, self.separator, id[:-1])}/tables/{quote(id.name, safe='')}"
 
     def page(self, token: str | None, limit: int | None) -> list[str]:
         """Returns the query parameters that request a page of a listing."""
@@ -85,16 +85,19 @@ class Routes:
 
 
 @lru_cache
-def _encode_levels(separator: str, id: NamespaceId | TableId, kind: str) -> str:
-    # The kind is a parameter because a table's id equals that of a namespace with the same names.
+def _namespaces_path(prefix: str, separator: str, levels: tuple[str, ...]) -> str:
+    return f"{prefix}/namespaces" + (f"/{_encode_levels(separator, levels)}" if levels else "")
+
+
+def _encode_levels(separator: str, levels: tuple[str, ...]) -> str:
     decoded = unquote(separator)
-    for level in id:
-        if level in (".", "..") or (decoded in level and kind == NamespaceId.kind):
+    for level in levels:
+        if level in (".", "..") or decoded in level:
             raise InvalidInputError(
-                f"{kind} id {list(id)!r}: this catalog cannot address a level named {level!r}, "
+                f"namespace id {list(levels)!r}: this catalog cannot address a level named {level!r}, "
                 f"because {decoded!r} separates levels and proxies rewrite '.' and '..'"
             )
-    return separator.join(quote(level, safe="") for level in id)
+    return separator.join(quote(level, safe="") for level in levels)
 
 
 def routes(body: Any) -> Routes:
