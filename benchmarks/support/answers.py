@@ -6,6 +6,9 @@ from urllib.parse import parse_qs, unquote
 
 LAKE = "s3://bench-lake/warehouse"
 
+PAGE = 1000
+"""Names per page, if the client sets no limit."""
+
 REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 503: "Service Unavailable"}
 
 
@@ -41,7 +44,33 @@ def answer(target: str) -> bytes:
         case ["", "v1", "table", id, "describe"]:
             namespace, table = id.split("$")
             return render(200, described_table(namespace, table))
+        case ["", "v1", "namespace", id, "table", "list"]:
+            return render(200, page(parse_qs(query), "tables", table_count(id)))
+        case ["", "v1", "namespace", id, "list"]:
+            return render(200, page(parse_qs(query), "namespaces", namespace_count(id)))
     return refusal(404)
+
+
+def table_count(id: str) -> int:
+    """Returns the number of tables in a namespace: `tables-N` has N, and each child of `namespaces-N` has ten."""
+    kind, _, count = id.partition("-")
+    return int(count) if kind == "tables" else 10 if "$" in id else 0
+
+
+def namespace_count(id: str) -> int:
+    """Returns the number of namespaces in a namespace: `namespaces-N` has N."""
+    kind, _, count = id.partition("-")
+    return int(count) if kind == "namespaces" and "$" not in id else 0
+
+
+def page(query: dict[str, list[str]], kind: str, count: int) -> dict[str, Any]:
+    """Returns a page of a listing; its token is the number of the first name on the next page."""
+    first = int(query.get("page_token", ["0"])[0])
+    end = min(count, first + int(query.get("limit", [PAGE])[0]))
+    return {
+        kind: [f"{kind}_{number:07}" for number in range(first, end)],
+        "page_token": str(end) if end < count else None,
+    }
 
 
 def refusal(status: int, retry_after: str | None = None) -> bytes:

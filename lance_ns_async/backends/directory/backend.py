@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from errno import ELOOP
+from itertools import islice
 from os.path import abspath, expanduser
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -167,9 +169,12 @@ class DirectoryBackend(Backend):
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         def work() -> Page[str]:
             entries = self._directory.entries()
-            if not parent:
-                return Page(self._names_at_root(entries))
-            return Page([_name(entry) for entry, _ in self._tables(entries, parent)])
+            if parent:
+                return Page([_name(entry) for entry, _ in self._tables(entries, parent)])
+            # Each folder at the root has to be read, so a page reads only as many as it needs.
+            names = self._names_at_root(entries, token or "")
+            page = list(islice(names, limit))
+            return Page(page, page[-1] if page and next(names, None) is not None else None)
 
         return await self._call(work, parent, "list_tables")
 
@@ -408,28 +413,28 @@ class DirectoryBackend(Backend):
             except OutsideError:
                 yield entry, None
 
-    def _names_at_root(self, entries: Entries) -> Sequence[str]:
+    def _names_at_root(self, entries: Entries, after: str = "") -> Iterator[str]:
+        """Yields the names of the tables at the root that sort after a name, in order."""
         if self._places.local is None:
-            names: Sequence[str] = self._directory.flat.list_tables(ListTablesRequest(id=[])).tables
+            listed = self._directory.flat.list_tables(ListTablesRequest(id=[])).tables
+            names: Iterable[str] = sorted(name for name in listed if name > after)
         else:
-            names = self._local_names(self._places.local)
-        return [name for name in names if f"{name}.lance" not in entries.nested_locations]
+            names = self._local_names(self._places.local, after)
+        return (name for name in names if f"{name}.lance" not in entries.nested_locations)
 
-    def _local_names(self, root: str) -> Sequence[str]:
-        """Returns the names of the tables at a local root, as pylance does.
+    def _local_names(self, root: str, after: str) -> Iterator[str]:
+        """Yields the names of the tables at a local root that sort after a name, as pylance does.
 
         pylance itself would fail for all tables if one entry is a file, a loop of symbolic links, or contains one.
         """
         try:
             names = sorted(name.removesuffix(".lance") for name in os.listdir(root) if name.endswith(".lance"))
         except FileNotFoundError:
-            return []
-        result = []
-        for name in names:
+            return
+        for name in names[bisect_right(names, after) :]:
             check_given_up()
-            if name and self._is_folder(name) and self._holds_files(name):
-                result.append(name)
-        return result
+            if self._is_folder(name) and self._holds_files(name):
+                yield name
 
     def _holds_files(self, name: str) -> bool:
         """Returns whether the folder of a table at a local root is not hidden, and has more than unfinished files.

@@ -154,8 +154,9 @@ class HttpTransport:
         keys = None if signer is None else await signer.current()
 
         async def send() -> T:
-            all_headers: httpx.Headers = self._headers(tuple(headers.items()) if headers else (), content_type, token)
-            request = EncodedRequest(method, url, all_headers, encoded)
+            own = tuple(headers.items()) if headers else ()
+            # All headers are no variable, because an error collector would record it.
+            request = EncodedRequest(method, url, self._headers(own, content_type, token), encoded)
             if signer is not None:
                 assert not isinstance(encoded, StreamedBody)
                 request.headers = signer.sign(keys, method, url, request.headers, encoded)
