@@ -27,7 +27,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.servers.process import LOOPBACK, free_port
 from tests.support.budget import thorough, with_usual
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, thorough]
 
 TABLES = 40
 START_SECONDS = 120.0

@@ -18,6 +18,7 @@ from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
+from tests.support.budget import with_usual
 from tests.support.outcomes import table_counts
 
 COUNT = 200
@@ -72,7 +73,12 @@ Open = Callable[[Path], AbstractContextManager[Place]]
 
 @pytest.mark.parametrize(
     ("open_source", "open_target"),
-    [(iceberg, polaris), (hive, iceberg), (glue, unity), (unity, hive), (polaris, glue), (unity, unity)],
+    with_usual(
+        [(iceberg, polaris), (hive, iceberg), (glue, unity), (unity, hive), (polaris, glue), (unity, unity)],
+        (hive, iceberg),
+        (glue, unity),
+        (polaris, glue),
+    ),
     ids=lambda open: open.__wrapped__.__name__,
 )
 async def test_a_target_follows_its_source(open_source: Open, open_target: Open, tmp_path: Path) -> None:
