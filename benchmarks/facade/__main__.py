@@ -1,8 +1,9 @@
 """Overhead of the sync namespace: single calls of `describe_table`, and calls from Lance.
 
-`python -m benchmarks.facade` describes tables of a stub catalog without latency in both forms, in alternating rounds.
-It prints the median CPU and wall time of a call, and the overhead as the median of the differences between rounds. The
-overhead is less if the caller and the background thread share a core, as with `taskset -c 0`.
+`python -m benchmarks.facade` describes tables of a stub catalog without latency in both forms, and with
+lance-namespace-impls, in alternating rounds. It prints the median CPU and wall time of a call, the overhead as the
+median of the differences between rounds, and the ratio to lance-namespace-impls. The overhead is less if the caller and
+the background thread share a core, as with `taskset -c 0`.
 """
 
 import argparse
@@ -13,17 +14,20 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from benchmarks.support.cell import cpu_seconds
+from benchmarks.support.stacks import peer, peer_describe
 from benchmarks.support.stub_process import running_stub
 from lance_ns_async import AsyncNamespace, Namespace, Policy
 
 SIDE_BY_SIDE = 8
 TABLE = ["ns00", "table_000000"]
 POLICY = Policy(max_in_flight=64)
+PEER = "lance-namespace-impls"
 
 Describe = Callable[[int], Awaitable[None]]
 """Describes a table a number of times."""
@@ -48,7 +52,7 @@ class Request(dict[str, Any]):
     """A request in the form in which Lance's Rust side passes it."""
 
 
-def ways(asynchronous: AsyncNamespace, sync: Namespace) -> Mapping[str, Describe]:
+def ways(asynchronous: AsyncNamespace, sync: Namespace, incumbent: Any) -> Mapping[str, Describe]:
     """Returns the ways by name; each is compared with the preceding way whose name begins with "async"."""
 
     async def call_async(calls: int) -> None:
@@ -77,7 +81,12 @@ def ways(asynchronous: AsyncNamespace, sync: Namespace) -> Mapping[str, Describe
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             list(pool.map(work, range(SIDE_BY_SIDE)))
 
+    async def call_incumbent(calls: int) -> None:
+        for _ in range(calls):
+            peer_describe(incumbent, (TABLE[0], TABLE[1]))
+
     return {
+        PEER: call_incumbent,
         "async": call_async,
         "sync": call_sync,
         "sync, dicts": called_with_dicts,
@@ -99,8 +108,8 @@ async def measure(endpoint: str, rounds: int, calls: int) -> dict[str, list[Cost
     """Returns the costs of all ways as lists of rounds, after connections, imports and threads were created."""
     properties = {"endpoint": endpoint}
     async with AsyncNamespace.connect("iceberg", properties, policy=POLICY) as asynchronous:
-        with Namespace.connect("iceberg", properties, policy=POLICY) as sync:
-            found = ways(asynchronous, sync)
+        with Namespace.connect("iceberg", properties, policy=POLICY) as sync, closing(peer(endpoint)) as incumbent:
+            found = ways(asynchronous, sync, incumbent)
             for describe in found.values():
                 await describe(SIDE_BY_SIDE * 4)
             costs: dict[str, list[Cost]] = {name: [] for name in found}
@@ -112,11 +121,15 @@ async def measure(endpoint: str, rounds: int, calls: int) -> dict[str, list[Cost
 
 def report(costs: Mapping[str, list[Cost]]) -> str:
     """Returns a table of the medians, one line per way."""
-    lines = ["| way | CPU µs | wall µs | CPU over async | wall over async |", "|---|---|---|---|---|"]
+    lines = [
+        f"| way | CPU µs | wall µs | wall over {PEER} | CPU over async | wall over async |",
+        "|---|---|---|---|---|---|",
+    ]
     base: list[Cost] = []
     for name, rounds in costs.items():
-        line = f"| {name} | {middle(rounds, 'cpu'):.0f} | {middle(rounds, 'wall'):.0f} |"
-        if name.startswith("async"):
+        relative = median(mine.wall / its.wall for mine, its in zip(rounds, costs[PEER], strict=True))
+        line = f"| {name} | {middle(rounds, 'cpu'):.0f} | {middle(rounds, 'wall'):.0f} | {relative:.2f} |"
+        if name == PEER or name.startswith("async"):
             base = rounds
             lines.append(f"{line} | |")
             continue

@@ -120,6 +120,62 @@ async def httpx_plain(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
 
 
 @asynccontextmanager
+async def niquests(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
+    """Provides niquests, with a pool as large as the maximum of requests in flight."""
+    from niquests import AsyncSession
+
+    async with AsyncSession(pool_maxsize=in_flight) as session:
+
+        async def one(name: Name) -> str:
+            response = await session.get(f"{endpoint}{path(name)}")
+            return location_of(response.status_code, response.content)
+
+        yield in_workers(in_flight, one)
+
+
+@asynccontextmanager
+async def pyqwest(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
+    """Provides pyqwest."""
+    from pyqwest import Client
+
+    client = Client()
+
+    async def one(name: Name) -> str:
+        response = await client.get(f"{endpoint}{path(name)}")
+        return location_of(response.status, response.content)
+
+    yield in_workers(in_flight, one)
+
+
+@asynccontextmanager
+async def pyreqwest(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
+    """Provides pyreqwest."""
+    from pyreqwest.client import ClientBuilder
+
+    async with ClientBuilder().error_for_status(False).build() as client:
+
+        async def one(name: Name) -> str:
+            response = await client.get(f"{endpoint}{path(name)}").build().send()
+            return location_of(response.status, bytes(await response.bytes()))
+
+        yield in_workers(in_flight, one)
+
+
+@asynccontextmanager
+async def wreq(endpoint: str, in_flight: int) -> AsyncIterator[Describe]:
+    """Provides wreq."""
+    from wreq import Client
+
+    client = Client()
+
+    async def one(name: Name) -> str:
+        response = await client.get(f"{endpoint}{path(name)}")
+        return location_of(int(response.status.as_int()), bytes(await response.bytes()))
+
+    yield in_workers(in_flight, one)
+
+
+@asynccontextmanager
 async def peer_sequential(endpoint: str, _: int) -> AsyncIterator[Describe]:
     """Provides lance-namespace-impls, one table after another."""
     with closing(peer(endpoint)) as namespace:
@@ -205,6 +261,10 @@ STACKS: dict[str, Stack] = {
     "pylance rest": pylance_rest,
     "aiohttp": aiohttp_bare,
     "httpx": httpx_plain,
+    "niquests": niquests,
+    "pyqwest": pyqwest,
+    "pyreqwest": pyreqwest,
+    "wreq": wreq,
     "peer": peer_sequential,
     "peer threads": peer_threads,
 }
