@@ -11,19 +11,24 @@ import typer
 
 from lance_ns_async.cli import (
     auditing,
+    changing,
     copying,
     discovering,
     finding,
+    inspecting,
     listing,
     maintaining,
+    namespaces,
+    reading,
     resolving,
     serving,
 )
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
 from lance_ns_async.cli.errors import Code, ScriptGroup
 
 app: typer.Typer = typer.Typer(
     cls=ScriptGroup,
-    help="List, describe, resolve, discover, copy, maintain and serve the Lance tables of a catalog.",
+    help="List, read, change, resolve, discover, copy, maintain and serve the Lance tables of a catalog.",
     epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
     "unavailable, 70 internal error, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -38,7 +43,9 @@ def _show_version(value: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
+@with_catalog
 def common(
+    on: CatalogOptions,
     context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="Print tracebacks of errors, and a line for each remote call.")
@@ -48,6 +55,7 @@ def common(
     ] = False,
 ) -> None:
     """Applies the options of all commands."""
+    context.obj = on
     if debug:
         logging.basicConfig(format="%(relativeCreated)7.0f ms %(message)s", stream=sys.stderr)
         logging.getLogger("lance_ns_async").setLevel(logging.DEBUG)
@@ -58,6 +66,19 @@ def common(
 
 app.command("ls")(listing.ls)
 app.command()(listing.describe)
+app.command()(inspecting.schema)
+app.command()(inspecting.versions)
+app.command()(inspecting.tags)
+app.command()(inspecting.indices)
+app.command()(reading.head)
+app.command()(reading.count)
+app.command()(reading.query)
+app.command()(changing.create)
+app.command()(changing.register)
+app.command()(changing.rename)
+app.command()(changing.deregister)
+app.command()(changing.drop)
+app.add_typer(namespaces.ns, name="ns")
 app.command()(resolving.resolve)
 app.command()(auditing.audit)
 app.command()(finding.find)

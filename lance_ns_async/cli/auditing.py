@@ -7,14 +7,16 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
 from lance_ns_async.cli.options import OutputFormat, StorageOptions, What, exit_after, parse_storage_options
 from lance_ns_async.cli.output import Format
 
 COLUMNS = ("id", "outcome", "severity", "reason", "fix", "location")
 
 
+@with_catalog
 def audit(
+    on: CatalogOptions,
     what: What,
     fix: Annotated[
         list[str] | None, typer.Option("--fix", metavar="KIND", help="Repair findings of this kind; may be repeated.")
@@ -25,16 +27,12 @@ def audit(
     ] = None,
     storage_option: StorageOptions = None,
     format: OutputFormat = Format.TABLE,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
 ) -> None:
     """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
     from lance_ns_async.fleet import sync
 
     options = parse_storage_options(storage_option)
-    with require_catalog(impl, properties, profile, config).open() as catalog:
+    with on.require().open() as catalog:
         report = sync.audit(catalog, what, fix=fix or (), data_under=data_under, storage_options=options, progress=True)
     output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

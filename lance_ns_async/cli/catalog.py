@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 _PANEL = "Catalog"
 _PROPERTY = "LANCE_NS_PROPERTY_"
 
-Impl = Annotated[
+_Impl = Annotated[
     str | None,
     typer.Option(
         "--impl",
@@ -30,7 +32,7 @@ Impl = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-Properties = Annotated[
+_Properties = Annotated[
     list[str] | None,
     typer.Option(
         "--property",
@@ -41,13 +43,13 @@ Properties = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-Profile = Annotated[
+_Profile = Annotated[
     str | None,
     typer.Option(
         "--profile", "-P", metavar="NAME", help="Name of a profile, a catalog in a TOML file.", rich_help_panel=_PANEL
     ),
 ]
-Config = Annotated[
+_Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL),
 ]
@@ -71,6 +73,65 @@ class Catalog:
         from lance_ns_async import AsyncNamespace
 
         return AsyncNamespace.connect(self.impl, self.properties)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogOptions:
+    """The options that choose the catalog, before or after the name of the command."""
+
+    impl: str | None = None
+    properties: Sequence[str] = field(default=(), repr=False)
+    profile: str | None = None
+    config: Path | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        impl: _Impl = None,
+        properties: _Properties = None,
+        profile: _Profile = None,
+        config: _Config = None,
+    ) -> CatalogOptions:
+        """Returns the options of a command line; the parameters declare them."""
+        return cls(impl, properties or (), profile, config)
+
+    def after(self, before: CatalogOptions) -> CatalogOptions:
+        """Returns these options together with those before the command, which they override."""
+        return CatalogOptions(
+            self.impl or before.impl,
+            (*before.properties, *self.properties),
+            self.profile or before.profile,
+            self.config or before.config,
+        )
+
+    def require(self) -> Catalog:
+        """Returns the catalog; raises `Misuse` if neither the options nor the environment name one."""
+        catalog = choose(self.impl, self.properties, self.profile, self.config)
+        if catalog is None:
+            raise Misuse(
+                "no catalog: use --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE"
+            )
+        return catalog
+
+
+def with_catalog(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with the options of the catalog; it gets them as its first argument."""
+    _, *own = signature(command, eval_str=True).parameters.values()
+    declared = list(signature(CatalogOptions.parse, eval_str=True).parameters.values())
+    context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    takes_context = any(it.name == context.name for it in own)
+
+    @wraps(command)
+    def run(*, context: typer.Context, **arguments: Any) -> None:
+        options = CatalogOptions.parse(**{it.name: arguments.pop(it.name) for it in declared})
+        if takes_context:
+            arguments["context"] = context
+        command(options.after(context.obj or CatalogOptions()), **arguments)
+
+    parameters = [*([] if takes_context else [context]), *own, *declared]
+    run.__annotations__ = {it.name: it.annotation for it in parameters}
+    run.__signature__ = Signature([it.replace(kind=Parameter.KEYWORD_ONLY) for it in parameters])  # type: ignore[attr-defined]
+    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +167,6 @@ def choose(
         return None
     layers = [layer.properties for layer in (named, around, options) if layer.impl in (None, kind)]
     return Catalog(kind, _merge(kind, layers))
-
-
-def require_catalog(
-    impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None
-) -> Catalog:
-    """Returns the result of `choose`; raises `Misuse` if no catalog is named."""
-    catalog = choose(impl, properties, profile, config)
-    if catalog is None:
-        raise Misuse("no catalog: use --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE")
-    return catalog
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Catalog, Config, Impl, Profile, Properties, choose, require_catalog
+from lance_ns_async.cli.catalog import Catalog, CatalogOptions, choose, with_catalog
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import Journal, OutputFormat, exit_after
 from lance_ns_async.cli.output import Format
@@ -58,7 +58,9 @@ def parse_rules(texts: Sequence[str]) -> Mapping[str, str] | None:
     return rules or None
 
 
+@with_catalog
 def copy(
+    on: CatalogOptions,
     what: Annotated[
         list[str] | None,
         typer.Argument(help="Ids and patterns of tables, e.g. prod.**; all by default.", show_default=False),
@@ -109,16 +111,12 @@ def copy(
         str | None,
         typer.Option("--to-profile", metavar="NAME", help="Name of a profile.", rich_help_panel="Target catalog"),
     ] = None,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
 ) -> None:
     """Copy the registrations of tables to another catalog, or keep a copy in sync; the data stays where it is."""
     from lance_ns_async.fleet import sync
 
-    catalog = require_catalog(impl, properties, profile, config)
-    other = choose_target(to_impl, to_property, to_profile, config)
+    catalog = on.require()
+    other = choose_target(to_impl, to_property, to_profile, on.config)
     with catalog.open() as source, other.open() as target:
         report = sync.copy(
             source,

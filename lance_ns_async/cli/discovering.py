@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
 from lance_ns_async.cli.options import (
     FormatOrSuffix,
     Journal,
@@ -20,7 +20,9 @@ from lance_ns_async.cli.options import (
 from lance_ns_async.cli.output import Format, format_for
 
 
+@with_catalog
 def discover(
+    on: CatalogOptions,
     uri: Annotated[str, typer.Argument(help="Folder or bucket, e.g. s3://bucket/data.", show_default=False)],
     into: Annotated[str, typer.Option("--into", help="Namespace for the tables; created if missing.")] = "",
     include: Annotated[
@@ -39,16 +41,12 @@ def discover(
     journal: Journal = None,
     format: FormatOrSuffix = None,
     out: Out = None,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
 ) -> None:
     """Find the Lance tables below a folder or bucket, and register those that the catalog does not have."""
     from lance_ns_async.fleet import sync
     from lance_ns_async.model import NamespaceId
 
-    with require_catalog(impl, properties, profile, config).open() as namespace:
+    with on.require().open() as namespace:
         report = sync.discover(
             namespace,
             uri,

@@ -46,6 +46,7 @@ CODES: Mapping[str, Code] = {
     "LanceNamespaceError": Code.FAILURE,
     "InvalidInputError": Code.USAGE,
     "UnsupportedOperationError": Code.USAGE,
+    "TableColumnNotFoundError": Code.USAGE,
     "NamespaceNotFoundError": Code.NOT_FOUND,
     "TableNotFoundError": Code.NOT_FOUND,
     "TableBranchNotFoundError": Code.NOT_FOUND,

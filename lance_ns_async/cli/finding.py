@@ -7,14 +7,16 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
 from lance_ns_async.cli.options import OutputFormat, What, exit_after, parse_pair
 from lance_ns_async.cli.output import Format
 
 COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
 
 
+@with_catalog
 def find(
+    on: CatalogOptions,
     what: What,
     column: Annotated[
         list[str] | None,
@@ -41,10 +43,6 @@ def find(
     ] = "id",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of tables.")] = None,
     format: OutputFormat = Format.TABLE,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
 ) -> None:
     """Find tables by columns, rows, size, age, indexes and properties; opens each dataset once."""
     from lance_ns_async.fleet import Conditions, sync
@@ -63,7 +61,7 @@ def find(
         older_than=older_than,
         newer_than=newer_than,
     )
-    with require_catalog(impl, properties, profile, config).open() as catalog:
+    with on.require().open() as catalog:
         report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
     output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Generator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
 from lance_ns_async.cli.errors import say
 from lance_ns_async.cli.options import OutputFormat, Secrets, exit_after
 from lance_ns_async.cli.output import Format, OutputRow
@@ -29,16 +29,14 @@ MASK = "***"
 """The value that replaces storage options, which may be secrets."""
 
 
+@with_catalog
 def ls(
+    on: CatalogOptions,
     namespace: Annotated[str, typer.Argument(help="Namespace to list; the root by default.", show_default=False)] = "",
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all child namespaces.")] = False,
     namespaces: Annotated[bool, typer.Option("--namespaces", "-n", help="List namespaces instead of tables.")] = False,
     long: Annotated[bool, typer.Option("--long", "-l", help="Show the locations.")] = False,
     format: OutputFormat = Format.PLAIN,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
 ) -> None:
     """List the tables or namespaces in a namespace, one per line, as they arrive."""
     from lance_ns_async.model import NamespaceId
@@ -46,7 +44,7 @@ def ls(
     columns = ("id", "location") if long and not namespaces else ("id",)
     failures: list[LanceNamespaceError] = []
     start = NamespaceId.parse(namespace)
-    with require_catalog(impl, properties, profile, config).open() as catalog:
+    with on.require().open() as catalog:
         # The listing is closed explicitly, because a partly read one would outlive its catalog.
         with closing(_rows(catalog, start, recursive, namespaces, long, failures)) as rows:
             count = output.write(rows, columns, format, sys.stdout)
@@ -81,18 +79,16 @@ def _rows(
             failures.append(error)
 
 
+@with_catalog
 def describe(
+    on: CatalogOptions,
     table: Annotated[str, typer.Argument(help="Id of the table, e.g. prod.sales.orders.", show_default=False)],
     version: Annotated[int | None, typer.Option("--version", help="Describe this version; opens the dataset.")] = None,
     details: Annotated[
         bool, typer.Option("--details", "-d", help="Show schema and statistics; opens the dataset.")
     ] = False,
     show_secrets: Secrets = False,
-    format: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
+    format: output.ObjectFormat = "table",
 ) -> None:
     """Describe a table: its location, properties and storage options."""
     from lance_namespace import DescribeTableRequest
@@ -101,7 +97,7 @@ def describe(
 
     id = TableId.parse(table)
     request = DescribeTableRequest(id=list(id), version=version, with_table_uri=True, load_detailed_metadata=details)
-    with require_catalog(impl, properties, profile, config).open() as catalog:
+    with on.require().open() as catalog:
         description = catalog.describe_table(request).model_dump(by_alias=True, exclude_none=True)
     options = description.get("storage_options")
     if options and not show_secrets:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, parse_pair
 from lance_ns_async.cli.output import Format, format_for
@@ -41,7 +41,9 @@ REPORT_COLUMNS = (
 )
 
 
+@with_catalog
 def maintain(
+    on: CatalogOptions,
     what: What,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the plan.")] = False,
     compact: Annotated[
@@ -80,10 +82,6 @@ def maintain(
     ] = None,
     format: FormatOrSuffix = None,
     out: Out = None,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
 ) -> None:
     """Compact tables, refresh their indexes, and remove old versions."""
     from lance_ns_async.fleet import CleanupOptions, CompactOptions, sync
@@ -96,7 +94,7 @@ def maintain(
     settings = dict(parse_pair("--conf", text) for text in conf or ())
     steps: dict[str, Any] = {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
     with ExitStack() as stack:
-        namespace = stack.enter_context(require_catalog(impl, properties, profile, config).open())
+        namespace = stack.enter_context(on.require().open())
         result: Report | MaintenancePlan
         if dry_run:
             result = sync.plan_maintenance(namespace, what, progress=True, **steps)

@@ -12,6 +12,11 @@ from lance_ns_async.cli.errors import Code, Misuse
 from lance_ns_async.cli.output import Format
 
 What = Annotated[list[str], typer.Argument(help="Ids and patterns of tables, e.g. prod.**.", show_default=False)]
+TableName = Annotated[str, typer.Argument(help="Id of the table, e.g. prod.sales.orders.", show_default=False)]
+TableNames = Annotated[list[str], typer.Argument(help="Ids of tables, e.g. prod.sales.orders.", show_default=False)]
+Version = Annotated[str | None, typer.Option("--version", help="Number of a version, or a tag; the latest by default.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")]
 OutputFormat = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
 FormatOrSuffix = Annotated[
     Format | None, typer.Option("--output", "-o", help="Output format; by default that of the suffix of --out.")
@@ -38,6 +43,11 @@ def parse_pair(option: str, text: str) -> tuple[str, str]:
         # The message does not contain the text, because it may be a secret without its key.
         raise Misuse(f"{option}: must be KEY=VALUE, but one has no key or no '='")
     return key, value
+
+
+def parse_version(text: str | None) -> int | str | None:
+    """Returns the number of a version, or the name of a tag."""
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def parse_storage_options(values: Iterable[str] | None) -> dict[str, str] | None:

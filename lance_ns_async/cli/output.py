@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -28,6 +29,10 @@ _UNLIMITED_WIDTH = 100_000
 """Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
 
 
+_SHORT_LIST, _SHORT_TEXT = 4, 200
+"""Elements of a list, and characters of a text, that a table of rows shows."""
+
+
 class Format(StrEnum):
     """Output format of rows."""
 
@@ -37,6 +42,8 @@ class Format(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
 
+
+ObjectFormat = Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")]
 
 _SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
 
@@ -163,6 +170,24 @@ def write_result(
             write(({name: row.get(name) for name in columns} for row in rows), columns, format, stream)
 
 
+def write_rows(rows: pa.Table, format: Format, file: Path | None) -> None:
+    """Writes rows of a table to the file, or to standard output if `file` is None; a table shortens long values."""
+    if format is Format.PARQUET:
+        write_parquet(rows, file)
+        return
+    shorten = _shorten if format is Format.TABLE else lambda value: value
+    lines = ({name: shorten(value) for name, value in row.items()} for row in rows.to_pylist())
+    with open_text(file) as stream:
+        write(lines, rows.column_names, format, stream)
+
+
+def tell(message: str) -> None:
+    """Writes what was done to standard output."""
+    from lance_ns_async.rendering import printable
+
+    print(printable(message))
+
+
 def write_object(row: OutputRow, format: Literal["table", "json"]) -> None:
     """Writes one object to standard output: one line per field, or JSON."""
     if format == "json":
@@ -186,6 +211,20 @@ def _table(rows: Sequence[OutputRow], columns: Sequence[str], stream: IO[str]) -
     for row in rows:
         table.add_row(*(Text(_text(row.get(column))) for column in columns))
     OutputConsole(stream).lay(table)
+
+
+def _shorten(value: Any) -> Any:
+    """Returns the beginning of a long value, such as a vector or the bytes of an image."""
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, list) and len(value) > _SHORT_LIST:
+        beginning = ", ".join(_text(_shorten(it)) for it in value[:_SHORT_LIST])
+        return f"[{beginning}, ...: {len(value):,}]"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, str) and len(value) > _SHORT_TEXT:
+        return f"{value[:_SHORT_TEXT]}..."
+    return value
 
 
 def _is_number(rows: Iterable[OutputRow], column: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, Secrets, exit_after, read_text
 from lance_ns_async.cli.output import Format, format_for
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from lance_ns_async.spark import Locations
 
 
+@with_catalog
 def resolve(
+    on: CatalogOptions,
     what: Annotated[
         list[str] | None,
         typer.Argument(help="Ids and patterns of tables, e.g. prod.sales.* or prod.**.", show_default=False),
@@ -41,16 +43,12 @@ def resolve(
         typer.Option("--on-error", help="Report tables that fail, or stop at the first one."),
     ] = "report",
     show_secrets: Secrets = False,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
 ) -> None:
     """Resolve many tables concurrently to their locations and versions."""
     from lance_ns_async.spark import LocationResolver
 
     targets = _read_targets(what or (), from_file)
-    catalog = require_catalog(impl, properties, profile, config)
+    catalog = on.require()
     with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
         locations = resolver.prefetch(targets, pin_versions=pin, on_error=on_error)
     _write(locations, format_for(format, out), out, secrets=show_secrets)

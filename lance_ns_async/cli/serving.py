@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lance_ns_async.cli.catalog import Catalog, Config, Impl, Profile, Properties, require_catalog
+from lance_ns_async.cli.catalog import Catalog, CatalogOptions, with_catalog
 from lance_ns_async.cli.errors import Misuse, say
 from lance_ns_async.cli.exposure import warn_if_exposed
 from lance_ns_async.cli.options import exit_after, read_text
@@ -28,7 +28,9 @@ TOKEN = "LANCE_NS_TOKEN"
 """Environment variable with the token; a command line would be visible to others on this machine."""
 
 
+@with_catalog
 def serve(
+    on: CatalogOptions,
     host: Annotated[
         str,
         typer.Option("--host", help="Address to listen on; an address that other machines can reach requires a token."),
@@ -87,16 +89,12 @@ def serve(
         int, typer.Option("--max-connections", min=1, help="Maximum connections from one address.")
     ] = 256,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
-    impl: Impl = None,
-    properties: Properties = None,
-    profile: Profile = None,
-    config: Config = None,
 ) -> None:
     """Serve the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
     from lance_ns_async.gateway import serving
     from lance_ns_async.gateway.access import is_loopback
 
-    catalog = require_catalog(impl, properties, profile, config)
+    catalog = on.require()
     token = _token(token_file)
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):

@@ -34,12 +34,13 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import COMMON_ERRORS
+from lance_ns_async.model import Page
 from lance_ns_async.transports.directory_manifest import Change, Directory, Entries, ManifestEntry
 from tests.fakes.s3 import FakeS3
 from tests.support.lake import stream
@@ -59,6 +60,17 @@ async def test_datasets_that_lie_in_the_directory_are_its_tables(tmp_path: Path)
             alone = await ns.describe_table(DescribeTableRequest(id=[name]))
             assert described.tables[TableId([name])].location == alone.location
             assert lance.dataset(alone.location).count_rows() == 2
+
+
+async def test_a_page_of_the_root_reads_only_the_folders_that_it_needs(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        lance.write_dataset(DATA, tmp_path / f"{name}.lance")
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        list_tables = ns.session.backend.list_tables
+        assert await list_tables(NamespaceId(), None, 2) == Page(["a", "b"], "b")
+        assert await list_tables(NamespaceId(), "b", 2) == Page(["c", "d"])
+        # The last name of a page may be dropped before the next page.
+        assert await list_tables(NamespaceId(), "bb", 1) == Page(["c"], "c")
 
 
 async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None:

@@ -1,0 +1,180 @@
+"""The commands `create`, `register`, `deregister`, `drop` and `rename`: changes of tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lance_ns_async.cli import output
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli.errors import Misuse, say
+from lance_ns_async.cli.options import DryRun, TableName, TableNames, Yes, exit_after, parse_pair
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lance_ns_async.model import TableId
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".orc": "orc",
+}
+"""Formats of files by suffix, as pyarrow names them."""
+
+
+@with_catalog
+def create(
+    on: CatalogOptions,
+    table: TableName,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.", show_default=False),
+    ] = None,
+    mode: Annotated[
+        Literal["create", "append", "overwrite"], typer.Option("--mode", help="What to do if the table exists.")
+    ] = "create",
+    location: Annotated[
+        str | None, typer.Option("--location", help="Where the data goes; only without a file.", show_default=False)
+    ] = None,
+) -> None:
+    """Create a table with the rows of a file, or declare it without rows."""
+    from lance_ns_async.model import TableId
+
+    id = TableId.parse(table)
+    if file is None and mode != "create":
+        raise Misuse(f"--mode {mode}: requires a file with rows")
+    if file is not None and location is not None:
+        raise Misuse("--location: only without a file; declare the table first, and then use --mode append")
+    rows = None if file is None else _rows(file)
+    with on.require().open() as catalog:
+        if rows is None:
+            place = catalog.declare_table({"id": list(id), "location": location}).location
+            output.tell(f"declared {id} at {place}")
+        else:
+            dataset = catalog.write(id, rows, mode=mode)
+            output.tell(f"wrote version {dataset.version} of {id}: {dataset.count_rows():,} rows")
+
+
+@with_catalog
+def register(
+    on: CatalogOptions,
+    table: TableName,
+    location: Annotated[str, typer.Argument(help="Location of the Lance table.", show_default=False)],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a registration with this id.")] = False,
+    set_property: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Property of the table; may be repeated.")
+    ] = None,
+) -> None:
+    """Register existing data as a table."""
+    from lance_ns_async.model import TableId
+
+    id = TableId.parse(table)
+    properties = dict(parse_pair("--set", text) for text in set_property or ())
+    mode = "Overwrite" if overwrite else "Create"
+    request = {"id": list(id), "location": location, "mode": mode, "properties": properties or None}
+    with on.require().open() as catalog:
+        output.tell(f"registered {id} at {catalog.register_table(request).location}")
+
+
+@with_catalog
+def deregister(on: CatalogOptions, tables: TableNames, dry_run: DryRun = False) -> None:
+    """Remove tables from the catalog; their data stays."""
+    with on.require().open() as catalog:
+        _change_each(tables, "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run)
+
+
+@with_catalog
+def drop(on: CatalogOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False) -> None:
+    """Remove tables from the catalog, and delete their data."""
+    if not dry_run:
+        ask(f"Delete the data of {', '.join(tables)}?", yes)
+    with on.require().open() as catalog:
+        _change_each(tables, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run)
+
+
+@with_catalog
+def rename(
+    on: CatalogOptions,
+    table: TableName,
+    new: Annotated[
+        str, typer.Argument(help="New name; or new id, to move the table to another namespace.", show_default=False)
+    ],
+) -> None:
+    """Rename a table; its data stays where it is."""
+    from lance_ns_async.model import TableId
+
+    id, target = TableId.parse(table), TableId.parse(new)
+    if len(target) == 1:
+        target = id.parent.table(target.name)
+    request = {"id": list(id), "new_table_name": target.name, "new_namespace_id": list(target.parent)}
+    with on.require().open() as catalog:
+        catalog.rename_table(request)
+    output.tell(f"renamed {id} to {target}")
+
+
+def ask(question: str, yes: bool) -> None:
+    """Asks whether to go on; ends the command if the answer is no."""
+    from lance_ns_async.rendering import printable
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Misuse("this deletes data: confirm it with --yes, or look first with --dry-run")
+    typer.confirm(printable(question), abort=True, err=True)
+
+
+def _change_each(
+    tables: Sequence[str],
+    verb: str,
+    done: str,
+    describe: Callable[[Any], Any],
+    change: Callable[[Any], Any],
+    dry_run: bool,
+) -> None:
+    """Changes tables one after another; goes on after failures, and ends with their exit code."""
+    from lance_namespace.errors import LanceNamespaceError
+
+    from lance_ns_async.model import TableId
+
+    ids: list[TableId] = [TableId.parse(table) for table in tables]
+    failures: list[LanceNamespaceError] = []
+    for id in ids:
+        request = {"id": list(id)}
+        try:
+            if dry_run:
+                output.tell(f"would {verb} {id} at {describe(request).location}")
+            else:
+                change(request)
+                output.tell(f"{done} {id}")
+        except LanceNamespaceError as error:
+            if len(ids) == 1:
+                raise
+            say(str(error))
+            failures.append(error)
+    exit_after(failures)
+
+
+def _rows(file: Path) -> pa.RecordBatchReader:
+    """Returns a reader of the rows in a file; raises `Misuse` if it cannot be read."""
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    format = _FORMATS.get(file.suffix.lower())
+    if format is None:
+        raise Misuse(f"{file}: unknown suffix; use one of {', '.join(_FORMATS)}")
+    try:
+        return dataset.dataset(str(file), format=format).scanner().to_reader()
+    except FileNotFoundError:
+        raise Misuse(f"{file}: there is no such file") from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise Misuse(f"{file}: cannot be read ({error})") from error

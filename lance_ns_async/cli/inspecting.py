@@ -1,0 +1,77 @@
+"""The commands `schema`, `versions`, `tags` and `indices`: what a table consists of."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from lance_ns_async.cli import output
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli.options import OutputFormat, TableName, Version, parse_version
+from lance_ns_async.cli.output import Format
+
+
+@with_catalog
+def schema(on: CatalogOptions, table: TableName, version: Version = None, format: OutputFormat = Format.TABLE) -> None:
+    """Show the columns of a table and their types; opens the dataset."""
+    from lance_ns_async.model import TableId
+
+    with on.require().open() as catalog:
+        fields = list(catalog.open(TableId.parse(table), version=parse_version(version)).schema)
+    rows = [{"column": it.name, "type": str(it.type), "nullable": it.nullable} for it in fields]
+    output.write(rows, ("column", "type", "nullable"), format, sys.stdout)
+
+
+@with_catalog
+def versions(
+    on: CatalogOptions,
+    table: TableName,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of versions.")] = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """List the versions of a table, the newest first."""
+    from lance_ns_async.model import TableId
+
+    request = {"id": list(TableId.parse(table)), "limit": limit, "descending": True}
+    with on.require().open() as catalog:
+        found = catalog.list_table_versions(request).versions
+    rows = [{"version": it.version, "created": _time(it.timestamp_millis)} for it in found]
+    output.write(rows, ("version", "created"), format, sys.stdout)
+
+
+@with_catalog
+def tags(on: CatalogOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
+    """List the tags of a table."""
+    from lance_ns_async.model import TableId
+
+    with on.require().open() as catalog:
+        found = catalog.list_table_tags({"id": list(TableId.parse(table))}).tags
+    rows = [{"tag": name, "version": it.version, "branch": it.branch} for name, it in found.items()]
+    output.write(rows, ("tag", "version", "branch"), format, sys.stdout)
+
+
+@with_catalog
+def indices(on: CatalogOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
+    """List the indexes of a table, and how many rows they cover."""
+    from lance_ns_async.model import TableId
+
+    with on.require().open() as catalog:
+        found = catalog.list_table_indices({"id": list(TableId.parse(table))}).indexes
+    rows = [
+        {
+            "index": it.index_name,
+            "type": it.index_type,
+            "columns": ", ".join(it.columns),
+            "rows": it.num_indexed_rows,
+            "rows without": it.num_unindexed_rows,
+        }
+        for it in found
+    ]
+    output.write(rows, ("index", "type", "columns", "rows", "rows without"), format, sys.stdout)
+
+
+def _time(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")

@@ -1,0 +1,175 @@
+"""The commands that change tables and namespaces, and those that show what a table has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lance_ns_async import Namespace
+from tests.fakes.iceberg import FakeIceberg
+from tests.unit.cli.test_app import Run, at
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["ann", "bob", "cid"], "price": [2.5, 3.5, 4.5]})
+VECTORS = pa.table({"id": [1, 2], "vector": pa.array([[0.1] * 8, [0.9] * 8], pa.list_(pa.float32(), 8))})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Sequence[str]:
+    """Provides the options of a catalog with the tables `shop$orders` and `shop$images`."""
+    root = tmp_path / "lake"
+    with Namespace.connect("dir", {"root": str(root)}) as catalog:
+        catalog.create_namespace({"id": ["shop"]})
+        catalog.write(["shop", "orders"], ROWS)
+        catalog.write(["shop", "images"], VECTORS)
+    return at(root)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_options_of_the_catalog_stand_before_or_after_the_command(lake: Sequence[str], before: bool) -> None:
+    command = ["count", "shop.orders"]
+    run = Run(*lake, *command) if before else Run(*command, *lake)
+    assert (run.code, run.out, run.err) == (0, "3\n", "")
+    assert Run(*lake[:2], *command, *lake[2:]).out == "3\n"
+    assert Run("-i", "glue", *command, *lake).out == "3\n"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_a_file_becomes_a_table(lake: Sequence[str], tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"rows.{suffix}"
+    match suffix:
+        case "parquet":
+            pq.write_table(ROWS, file)
+        case "csv":
+            file.write_text("id,name,price\n1,ann,2.5\n2,bob,3.5\n3,cid,4.5\n")
+        case _:
+            file.write_text("\n".join(map(json.dumps, ROWS.to_pylist())))
+    run = Run("create", "shop.new", str(file), *lake)
+    assert (run.code, run.out) == (0, "wrote version 1 of shop$new: 3 rows\n")
+    assert json.loads(Run("head", "shop.new", "-o", "json", *lake).out) == ROWS.to_pylist()
+    again = Run("create", "shop.new", str(file), *lake)
+    assert again.code == 1 and "shop$new" in again.err
+    assert "version 2 of shop$new: 6 rows" in Run("create", "shop.new", str(file), "--mode", "append", *lake).out
+    assert "version 3 of shop$new: 3 rows" in Run("create", "shop.new", str(file), "--mode", "overwrite", *lake).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gone.csv"], "gone.csv: there is no such file"),
+        (["rows.xlsx"], "rows.xlsx: unknown suffix; use one of .parquet"),
+        (["broken.parquet"], "broken.parquet: cannot be read"),
+        (["--mode", "append"], "--mode append: requires a file"),
+        (["broken.parquet", "--location", "x"], "--location: only without a file"),
+    ],
+)
+def test_a_file_that_is_none_creates_nothing(
+    lake: Sequence[str], tmp_path: Path, arguments: Sequence[str], message: str
+) -> None:
+    (tmp_path / "broken.parquet").write_text("no parquet")
+    run = Run("create", "shop.new", *arguments, *lake)
+    assert run.code == 2 and message in run.err
+    assert sorted(Run("ls", "shop", *lake).lines) == ["shop$images", "shop$orders"]
+
+
+def test_a_table_is_declared_without_a_file(lake: Sequence[str]) -> None:
+    run = Run("create", "shop.later", *lake)
+    assert run.code == 0 and run.out.startswith("declared shop$later at ")
+    assert Run("head", "shop.later", *lake).code == 3
+
+
+def test_existing_data_is_registered_with_properties(tmp_path: Path) -> None:
+    with FakeIceberg() as catalog:
+        options = ["-i", "iceberg", "-p", f"endpoint={catalog.endpoint}"]
+        location = str(tmp_path / "data")
+        lance.write_dataset(ROWS, location)
+        assert Run("ns", "create", "shop", "--set", "owner=ann", *options).out == "created shop\n"
+        assert json.loads(Run("ns", "describe", "shop", "-o", "json", *options).out)["properties"]["owner"] == "ann"
+        run = Run("register", "shop.orders", location, "--set", "team=sales", *options)
+        assert (run.code, run.out) == (0, f"registered shop$orders at {location}\n")
+        assert Run("register", "shop.orders", location, *options).code == 1
+        assert Run("register", "shop.orders", location, "--overwrite", *options).code == 0
+        assert Run("rename", "shop.orders", "sales", *options).out == "renamed shop$orders to shop$sales\n"
+        assert Run("count", "shop.sales", *options).out == "3\n"
+        assert Run("deregister", "shop.sales", *options).out == "deregistered shop$sales\n"
+        assert Run("ls", "shop", *options).out == ""
+        assert lance.dataset(location).count_rows() == 3
+
+
+def test_a_drop_shows_asks_and_deletes(lake: Sequence[str]) -> None:
+    run = Run("drop", "shop.orders", *lake)
+    assert run.code == 2 and "--yes" in run.err and "--dry-run" in run.err
+    run = Run("drop", "shop.orders", "--dry-run", *lake)
+    assert run.code == 0 and run.out.startswith("would drop shop$orders at ")
+    assert Run("count", "shop.orders", *lake).out == "3\n"
+    run = Run("drop", "shop.orders", "shop.gone", "shop.images", "--yes", *lake)
+    assert run.code == 1 and run.lines == ["dropped shop$orders", "dropped shop$images"] and "shop$gone" in run.err
+    assert Run("drop", "shop.orders", "-y", *lake).code == 3
+    assert Run("ls", "shop", *lake).out == ""
+
+
+def test_namespaces_are_created_listed_and_dropped(lake: Sequence[str]) -> None:
+    assert Run("ns", "create", "shop.eu", *lake).out == "created shop$eu\n"
+    assert Run("ns", "create", "shop.eu", *lake).code == 1
+    assert Run("ns", "create", "shop.eu", "--exist-ok", *lake).code == 0
+    assert Run("ns", "ls", *lake).out == "shop\n"
+    assert Run("ns", "ls", "-r", *lake).out == "shop\nshop$eu\n"
+    assert Run("ns", "drop", "shop.eu", *lake).out == "dropped shop$eu\n"
+    assert Run("ns", "drop", "shop", *lake).code == 1
+    assert Run("ns", "drop", "shop", "--cascade", *lake).code == 2
+    assert Run("ns", "describe", "gone", *lake).code == 3
+
+
+def test_what_a_table_consists_of(lake: Sequence[str], tmp_path: Path) -> None:
+    assert json.loads(Run("schema", "shop.images", "-o", "json", *lake).out) == [
+        {"column": "id", "type": "int64", "nullable": True},
+        {"column": "vector", "type": "fixed_size_list<item: float>[8]", "nullable": True},
+    ]
+    with Namespace.connect("dir", {"root": str(tmp_path / "lake")}) as catalog:
+        catalog.write(["shop", "orders"], ROWS, mode="append")
+        catalog.create_table_tag({"id": ["shop", "orders"], "tag": "first", "version": 1})
+        catalog.create_table_scalar_index({"id": ["shop", "orders"], "column": "id", "index_type": "BTREE"})
+    versions = json.loads(Run("versions", "shop.orders", "-o", "json", *lake).out)
+    assert [row["version"] for row in versions] == [3, 2, 1]
+    assert len(Run("versions", "shop.orders", "-n", "2", "-o", "plain", *lake).lines) == 2
+    assert Run("tags", "shop.orders", "-o", "csv", *lake).out == "tag,version,branch\nfirst,1,\n"
+    [index] = json.loads(Run("indices", "shop.orders", "-o", "json", *lake).out)
+    assert (index["columns"], index["rows"], index["rows without"]) == ("id", 6, 0)
+    assert len(json.loads(Run("head", "shop.orders", "--version", "first", "-o", "json", *lake).out)) == 3
+    assert len(json.loads(Run("head", "shop.orders", "--version", "2", "-o", "json", *lake).out)) == 6
+
+
+def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: Path) -> None:
+    assert Run("count", "shop.orders", "--filter", "price > 3", *lake).out == "2\n"
+    run = Run("query", "shop.orders", "-f", "price > 3", "-c", "id, price", "-o", "csv", *lake)
+    assert run.out == "id,price\n2,3.5\n3,4.5\n"
+    vector = tmp_path / "vector.json"
+    vector.write_text(json.dumps([0.8] * 8))
+    for nearest in (f"@{vector}", ",".join(["0.8"] * 8)):
+        run = Run("query", "shop.images", "--nearest", nearest, "-n", "1", "-o", "json", *lake)
+        assert [row["id"] for row in json.loads(run.out)] == [2]
+    assert "[0.9, 0.9, 0.9, 0.9, ...: 8]" in Run("head", "shop.images", *lake).out
+    out = tmp_path / "rows.parquet"
+    assert Run("head", "shop.orders", "-n", "2", "--out", str(out), *lake).code == 0
+    assert pq.read_table(out).to_pylist() == ROWS.to_pylist()[:2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["head", "shop.orders", "-c", "prize"], 2, "--columns prize: no such column; the table has id, name, price"),
+        (["query", "shop.images", "--nearest", "1,x"], 2, "--nearest: must be numbers"),
+        (["query", "shop.images", "--nearest", "@gone.json"], 2, "--nearest @gone.json"),
+        (["query", "shop.images", "--nearest", "1", "--text", "a"], 2, "use one of them"),
+        (["count", "shop.orders", "-f", "prize > 1"], 2, "prize"),
+        (["count", "shop.gone"], 3, "shop$gone"),
+    ],
+)
+def test_a_wrong_question_is_explained(lake: Sequence[str], arguments: Sequence[str], code: int, message: str) -> None:
+    run = Run(*arguments, *lake)
+    assert (run.code, run.out) == (code, "") and message in run.err and len(run.err.splitlines()) == 1
