@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from types import NoneType
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
@@ -229,7 +230,7 @@ def _shorten(value: Any) -> Any:
 
 def _is_number(rows: Iterable[OutputRow], column: str) -> bool:
     values = [row.get(column) for row in rows]
-    return all(isinstance(value, int) or value is None for value in values) and any(values)
+    return all(type(value) in (int, NoneType) for value in values) and any(values)
 
 
 def _text(value: Any) -> str:
