@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -18,6 +19,7 @@ from lance_ns_async.cli.options import parse_pair, read_text
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
+    from lance_ns_async.model import Id
 
 _PANEL = "Catalog"
 _PROPERTY = "LANCE_NS_PROPERTY_"
@@ -62,11 +64,38 @@ class Catalog:
     impl: str
     properties: Mapping[str, str] = field(repr=False)
 
-    def open(self) -> Namespace:
-        """Opens the namespace. Cost: no call."""
+    @contextmanager
+    def open(self, *about: Id) -> Iterator[Namespace]:
+        """Opens the namespace while the context is open.
+
+        Args:
+            about: The ids of the command; if one does not exist, the error suggests what is meant.
+
+        Cost: no call, and those of `suggest_id` for each id after an error.
+        """
+        from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
+
         from lance_ns_async import Namespace
 
-        return Namespace.connect(self.impl, self.properties)
+        with Namespace.connect(self.impl, self.properties) as namespace:
+            try:
+                yield namespace
+            except (NamespaceNotFoundError, TableNotFoundError) as error:
+                from lance_ns_async.cli.suggesting import suggest_id
+
+                for suggestion in filter(None, (suggest_id(namespace, id) for id in about)):
+                    error.add_note(suggestion)
+                raise
+
+    def check_root(self) -> None:
+        """Raises `Misuse` if the catalog is a local directory that does not exist, which is empty for other callers."""
+        from lance_ns_async.model import local_path
+
+        roots = [value for key, value in self.properties.items() if self.impl == "dir" and _fold("dir", key) == "root"]
+        for root in roots:
+            path = local_path(os.path.expanduser(root))
+            if path is not None and not os.path.isdir(path):
+                raise Misuse(f"-p root={root}: there is no such directory")
 
     def open_async(self) -> AsyncNamespace:
         """Opens the async namespace. Cost: no call."""

@@ -89,17 +89,20 @@ def register(
 @with_catalog
 def deregister(on: CatalogOptions, tables: TableNames, dry_run: DryRun = False) -> None:
     """Remove tables from the catalog; their data stays."""
-    with on.require().open() as catalog:
-        _change_each(tables, "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run)
+    with on.require().open(*_parse(tables)) as catalog:
+        _change_each(
+            _parse(tables), "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run
+        )
 
 
 @with_catalog
 def drop(on: CatalogOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Remove tables from the catalog, and delete their data."""
+    ids = _parse(tables)
     if not dry_run:
-        ask(f"Delete the data of {', '.join(tables)}?", yes)
-    with on.require().open() as catalog:
-        _change_each(tables, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run)
+        ask(f"Delete the data of {', '.join(map(str, ids))}?", yes)
+    with on.require().open(*ids) as catalog:
+        _change_each(ids, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run)
 
 
 @with_catalog
@@ -117,7 +120,7 @@ def rename(
     if len(target) == 1:
         target = id.parent.table(target.name)
     request = {"id": list(id), "new_table_name": target.name, "new_namespace_id": list(target.parent)}
-    with on.require().open() as catalog:
+    with on.require().open(id) as catalog:
         catalog.rename_table(request)
     output.tell(f"renamed {id} to {target}")
 
@@ -133,8 +136,14 @@ def ask(question: str, yes: bool) -> None:
     typer.confirm(printable(question), abort=True, err=True)
 
 
+def _parse(tables: Sequence[str]) -> Sequence[TableId]:
+    from lance_ns_async.model import TableId
+
+    return [TableId.parse(table) for table in tables]
+
+
 def _change_each(
-    tables: Sequence[str],
+    ids: Sequence[TableId],
     verb: str,
     done: str,
     describe: Callable[[Any], Any],
@@ -144,9 +153,6 @@ def _change_each(
     """Changes tables one after another; goes on after failures, and ends with their exit code."""
     from lance_namespace.errors import LanceNamespaceError
 
-    from lance_ns_async.model import TableId
-
-    ids: list[TableId] = [TableId.parse(table) for table in tables]
     failures: list[LanceNamespaceError] = []
     for id in ids:
         request = {"id": list(id)}

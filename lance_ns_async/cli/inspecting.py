@@ -19,8 +19,9 @@ def schema(on: CatalogOptions, table: TableName, version: Version = None, format
     """Show the columns of a table and their types; opens the dataset."""
     from lance_ns_async.model import TableId
 
-    with on.require().open() as catalog:
-        fields = list(catalog.open(TableId.parse(table), version=parse_version(version)).schema)
+    id = TableId.parse(table)
+    with on.require().open(id) as catalog:
+        fields = list(catalog.open(id, version=parse_version(version)).schema)
     rows = [{"column": it.name, "type": str(it.type), "nullable": it.nullable} for it in fields]
     output.write(rows, ("column", "type", "nullable"), format, sys.stdout)
 
@@ -35,8 +36,9 @@ def versions(
     """List the versions of a table, the newest first."""
     from lance_ns_async.model import TableId
 
-    request = {"id": list(TableId.parse(table)), "limit": limit, "descending": True}
-    with on.require().open() as catalog:
+    id = TableId.parse(table)
+    request = {"id": list(id), "limit": limit, "descending": True}
+    with on.require().open(id) as catalog:
         found = catalog.list_table_versions(request).versions
     rows = [{"version": it.version, "created": _time(it.timestamp_millis)} for it in found]
     output.write(rows, ("version", "created"), format, sys.stdout)
@@ -47,8 +49,9 @@ def tags(on: CatalogOptions, table: TableName, format: OutputFormat = Format.TAB
     """List the tags of a table."""
     from lance_ns_async.model import TableId
 
-    with on.require().open() as catalog:
-        found = catalog.list_table_tags({"id": list(TableId.parse(table))}).tags
+    id = TableId.parse(table)
+    with on.require().open(id) as catalog:
+        found = catalog.list_table_tags({"id": list(id)}).tags
     rows = [{"tag": name, "version": it.version, "branch": it.branch} for name, it in found.items()]
     output.write(rows, ("tag", "version", "branch"), format, sys.stdout)
 
@@ -58,8 +61,9 @@ def indices(on: CatalogOptions, table: TableName, format: OutputFormat = Format.
     """List the indexes of a table, and how many rows they cover."""
     from lance_ns_async.model import TableId
 
-    with on.require().open() as catalog:
-        found = catalog.list_table_indices({"id": list(TableId.parse(table))}).indexes
+    id = TableId.parse(table)
+    with on.require().open(id) as catalog:
+        found = catalog.list_table_indices({"id": list(id)}).indexes
     rows = [
         {
             "index": it.index_name,

@@ -44,10 +44,13 @@ def ls(
     columns = ("id", "location") if long and not namespaces else ("id",)
     failures: list[LanceNamespaceError] = []
     start = NamespaceId.parse(namespace)
-    with on.require().open() as catalog:
+    chosen = on.require()
+    with chosen.open(start) as catalog:
         # The listing is closed explicitly, because a partly read one would outlive its catalog.
         with closing(_rows(catalog, start, recursive, namespaces, long, failures)) as rows:
             count = output.write(rows, columns, format, sys.stdout)
+        if not count:
+            chosen.check_root()
         if not count and not (recursive or namespaces):
             page = catalog.list_namespaces({"id": list(start), "limit": 1})
             hint = "; use -r to include child namespaces, -n to list namespaces"
@@ -97,7 +100,7 @@ def describe(
 
     id = TableId.parse(table)
     request = DescribeTableRequest(id=list(id), version=version, with_table_uri=True, load_detailed_metadata=details)
-    with on.require().open() as catalog:
+    with on.require().open(id) as catalog:
         description = catalog.describe_table(request).model_dump(by_alias=True, exclude_none=True)
     options = description.get("storage_options")
     if options and not show_secrets:

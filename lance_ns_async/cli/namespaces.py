@@ -29,9 +29,12 @@ def ls(
     """List namespaces, one per line, as they arrive."""
     from lance_ns_async.model import NamespaceId
 
-    with on.require().open() as catalog:
-        rows = ({"id": str(id)} for id in catalog.iter_namespaces(NamespaceId.parse(namespace), recursive=recursive))
-        output.write(rows, ("id",), format, sys.stdout)
+    start = NamespaceId.parse(namespace)
+    chosen = on.require()
+    with chosen.open(start) as catalog:
+        rows = ({"id": str(id)} for id in catalog.iter_namespaces(start, recursive=recursive))
+        if not output.write(rows, ("id",), format, sys.stdout):
+            chosen.check_root()
 
 
 @ns.command()
@@ -41,7 +44,7 @@ def describe(on: CatalogOptions, namespace: NamespaceName, format: output.Object
     from lance_ns_async.model import NamespaceId
 
     id = NamespaceId.parse(namespace)
-    with on.require().open() as catalog:
+    with on.require().open(id) as catalog:
         properties = catalog.describe_namespace({"id": list(id)}).properties
     output.write_object({"id": str(id), "properties": properties or {}}, format)
 
@@ -83,6 +86,6 @@ def drop(
     id = NamespaceId.parse(namespace)
     if cascade:
         ask(f"Drop {id} and everything in it?", yes)
-    with on.require().open() as catalog:
+    with on.require().open(id) as catalog:
         catalog.drop_namespace({"id": list(id), "behavior": "Cascade" if cascade else "Restrict"})
     output.tell(f"dropped {id}")

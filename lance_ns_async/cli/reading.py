@@ -35,8 +35,9 @@ def head(
     """Show the first rows of a table."""
     from lance_ns_async.model import TableId
 
-    with on.require().open() as catalog:
-        dataset = catalog.open(TableId.parse(table), version=parse_version(version))
+    id = TableId.parse(table)
+    with on.require().open(id) as catalog:
+        dataset = catalog.open(id, version=parse_version(version))
         missing = [name for name in _names(columns) or () if name not in dataset.schema.names]
         if missing:
             raise Misuse(f"--columns {missing[0]}: no such column; the table has {', '.join(dataset.schema.names)}")
@@ -49,8 +50,9 @@ def count(on: CatalogOptions, table: TableName, filter: Filter = None) -> None:
     """Count the rows of a table, or those that match a filter."""
     from lance_ns_async.model import TableId
 
-    with on.require().open() as catalog:
-        print(catalog.count_table_rows({"id": list(TableId.parse(table)), "predicate": filter}).count)
+    id = TableId.parse(table)
+    with on.require().open(id) as catalog:
+        print(catalog.count_table_rows({"id": list(id), "predicate": filter}).count)
 
 
 @with_catalog
@@ -76,10 +78,11 @@ def query(
 
     from lance_ns_async.model import TableId
 
+    id = TableId.parse(table)
     if nearest is not None and text is not None:
         raise Misuse("--nearest and --text: use one of them")
     request: dict[str, Any] = {
-        "id": list(TableId.parse(table)),
+        "id": list(id),
         "k": limit,
         "vector": {"single_vector": _vector(nearest)},
         "filter": filter,
@@ -91,7 +94,7 @@ def query(
         request["vector_column"] = on_column
     if text is not None:
         request["full_text_query"] = {"string_query": {"query": text, "columns": [on_column] if on_column else None}}
-    with on.require().open() as catalog:
+    with on.require().open(id) as catalog:
         answer = catalog.query_table(request).data
     output.write_rows(pa.ipc.open_file(answer).read_all(), format_for(format, out), out)
 

@@ -583,7 +583,7 @@ def _properties(entries: Entries, id: NamespaceId) -> Mapping[str, str]:
         return {}
     entry = entries.get(_key(id))
     if entry is None or entry.kind != "namespace":
-        raise NamespaceNotFoundError("create it with create_namespace")
+        raise NamespaceNotFoundError("there is no namespace of that name")
     return entry.metadata
 
 

@@ -173,3 +173,28 @@ def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: P
 def test_a_wrong_question_is_explained(lake: Sequence[str], arguments: Sequence[str], code: int, message: str) -> None:
     run = Run(*arguments, *lake)
     assert (run.code, run.out) == (code, "") and message in run.err and len(run.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["ls", "shob"], "did you mean shop?"),
+        (["ns", "describe", "shob"], "did you mean shop?"),
+        (["describe", "shop.order"], "did you mean shop$orders?"),
+        (["head", "shob.orders"], "did you mean shop?"),
+        (["count", "shop"], "it is a namespace: list its tables with lance-ns ls shop"),
+        (["drop", "-y", "shop.imagez"], "did you mean shop$images?"),
+    ],
+)
+def test_a_near_id_is_suggested(lake: Sequence[str], arguments: Sequence[str], suggestion: str) -> None:
+    run = Run(*arguments, *lake)
+    assert run.code == 3 and run.err.endswith(f"; {suggestion}\n")
+    assert "did you mean" not in Run(arguments[0], "entirely.different", *lake).err
+
+
+@pytest.mark.parametrize("command", [["ls"], ["ls", "-r"], ["ls", "-n"], ["ns", "ls"]])
+def test_a_directory_that_does_not_exist_is_no_empty_catalog(command: Sequence[str], tmp_path: Path) -> None:
+    run = Run(*command, *at(tmp_path / "gone"))
+    assert (run.code, run.out) == (2, "") and run.err.endswith("gone: there is no such directory\n")
+    (tmp_path / "gone").mkdir()
+    assert Run(*command, *at(tmp_path / "gone")).code == 0

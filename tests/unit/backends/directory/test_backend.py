@@ -102,7 +102,7 @@ async def test_an_unused_root_is_an_empty_catalog(tmp_path: Path) -> None:
             }.items():
                 assert (
                     await catch_message(call)
-                    == f"Namespace not found: sales ({operation}: create it with create_namespace)"
+                    == f"Namespace not found: sales ({operation}: there is no namespace of that name)"
                 )
             assert (await catch_message(ns.write(["sales", "orders"], DATA))).startswith("Namespace not found: sales (")
             assert (await ns.list_tables({"id": []})).tables == []
