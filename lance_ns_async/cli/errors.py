@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from typing import Any, cast
 
 import typer
 from typer.core import TyperGroup
+
+_QUOTES = "'"
 
 
 class Code(IntEnum):
@@ -92,6 +95,26 @@ def describe_error(error: BaseException) -> str:
     return "; ".join([str(error), *notes])
 
 
+def use_options(message: str, options: Mapping[str, str], *, is_usage: bool) -> str:
+    """Returns a message of the Python API with the options of the command instead of the arguments of a function.
+
+    Args:
+        message: The message.
+        options: The names of options by those of arguments.
+        is_usage: Whether the message is about an argument, whose name is then its first word. Other messages may
+            contain names of tables that only look like arguments.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        name, value = match[1], match[2]
+        is_argument = value is not None or (is_usage and (not match.start() or "_" in name))
+        if name not in options or not is_argument:
+            return match[0]
+        return options[name] if value in (None, "True") else f"{options[name]} {value.strip(_QUOTES)}"
+
+    return re.sub(r"\b([a-z_]+)\b(?:=('[^']*'|\w+))?(?!\w)", replace, message)
+
+
 class ScriptGroup(TyperGroup):
     """The group of all commands, with exit codes and error messages for scripts."""
 
@@ -123,9 +146,15 @@ class ScriptGroup(TyperGroup):
                 raise
             if ctx.params.get("debug"):
                 traceback.print_exc()
-            _close(code, error)
+            _close(code, error, self._options(ctx))
             raise typer.Exit(code) from raised
         return result
+
+    def _options(self, ctx: Any) -> Mapping[str, str]:
+        """Returns the long options of the command that runs, by the names of its arguments."""
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        long = ((it.name, opt) for it in getattr(command, "params", ()) for opt in it.opts if opt.startswith("--"))
+        return {str(name): option for name, option in long}
 
 
 def _root(error: BaseException) -> BaseException:
@@ -141,12 +170,12 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _close(code: Code, error: BaseException) -> None:
+def _close(code: Code, error: BaseException, options: Mapping[str, str]) -> None:
     if code is Code.BROKEN_PIPE:
         # The interpreter flushes standard output again at its end, and would report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     elif code is not Code.INTERRUPT:
-        say(describe_error(error))
+        say(use_options(describe_error(error), options, is_usage=code is Code.USAGE))
 
 
 def _usage(error: Any) -> str:

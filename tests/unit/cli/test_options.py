@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lance_ns_async.cli.errors import Code
+import pytest
+
+from lance_ns_async.cli.errors import Code, use_options
 from lance_ns_async.cli.options import parse_storage_options
 from tests.unit.cli.test_app import Run
 
@@ -17,3 +19,32 @@ def test_storage_options_come_from_files(tmp_path: Path) -> None:
     for option in (f"@{file}", f"@{tmp_path / 'none'}", f"@{tmp_path}"):
         bad = Run("discover", str(tmp_path), "-i", "dir", "-p", f"root={tmp_path}", "--storage-option", option)
         assert bad.code == Code.USAGE and "hunter2" not in bad.err and "--storage-option" in bad.err
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("delete: needs mode 'sync'", "--delete: needs mode 'sync'"),
+        ("mode 'x': must be 'create' or 'sync'", "--mode 'x': must be 'create' or 'sync'"),
+        ("omit one of take_over and data", "omit one of --take-over and data"),
+        ("use data=True to clone it", "use --data to clone it"),
+        ("on_error='report' leaves it out", "--on-error report leaves it out"),
+        ("table data: no rule applies", "table data: no rule applies"),
+    ],
+)
+def test_messages_name_options(message: str, expected: str) -> None:
+    options = {
+        "data": "--data",
+        "delete": "--delete",
+        "mode": "--mode",
+        "on_error": "--on-error",
+        "take_over": "--take-over",
+    }
+    assert use_options(message, options, is_usage=True) == expected
+
+
+def test_ids_are_no_options() -> None:
+    options = {"take_over": "--take-over", "on_error": "--on-error"}
+    message = "Table not found: take_over; on_error='report' leaves it out"
+    expected = "Table not found: take_over; --on-error report leaves it out"
+    assert use_options(message, options, is_usage=False) == expected
