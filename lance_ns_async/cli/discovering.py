@@ -61,6 +61,6 @@ def discover(
         )
     format = format_for(format, out)
     columns = ("id", "outcome") if format is Format.PLAIN else ("id", "outcome", "location", "reason")
-    output.write_result(report, (row.to_dict() for row in report.rows), columns, format, out)
+    output.write_result(report, output.report_rows(report, format), columns, format, out)
     print(report, file=sys.stderr)
     exit_after(report.problems)

@@ -34,6 +34,15 @@ _SHORT_LIST, _SHORT_TEXT = 4, 200
 """Elements of a list, and characters of a text, that a table of rows shows."""
 
 
+_WOULD = {
+    "changed": "would change",
+    "created": "would create",
+    "deregistered": "would deregister",
+    "registered": "would register",
+}
+"""How outcomes of a dry run are shown."""
+
+
 class Format(StrEnum):
     """Output format of rows."""
 
@@ -149,8 +158,16 @@ def open_text(file: Path | None) -> Iterator[IO[str]]:
 
 def write_report(report: Report, columns: Sequence[str], format: Format) -> None:
     """Writes the rows of a report to standard output, and its summary to standard error."""
-    write((row.to_dict() for row in report.rows), columns, format, sys.stdout)
+    write(report_rows(report, format), columns, format, sys.stdout)
     print(report.line(), file=sys.stderr)
+
+
+def report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
+    """Yields the rows of a report; for people, those of a dry run say what would be done."""
+    is_for_people = report.dry_run and format in (Format.TABLE, Format.PLAIN)
+    for row in report.rows:
+        fields = row.to_dict()
+        yield {**fields, "outcome": _WOULD.get(row.outcome, row.outcome)} if is_for_people else fields
 
 
 def write_result(

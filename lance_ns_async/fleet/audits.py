@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from difflib import get_close_matches
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.errors import suggest
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding
 from lance_ns_async.fleet.reading import read_and_examine, with_credentials
@@ -111,8 +111,7 @@ def _fixable(fix: Iterable[str]) -> frozenset[str]:
         if name in KINDS and name not in names:
             raise InvalidInputError(f"fix {name!r}: it has no fix, because only you can decide; use {', '.join(names)}")
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            raise InvalidInputError(f"fix {name!r}: {f'did you mean {near[0]!r}?' if near else ', '.join(names)}")
+            raise InvalidInputError(f"fix {name!r}: unknown, {suggest(name, names, quoted=True)}")
     return kinds
 
 

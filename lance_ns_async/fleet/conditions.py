@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.errors import suggest
 from lance_ns_async.model import TableId
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(\d+)\s*([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?i?)b?", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+_COMMON_TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double"),
+    *("string", "large_string", "binary", "large_binary", "date32", "date64"),
+)
+"""Types for suggestions, by the names that `str` gives them."""
+
 _VECTOR = re.compile(r"(?:fixed_size_list|vector)(?:<(?:item: )?(\w+)>)?\[(\d+)\]")
 
 
@@ -118,6 +126,7 @@ class Conditions:
         for column in self.columns:
             if column in ("", ":"):
                 raise InvalidInputError(f"columns {column!r}: use name, name:type or :type")
+            _check_type(column)
 
     def match(self, facts: Facts, now: datetime) -> bool:
         """Returns whether the conditions hold for a table at a time."""
@@ -148,6 +157,20 @@ def _has_column(schema: pa.Schema, column: str) -> bool:
     name, colon, type_ = column.partition(":")
     fields = [field for field in schema if not name or field.name == name]
     return any(not colon or _is_type(field.type, type_.strip()) for field in fields)
+
+
+def _check_type(column: str) -> None:
+    """Raises InvalidInputError if the type of a column is one word that is no type of Arrow; others may be nested."""
+    import pyarrow as pa
+
+    type_ = column.partition(":")[2].strip()
+    if not _WORD.fullmatch(type_):
+        return
+    try:
+        pa.type_for_alias(type_)
+    except ValueError as e:
+        hint = suggest(type_, _COMMON_TYPES, quoted=True)
+        raise InvalidInputError(f"columns {column!r}: Arrow has no type {type_!r}; {hint}") from e
 
 
 def _is_type(actual: pa.DataType, text: str) -> bool:

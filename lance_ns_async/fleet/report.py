@@ -62,6 +62,10 @@ class Row:
         return cls(subject, outcome, reason, location, attempts, rest)
 
 
+_NOTHING = {"audit": "no findings", "find": "no matches"}
+"""What a report without rows says, by its operation."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """The rows and the cost of an operation. Its representation is a short table."""
@@ -108,7 +112,8 @@ class Report:
 
     def line(self) -> str:
         """Returns a summary of the report in one line."""
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items()) or "nothing"
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items())
+        counts = counts or _NOTHING.get(self.operation, "nothing")
         mode = " (dry run)" if self.dry_run else ""
         costs = [f"{self.calls} calls"]
         if self.p50 is not None and self.p95 is not None:

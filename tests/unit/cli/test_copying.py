@@ -50,7 +50,7 @@ def test_copy_registers_and_repeats(root: Path, iceberg: FakeIceberg, tmp_path: 
     dry = Run("copy", *where, "--dry-run", "-o", "plain")
     assert (dry.code, sorted(dry.lines)) == (
         0,
-        ["sales$Items\tlake$Items\tcreated\t", "sales$orders\tlake$orders\tcreated\t"],
+        ["sales$Items\tlake$Items\twould create\t", "sales$orders\tlake$orders\twould create\t"],
     )
     assert "copy (dry run): 2 created" in dry.err and not listing(iceberg)
     first = Run("copy", *where, "--journal", str(tmp_path / "journal"), "-o", "csv")

@@ -110,6 +110,8 @@ async def test_unknown_and_undecidable_fixes_are_refused_before_any_call(tmp_pat
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "absent")}) as namespace:
         with pytest.raises(InvalidInputError, match="did you mean 'unprotected'"):
             await audit(namespace, "**", fix=["unprotectd"])
+        with pytest.raises(InvalidInputError, match="fix 'everything': unknown, known are location-missing, "):
+            await audit(namespace, "**", fix="everything")
         with pytest.raises(InvalidInputError, match="only you can decide"):
             await audit(namespace, "**", fix="nested-location")
 

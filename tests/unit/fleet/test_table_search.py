@@ -55,6 +55,18 @@ def test_conditions_select_tables(namespace: Namespace, where: Conditions | None
     assert names(sync.find(namespace, "**", where)) == expected
 
 
+@pytest.mark.parametrize("type_", ["int46", "strng", "vector"])
+def test_a_type_that_arrow_does_not_have_is_an_error(type_: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"columns 'id:{type_}': Arrow has no type '{type_}'; "):
+        Conditions(columns=[f"id:{type_}"])
+    for valid in ("float16", "string_view", "list<item: int64>", "timestamp[us]", "vector[8]"):
+        Conditions(columns=[f"id:{valid}"])
+
+
+def test_a_report_without_rows_says_so(namespace: Namespace) -> None:
+    assert sync.find(namespace, "**", Conditions(min_rows=10**9)).line().startswith("find: no matches in ")
+
+
 def test_results_are_sorted_limited_and_chosen_by_functions(namespace: Namespace) -> None:
     assert names(sync.find(namespace, "**", sort="-rows", limit=2)) == ["stale", "indexed"]
     report = sync.find(namespace, "**", lambda facts: facts.rows == 3)
