@@ -14,6 +14,7 @@ from lance_ns_async.cli import (
     changing,
     copying,
     discovering,
+    doctor,
     finding,
     inspecting,
     listing,
@@ -86,3 +87,4 @@ app.command()(discovering.discover)
 app.command()(copying.copy)
 app.command()(maintaining.maintain)
 app.command()(serving.serve)
+app.command()(doctor.doctor)

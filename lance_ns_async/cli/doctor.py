@@ -1,0 +1,123 @@
+"""The command `doctor`: what works with a catalog, step by step."""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from lance_ns_async.cli import output
+from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli.errors import Code, describe_error, exit_code
+
+if TYPE_CHECKING:
+    from lance_ns_async import Namespace
+    from lance_ns_async.model import TableId
+
+PACKAGES = ("lance-ns-async", "pylance", "lance-namespace", "pyarrow")
+_PORTS = {"https": 443, "http": 80}
+_TIME_TO_CONNECT = 5.0
+
+Step = tuple[str, Callable[[], str]]
+"""The name of a step, and a function that does it and returns what it found."""
+
+
+@with_catalog
+def doctor(
+    on: CatalogOptions,
+    table: Annotated[
+        str | None, typer.Argument(help="Table to look at; by default the first one.", show_default=False)
+    ] = None,
+    format: output.ObjectFormat = "table",
+) -> None:
+    """Check step by step what works: the address, the sign-in, a listing, a table and its storage."""
+    from lance_namespace.errors import LanceNamespaceError
+
+    from lance_ns_async.model import TableId
+
+    id, chosen = None if table is None else TableId.parse(table), on.require()
+    code = Code.OK
+    results: list[dict[str, str]] = []
+    with chosen.open() as catalog:
+        for name, step in _steps(catalog, id, has_proxy="proxy" in chosen.properties):
+            try:
+                outcome, detail = "ok", step()
+            except (LanceNamespaceError, OSError) as error:
+                outcome, detail, code = "failed", describe_error(error), exit_code(error) or Code.INTERNAL
+            results.append({"step": name, "outcome": outcome, "detail": detail})
+            if format == "table":
+                output.tell(f"{outcome:6}  {name}: {detail}")
+            if code:
+                break
+    if format == "json":
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+    raise typer.Exit(code)
+
+
+def _steps(catalog: Namespace, id: TableId | None, *, has_proxy: bool) -> Iterator[Step]:
+    """Yields the steps; each is possible only if the ones before it have succeeded."""
+    yield "versions", _versions
+    yield "address", lambda: _reach(catalog.namespace_id(), has_proxy=has_proxy)
+    yield "sign-in and listing", lambda: _list(catalog)
+    if id is None:
+        # The last reference to the listing ends with this line, which closes it.
+        id = next(islice(catalog.iter_tables(recursive=True), 1), None)
+    if id is None:
+        return
+    table = id
+    yield f"description of {table}", lambda: _describe(catalog, table)
+    yield f"data of {table}", lambda: _open(catalog, table)
+
+
+def _versions() -> str:
+    packages = [f"{package} {version(package)}" for package in PACKAGES]
+    return ", ".join([f"Python {platform.python_version()}", *packages])
+
+
+def _reach(namespace_id: str, *, has_proxy: bool) -> str:
+    """Resolves the host of a catalog and connects to it, unless that is the task of a proxy."""
+    from lance_namespace.errors import ServiceUnavailableError
+
+    from lance_ns_async.transports.http.wire import environment_proxy
+
+    _, impl, identity = namespace_id.rpartition("#")[0].split(":", 2)
+    # A metastore may have several addresses.
+    url = urlsplit(identity.partition("|")[0].partition(",")[0])
+    port = url.port or _PORTS.get(url.scheme)
+    if url.hostname is None or port is None:
+        return f"{impl} at {identity}"
+    if has_proxy or environment_proxy(url.geturl()) is not None:
+        return f"{impl} at {url.hostname}:{port}, through a proxy"
+    try:
+        with socket.create_connection((url.hostname, port), _TIME_TO_CONNECT) as connection:
+            return f"{impl} at {url.hostname}:{port}, which is {connection.getpeername()[0]}"
+    except socket.gaierror as error:
+        raise ServiceUnavailableError(f"the host {url.hostname} is unknown ({error.strerror}); is it right?") from error
+    except OSError as error:
+        reason = error.strerror or f"no answer within {_TIME_TO_CONNECT:g} s"
+        message = f"{url.hostname}:{port}: {reason}; is the port right, and the server up?"
+        raise ServiceUnavailableError(message) from error
+
+
+def _list(catalog: Namespace) -> str:
+    page = catalog.list_namespaces({"id": [], "limit": 100})
+    more = " or more" if page.page_token else ""
+    return f"{len(page.namespaces)}{more} namespaces"
+
+
+def _describe(catalog: Namespace, id: TableId) -> str:
+    response = catalog.describe_table({"id": list(id)})
+    options = ", ".join(sorted(response.storage_options or {}))
+    return f"{response.location}" + (f", with the storage options {options}" if options else "")
+
+
+def _open(catalog: Namespace, id: TableId) -> str:
+    dataset = catalog.open(id)
+    return f"version {dataset.version}, {dataset.count_rows():,} rows, {len(dataset.schema)} columns"

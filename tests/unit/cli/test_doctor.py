@@ -1,0 +1,57 @@
+"""The command `doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lance_ns_async import Namespace
+from tests.fakes.iceberg import FakeIceberg
+from tests.unit.cli.test_app import Run, at
+
+
+def test_all_steps_succeed_with_a_catalog_that_works(tmp_path: Path) -> None:
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as catalog:
+        catalog.create_namespace({"id": ["shop"]})
+        catalog.write(["shop", "orders"], pa.table({"id": [1, 2]}))
+    run = Run("doctor", *at(tmp_path))
+    assert run.code == 0 and all(line.startswith("ok      ") for line in run.lines)
+    assert run.lines[-1] == "ok      data of shop$orders: version 1, 2 rows, 1 columns"
+    assert [step["outcome"] for step in json.loads(Run("doctor", "-o", "json", *at(tmp_path)).out)] == ["ok"] * 5
+
+
+def test_an_empty_catalog_ends_with_the_listing(tmp_path: Path) -> None:
+    run = Run("doctor", *at(tmp_path))
+    assert run.code == 0 and run.lines[-1] == "ok      sign-in and listing: 0 namespaces"
+
+
+def test_the_first_step_that_fails_is_the_last(tmp_path: Path) -> None:
+    with FakeIceberg(token="right") as catalog:
+        endpoint = ["-i", "iceberg", "-p", f"endpoint={catalog.endpoint}"]
+        run = Run("doctor", *endpoint, "-p", "auth_token=wrong")
+        assert run.code == 4 and run.lines[-1].startswith("failed  sign-in and listing: Unauthenticated")
+        assert run.lines[1].startswith("ok      address: iceberg at 127.0.0.1:") and "wrong" not in run.out
+        run = Run("doctor", "shop.gone", *endpoint, "-p", "auth_token=right")
+        assert run.code == 3 and run.lines[-1].startswith("failed  description of shop$gone: ")
+    run = Run("doctor", *endpoint)
+    assert run.code == 5 and "is the port right, and the server up?" in run.lines[-1]
+
+
+def test_an_unknown_host_is_named() -> None:
+    run = Run("doctor", "-i", "iceberg", "-p", "endpoint=http://nothing.invalid")
+    assert run.code == 5 and "the host nothing.invalid is unknown" in run.lines[-1]
+
+
+@pytest.mark.parametrize("proxy", ["property", "environment"])
+def test_a_host_behind_a_proxy_is_not_looked_up(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["-p", "max_retries=0"]
+    if proxy == "property":
+        options += ["-p", "proxy=http://127.0.0.1:1"]
+    else:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    run = Run("doctor", "-i", "iceberg", "-p", "endpoint=http://nothing.invalid", *options)
+    assert run.lines[1] == "ok      address: iceberg at nothing.invalid:80, through a proxy"
+    assert run.code == 5
