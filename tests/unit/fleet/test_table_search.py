@@ -55,7 +55,7 @@ def test_conditions_select_tables(namespace: Namespace, where: Conditions | None
     assert names(sync.find(namespace, "**", where)) == expected
 
 
-@pytest.mark.parametrize("type_", ["int46", "strng", "vector"])
+@pytest.mark.parametrize("type_", ["int46", "text64", "vector"])
 def test_a_type_that_arrow_does_not_have_is_an_error(type_: str) -> None:
     with pytest.raises(InvalidInputError, match=f"columns 'id:{type_}': Arrow has no type '{type_}'; "):
         Conditions(columns=[f"id:{type_}"])
