@@ -30,7 +30,7 @@ _Impl = Annotated[
         "--impl",
         "-i",
         metavar="NAME",
-        help="Kind of the catalog: dir, hive3, glue, iceberg, ...",
+        help="Kind of the catalog: dir, glue, hive3, iceberg, lakekeeper, polaris, rest or unity.",
         rich_help_panel=_PANEL,
     ),
 ]

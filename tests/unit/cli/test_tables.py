@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lance_ns_async import Namespace
+from lance_ns_async.registry import BACKENDS
 from tests.fakes.iceberg import FakeIceberg
 from tests.unit.cli.test_app import Run, at
 
@@ -198,3 +199,8 @@ def test_a_directory_that_does_not_exist_is_no_empty_catalog(command: Sequence[s
     assert (run.code, run.out) == (2, "") and run.err.endswith("gone: there is no such directory\n")
     (tmp_path / "gone").mkdir()
     assert Run(*command, *at(tmp_path / "gone")).code == 0
+
+
+def test_the_help_lists_every_kind_of_catalog() -> None:
+    text = " ".join(Run("ls", "--help").out.replace("│", " ").split())
+    assert f"Kind of the catalog: {', '.join(sorted(BACKENDS)[:-1])} or {max(BACKENDS)}." in text
