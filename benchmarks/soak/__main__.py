@@ -35,8 +35,8 @@ WEATHERS: Sequence[dict[str, float | int | str]] = (
 
 SECONDS = 5.0
 """Approximate duration of a round in seconds."""
-POLICY = Policy(max_in_flight=64, backoff_initial=0.01, backoff_max=0.2)
-HEDGING = Policy(max_in_flight=64, backoff_initial=0.01, backoff_max=0.2, hedge_after=0.01)
+POLICY = Policy(backoff_initial=0.01, backoff_max=0.2)
+HEDGING = Policy(backoff_initial=0.01, backoff_max=0.2, hedge_after=0.01)
 
 
 async def soak(endpoint: str, describes: int | None, minutes: float | None) -> tuple[list[Sample], Calls]:
