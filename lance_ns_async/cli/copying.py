@@ -12,7 +12,7 @@ import typer
 from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Catalog, CatalogOptions, choose, with_catalog
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import Journal, OutputFormat, exit_after
+from lance_ns_async.cli.options import DryRun, Journal, OutputFormat, exit_after
 from lance_ns_async.cli.output import Format
 
 COLUMNS = ("id", "target", "outcome", "reason")
@@ -91,7 +91,7 @@ def copy(
     partial: Annotated[
         bool, typer.Option("--partial", help="Copy although the target cannot have some of the tables.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")] = False,
+    dry_run: DryRun = False,
     journal: Journal = None,
     format: OutputFormat = Format.TABLE,
     to_impl: Annotated[

@@ -13,7 +13,7 @@ import typer
 from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
 from lance_ns_async.cli.errors import say
-from lance_ns_async.cli.options import OutputFormat, Secrets, exit_after
+from lance_ns_async.cli.options import OutputFormat, Secrets, TableName, exit_after
 from lance_ns_async.cli.output import Format, OutputRow
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _rows(
 @with_catalog
 def describe(
     on: CatalogOptions,
-    table: Annotated[str, typer.Argument(help="Id of the table, e.g. prod.sales.orders.", show_default=False)],
+    table: TableName,
     version: Annotated[int | None, typer.Option("--version", help="Describe this version; opens the dataset.")] = None,
     details: Annotated[
         bool, typer.Option("--details", "-d", help="Show schema and statistics; opens the dataset.")

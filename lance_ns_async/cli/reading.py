@@ -35,13 +35,13 @@ def head(
     """Show the first rows of a table."""
     from lance_ns_async.model import TableId
 
-    id = TableId.parse(table)
+    id, names = TableId.parse(table), _names(columns)
     with on.require().open(id) as catalog:
         dataset = catalog.open(id, version=parse_version(version))
-        missing = [name for name in _names(columns) or () if name not in dataset.schema.names]
+        missing = [name for name in names or () if name not in dataset.schema.names]
         if missing:
             raise Misuse(f"--columns {missing[0]}: no such column; the table has {', '.join(dataset.schema.names)}")
-        rows = dataset.to_table(columns=_names(columns), limit=number)
+        rows = dataset.to_table(columns=names, limit=number)
     output.write_rows(rows, format_for(format, out), out)
 
 
