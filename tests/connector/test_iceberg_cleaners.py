@@ -18,7 +18,6 @@ import pytest
 from lance_ns_async import Namespace
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 from tests.servers.maven import classpath
-from tests.support.budget import thorough
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.11.0"
 
@@ -96,7 +95,6 @@ WHOLE = {"rows": 30, "files": 3}
 LOST = {"rows": None, "files": 0}
 
 
-@thorough
 def test_cleaners_delete_what_is_not_protected_and_leave_what_is(server: IcebergRest, tmp_path: Path) -> None:
     with connect(server, tmp_path, gc_enabled="true") as unprotected, connect(server, tmp_path) as ns:
         for name in ("db", "old"):
