@@ -89,10 +89,9 @@ def register(
 @with_catalog
 def deregister(on: CatalogOptions, tables: TableNames, dry_run: DryRun = False) -> None:
     """Remove tables from the catalog; their data stays."""
-    with on.require().open(*_parse(tables)) as catalog:
-        _change_each(
-            _parse(tables), "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run
-        )
+    ids = _parse(tables)
+    with on.require().open(*ids) as catalog:
+        _change_each(ids, "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run)
 
 
 @with_catalog

@@ -39,8 +39,8 @@ def versions(
     id = TableId.parse(table)
     request = {"id": list(id), "limit": limit, "descending": True}
     with on.require().open(id) as catalog:
-        found = catalog.list_table_versions(request).versions
-    rows = [{"version": it.version, "created": _time(it.timestamp_millis)} for it in found]
+        response = catalog.list_table_versions(request)
+    rows = [{"version": it.version, "created": _time(it.timestamp_millis)} for it in response.versions]
     output.write(rows, ("version", "created"), format, sys.stdout)
 
 
@@ -51,8 +51,8 @@ def tags(on: CatalogOptions, table: TableName, format: OutputFormat = Format.TAB
 
     id = TableId.parse(table)
     with on.require().open(id) as catalog:
-        found = catalog.list_table_tags({"id": list(id)}).tags
-    rows = [{"tag": name, "version": it.version, "branch": it.branch} for name, it in found.items()]
+        response = catalog.list_table_tags({"id": list(id)})
+    rows = [{"tag": name, "version": it.version, "branch": it.branch} for name, it in response.tags.items()]
     output.write(rows, ("tag", "version", "branch"), format, sys.stdout)
 
 
@@ -63,7 +63,7 @@ def indices(on: CatalogOptions, table: TableName, format: OutputFormat = Format.
 
     id = TableId.parse(table)
     with on.require().open(id) as catalog:
-        found = catalog.list_table_indices({"id": list(id)}).indexes
+        response = catalog.list_table_indices({"id": list(id)})
     rows = [
         {
             "index": it.index_name,
@@ -72,7 +72,7 @@ def indices(on: CatalogOptions, table: TableName, format: OutputFormat = Format.
             "rows": it.num_indexed_rows,
             "rows without": it.num_unindexed_rows,
         }
-        for it in found
+        for it in response.indexes
     ]
     output.write(rows, ("index", "type", "columns", "rows", "rows without"), format, sys.stdout)
 
