@@ -99,7 +99,7 @@ def drop(on: CatalogOptions, tables: TableNames, yes: Yes = False, dry_run: DryR
     """Remove tables from the catalog, and delete their data."""
     ids = _parse(tables)
     if not dry_run:
-        ask(f"Delete the data of {', '.join(map(str, ids))}?", yes)
+        ask(f"Delete the data of {', '.join(map(str, ids))}?", yes, look_first="--dry-run")
     with on.require().open(*ids) as catalog:
         _change_each(ids, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run)
 
@@ -124,14 +124,20 @@ def rename(
     output.tell(f"renamed {id} to {target}")
 
 
-def ask(question: str, yes: bool) -> None:
-    """Asks whether to go on; ends the command if the answer is no."""
+def ask(question: str, yes: bool, *, look_first: str) -> None:
+    """Asks whether to go on; ends the command if the answer is no.
+
+    Args:
+        question: What will be done.
+        yes: The option `--yes`, which is an answer.
+        look_first: What shows before what will be done, for the error without a terminal.
+    """
     from lance_ns_async.rendering import printable
 
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Misuse("this deletes data: confirm it with --yes, or look first with --dry-run")
+        raise Misuse(f"{question} Confirm it with --yes, or look first with {look_first}")
     typer.confirm(printable(question), abort=True, err=True)
 
 

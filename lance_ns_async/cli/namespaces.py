@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Annotated
 
@@ -76,7 +77,7 @@ def drop(
     on: CatalogOptions,
     namespace: NamespaceName,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="Drop also the tables and namespaces in it; asks before.")
+        bool, typer.Option("--cascade", help="Remove also the registrations in it, after a question; data stays.")
     ] = False,
     yes: Yes = False,
 ) -> None:
@@ -85,7 +86,7 @@ def drop(
 
     id = NamespaceId.parse(namespace)
     if cascade:
-        ask(f"Drop {id} and everything in it?", yes)
+        ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=f"lance-ns ls -r {shlex.quote(str(id))}")
     with on.require().open(id) as catalog:
         catalog.drop_namespace({"id": list(id), "behavior": "Cascade" if cascade else "Restrict"})
     output.tell(f"dropped {id}")

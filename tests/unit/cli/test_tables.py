@@ -122,7 +122,8 @@ def test_namespaces_are_created_listed_and_dropped(lake: Sequence[str]) -> None:
     assert Run("ns", "ls", "-r", *lake).out == "shop\nshop$eu\n"
     assert Run("ns", "drop", "shop.eu", *lake).out == "dropped shop$eu\n"
     assert Run("ns", "drop", "shop", *lake).code == 1
-    assert Run("ns", "drop", "shop", "--cascade", *lake).code == 2
+    run = Run("ns", "drop", "shop", "--cascade", *lake)
+    assert run.code == 2 and "--yes" in run.err and "lance-ns ls -r shop" in run.err and "--dry-run" not in run.err
     assert Run("ns", "describe", "gone", *lake).code == 3
 
 
