@@ -200,7 +200,6 @@ class _Attempts(Generic[T]):
     responses: int
     """The responses to all calls by the time of the last failure."""
     sent: int = 1
-    may_recover: bool = True
 
     async def run(self) -> T:
         """Sends the call again within the policy; returns its result.
@@ -229,13 +228,13 @@ class _Attempts(Generic[T]):
             raise self.call.error(last) from last
 
     async def _send_or_recover(self) -> T:
+        """Sends the call, and once more if the cause of its failure was removed."""
         try:
             return await self._send()
         except Failure as failure:
             recover = self.call.recover
-            if not (recover and self.may_recover and self.call.may_recover(failure)) or not await recover(failure):
+            if recover is None or not self.call.may_recover(failure) or not await recover(failure):
                 raise
-        self.may_recover = False
         return await self._send()
 
     async def _send(self) -> T:

@@ -108,6 +108,17 @@ async def test_a_refused_token_is_renewed_once_and_the_call_repeated(status: int
             assert list_requests(server) == [drop, TOKENS, drop]
 
 
+async def test_each_attempt_of_a_call_renews_a_refused_token() -> None:
+    with FakePolaris() as server:
+        server.add_table("cat", ("a",), "t")
+        async with connected(server) as ns:
+            for status in (401, 503, 401):
+                server.fail(status, match="generic-tables")
+            await described(ns, "cat", "a", "t")
+        describe = "GET catalog/polaris/v1/cat/namespaces/a/generic-tables/t"
+        assert list_requests(server) == [TOKENS, describe, TOKENS, describe, describe, TOKENS, describe]
+
+
 async def test_tokens_die_with_the_server_long_before_their_end() -> None:
     with FakePolaris(token_lifetime=3600) as server:
         server.add_table("cat", ("a",), "t")
