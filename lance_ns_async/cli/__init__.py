@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-_LIBRARIES = ("rich", "typer")
+LIBRARIES = ("rich", "tomlkit", "typer")
+"""Packages of the extra `cli`."""
 
 
 def main() -> None:
@@ -12,7 +13,7 @@ def main() -> None:
     try:
         from lance_ns_async.cli.app import app
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _LIBRARIES:
+        if (error.name or "").partition(".")[0] not in LIBRARIES:
             raise
         print("lance-ns needs: pip install 'lance-ns-async[cli]'", file=sys.stderr)
         sys.exit(2)

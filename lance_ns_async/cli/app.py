@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-from importlib.metadata import version
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -20,71 +18,84 @@ from lance_ns_async.cli import (
     listing,
     maintaining,
     namespaces,
+    profile_commands,
     reading,
     resolving,
     serving,
 )
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
-from lance_ns_async.cli.errors import Code, ScriptGroup
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.errors import Code
+from lance_ns_async.cli.groups import SETTINGS, Command, ScriptGroup
 
 app: typer.Typer = typer.Typer(
     cls=ScriptGroup,
     help="List, read, change, resolve, discover, copy, maintain and serve the Lance tables of a catalog.",
     epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
     "unavailable, 70 internal error, 130 Ctrl-C.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=dict(SETTINGS),
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
 def _show_version(value: bool) -> None:
     if value:
+        from importlib.metadata import version
+
         print(version("lance-ns-async"))
         raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
-@with_catalog
+@with_common_options
 def common(
-    on: CatalogOptions,
+    on: CommonOptions,
     context: typer.Context,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Print tracebacks of errors, and a line for each remote call.")
-    ] = False,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Applies the options of all commands."""
     context.obj = on
-    if debug:
-        logging.basicConfig(format="%(relativeCreated)7.0f ms %(message)s", stream=sys.stderr)
-        logging.getLogger("lance_ns_async").setLevel(logging.DEBUG)
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(Code.USAGE)
 
 
-app.command("ls")(listing.ls)
-app.command()(listing.describe)
-app.command()(inspecting.schema)
-app.command()(inspecting.versions)
-app.command()(inspecting.tags)
-app.command()(inspecting.indices)
-app.command()(reading.head)
-app.command()(reading.count)
-app.command()(reading.query)
-app.command()(changing.create)
-app.command()(changing.register)
-app.command()(changing.rename)
-app.command()(changing.deregister)
-app.command()(changing.drop)
-app.add_typer(namespaces.ns, name="ns")
-app.command()(resolving.resolve)
-app.command()(auditing.audit)
-app.command()(finding.find)
-app.command()(discovering.discover)
-app.command()(copying.copy)
-app.command()(maintaining.maintain)
-app.command()(serving.serve)
-app.command()(doctor.doctor)
+_COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
+    "Look": {
+        "ls": listing.ls,
+        "describe": listing.describe,
+        "schema": inspecting.schema,
+        "head": reading.head,
+        "count": reading.count,
+        "query": reading.query,
+        "versions": inspecting.versions,
+        "tags": inspecting.tags,
+        "indices": inspecting.indices,
+    },
+    "Change": {
+        "create": changing.create,
+        "register": changing.register,
+        "rename": changing.rename,
+        "deregister": changing.deregister,
+        "drop": changing.drop,
+    },
+    "Whole catalogs": {
+        "resolve": resolving.resolve,
+        "find": finding.find,
+        "audit": auditing.audit,
+        "discover": discovering.discover,
+        "copy": copying.copy,
+        "maintain": maintaining.maintain,
+        "serve": serving.serve,
+    },
+    "Set up": {"doctor": doctor.doctor},
+}
+
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, cls=Command, rich_help_panel=_panel)(_command)
+app.command("status", cls=Command, hidden=True, help="The same as doctor.")(doctor.doctor)
+app.add_typer(namespaces.ns, name="ns", rich_help_panel="Change")
+app.add_typer(profile_commands.profile, name="profile", rich_help_panel="Set up")

@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli import messages, output
+from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.options import OutputFormat, StorageOptions, What, exit_after, parse_storage_options
 from lance_ns_async.cli.output import Format
 
 COLUMNS = ("id", "outcome", "severity", "reason", "fix", "location")
 
 
-@with_catalog
+@with_common_options
 def audit(
-    on: CatalogOptions,
+    on: CommonOptions,
     what: What,
     fix: Annotated[
         list[str] | None, typer.Option("--fix", metavar="KIND", help="Repair findings of this kind; may be repeated.")
@@ -31,8 +31,14 @@ def audit(
     """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
     from lance_ns_async.fleet import sync
 
-    options = parse_storage_options(storage_option)
     with on.require().open() as catalog:
-        report = sync.audit(catalog, what, fix=fix or (), data_under=data_under, storage_options=options, progress=True)
+        report = sync.audit(
+            catalog,
+            what,
+            fix=fix or (),
+            data_under=data_under,
+            storage_options=parse_storage_options(storage_option),
+            progress=messages.shows_progress(),
+        )
     output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-
-from lance_ns_async.cli import exposure, profiles
+from lance_ns_async.cli import exposure, profiles, secrets
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import parse_pair, read_text
 
@@ -21,40 +17,7 @@ if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
     from lance_ns_async.model import Id
 
-_PANEL = "Catalog"
 _PROPERTY = "LANCE_NS_PROPERTY_"
-
-_Impl = Annotated[
-    str | None,
-    typer.Option(
-        "--impl",
-        "-i",
-        metavar="NAME",
-        help="Kind of the catalog: dir, glue, hive3, iceberg, lakekeeper, polaris, rest or unity.",
-        rich_help_panel=_PANEL,
-    ),
-]
-_Properties = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--property",
-        "-p",
-        metavar="KEY=VALUE",
-        help="Property of the catalog; KEY=@FILE reads the value from a file. Other users of this machine can see "
-        "command lines: pass secrets by file or environment.",
-        rich_help_panel=_PANEL,
-    ),
-]
-_Profile = Annotated[
-    str | None,
-    typer.Option(
-        "--profile", "-P", metavar="NAME", help="Name of a profile, a catalog in a TOML file.", rich_help_panel=_PANEL
-    ),
-]
-_Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,78 +52,30 @@ class Catalog:
 
     def check_root(self) -> None:
         """Raises `Misuse` if the catalog is a local directory that does not exist, which is empty for other callers."""
+        for _, path in self._local_roots():
+            if not os.path.isdir(path):
+                raise Misuse(f"-p root={path}: there is no such directory")
+
+    def with_absolute_root(self) -> Catalog:
+        """Returns the catalog independent of the current directory."""
+        return Catalog(
+            self.impl, {**self.properties, **{key: os.path.abspath(path) for key, path in self._local_roots()}}
+        )
+
+    def _local_roots(self) -> Iterator[tuple[str, str]]:
         from lance_ns_async.model import local_path
 
-        roots = [value for key, value in self.properties.items() if self.impl == "dir" and _fold("dir", key) == "root"]
-        for root in roots:
-            path = local_path(os.path.expanduser(root))
-            if path is not None and not os.path.isdir(path):
-                raise Misuse(f"-p root={root}: there is no such directory")
+        for key, value in self.properties.items():
+            if self.impl == "dir" and _fold("dir", key) == "root":
+                path = local_path(os.path.expanduser(value))
+                if path is not None:
+                    yield key, path
 
     def open_async(self) -> AsyncNamespace:
         """Opens the async namespace. Cost: no call."""
         from lance_ns_async import AsyncNamespace
 
         return AsyncNamespace.connect(self.impl, self.properties)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogOptions:
-    """The options that choose the catalog, before or after the name of the command."""
-
-    impl: str | None = None
-    properties: Sequence[str] = field(default=(), repr=False)
-    profile: str | None = None
-    config: Path | None = None
-
-    @classmethod
-    def parse(
-        cls,
-        impl: _Impl = None,
-        properties: _Properties = None,
-        profile: _Profile = None,
-        config: _Config = None,
-    ) -> CatalogOptions:
-        """Returns the options of a command line; the parameters declare them."""
-        return cls(impl, properties or (), profile, config)
-
-    def after(self, before: CatalogOptions) -> CatalogOptions:
-        """Returns these options together with those before the command, which they override."""
-        return CatalogOptions(
-            self.impl or before.impl,
-            (*before.properties, *self.properties),
-            self.profile or before.profile,
-            self.config or before.config,
-        )
-
-    def require(self) -> Catalog:
-        """Returns the catalog; raises `Misuse` if neither the options nor the environment name one."""
-        catalog = choose(self.impl, self.properties, self.profile, self.config)
-        if catalog is None:
-            raise Misuse(
-                "no catalog: use --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE"
-            )
-        return catalog
-
-
-def with_catalog(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with the options of the catalog; it gets them as its first argument."""
-    _, *own = signature(command, eval_str=True).parameters.values()
-    declared = list(signature(CatalogOptions.parse, eval_str=True).parameters.values())
-    context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    takes_context = any(it.name == context.name for it in own)
-
-    @wraps(command)
-    def run(*, context: typer.Context, **arguments: Any) -> None:
-        options = CatalogOptions.parse(**{it.name: arguments.pop(it.name) for it in declared})
-        if takes_context:
-            arguments["context"] = context
-        command(options.after(context.obj or CatalogOptions()), **arguments)
-
-    parameters = [*([] if takes_context else [context]), *own, *declared]
-    run.__annotations__ = {it.name: it.annotation for it in parameters}
-    run.__signature__ = Signature([it.replace(kind=Parameter.KEYWORD_ONLY) for it in parameters])  # type: ignore[attr-defined]
-    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +92,24 @@ def choose(
     profile: str | None,
     config: Path | None,
     environment: Mapping[str, str] = os.environ,
+    *,
+    resolve: bool = True,
 ) -> Catalog | None:
     """Returns the catalog from the options, the environment and the profile; None if none of them names one.
+
+    Args:
+        impl: Kind of the catalog.
+        properties: `KEY=VALUE` texts.
+        profile: Name of a profile.
+        config: The file with the profiles; None means the usual ones.
+        environment: The environment variables.
+        resolve: Whether to get secrets from commands and the keyring; otherwise they are not in the properties.
 
     Raises:
         Misuse: A property or the profile is invalid, or the profile and `impl` name different kinds.
     """
     options = _Layer(impl, dict(map(_assignment, properties or ())))
-    files = [config] if config else profiles.usual_files(environment)
+    files = profiles.files_with_profiles(config, environment)
     named = _Layer(*profiles.profile(profile, files)) if profile else _Layer()
     if profile and impl and named.impl != impl:
         raise Misuse(f"profile {profile!r} is a catalog of kind {named.impl!r}, but --impl is {impl!r}")
@@ -195,7 +120,8 @@ def choose(
     if kind is None:
         return None
     layers = [layer.properties for layer in (named, around, options) if layer.impl in (None, kind)]
-    return Catalog(kind, _merge(kind, layers))
+    merged = _merge(kind, layers)
+    return Catalog(kind, secrets.resolve(merged) if resolve else merged)
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -226,4 +152,5 @@ def _merge(impl: str, layers: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
 
 
 def _fold(impl: str, key: str) -> str:
-    return key.removeprefix(f"{impl}.").replace("-", "_").replace(".", "_").lower()
+    name, _ = secrets.split(key)
+    return name.removeprefix(f"{impl}.").replace("-", "_").replace(".", "_").lower()

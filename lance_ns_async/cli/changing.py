@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
-from lance_ns_async.cli.errors import Misuse, say
+from lance_ns_async.cli import messages
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.messages import say
 from lance_ns_async.cli.options import DryRun, TableName, TableNames, Yes, exit_after, parse_pair
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ _FORMATS = {
 """Formats of files by suffix, as pyarrow names them."""
 
 
-@with_catalog
+@with_common_options
 def create(
-    on: CatalogOptions,
+    on: CommonOptions,
     table: TableName,
     file: Annotated[
         Path | None,
@@ -59,15 +60,15 @@ def create(
     with on.require().open() as catalog:
         if rows is None:
             place = catalog.declare_table({"id": list(id), "location": location}).location
-            output.tell(f"declared {id} at {place}")
+            messages.tell(f"declared {id} at {place}")
         else:
             dataset = catalog.write(id, rows, mode=mode)
-            output.tell(f"wrote version {dataset.version} of {id}: {dataset.count_rows():,} rows")
+            messages.tell(f"wrote version {dataset.version} of {id}: {dataset.count_rows():,} rows")
 
 
-@with_catalog
+@with_common_options
 def register(
-    on: CatalogOptions,
+    on: CommonOptions,
     table: TableName,
     location: Annotated[str, typer.Argument(help="Location of the Lance table.", show_default=False)],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a registration with this id.")] = False,
@@ -83,19 +84,19 @@ def register(
     mode = "Overwrite" if overwrite else "Create"
     request = {"id": list(id), "location": location, "mode": mode, "properties": properties or None}
     with on.require().open() as catalog:
-        output.tell(f"registered {id} at {catalog.register_table(request).location}")
+        messages.tell(f"registered {id} at {catalog.register_table(request).location}")
 
 
-@with_catalog
-def deregister(on: CatalogOptions, tables: TableNames, dry_run: DryRun = False) -> None:
+@with_common_options
+def deregister(on: CommonOptions, tables: TableNames, dry_run: DryRun = False) -> None:
     """Remove tables from the catalog; their data stays."""
     ids = _parse(tables)
     with on.require().open(*ids) as catalog:
         _change_each(ids, "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run)
 
 
-@with_catalog
-def drop(on: CatalogOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False) -> None:
+@with_common_options
+def drop(on: CommonOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Remove tables from the catalog, and delete their data."""
     ids = _parse(tables)
     if not dry_run:
@@ -104,9 +105,9 @@ def drop(on: CatalogOptions, tables: TableNames, yes: Yes = False, dry_run: DryR
         _change_each(ids, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run)
 
 
-@with_catalog
+@with_common_options
 def rename(
-    on: CatalogOptions,
+    on: CommonOptions,
     table: TableName,
     new: Annotated[
         str, typer.Argument(help="New name; or new id, to move the table to another namespace.", show_default=False)
@@ -121,7 +122,7 @@ def rename(
     request = {"id": list(id), "new_table_name": target.name, "new_namespace_id": list(target.parent)}
     with on.require().open(id) as catalog:
         catalog.rename_table(request)
-    output.tell(f"renamed {id} to {target}")
+    messages.tell(f"renamed {id} to {target}")
 
 
 def ask(question: str, yes: bool, *, look_first: str) -> None:
@@ -163,10 +164,10 @@ def _change_each(
         request = {"id": list(id)}
         try:
             if dry_run:
-                output.tell(f"would {verb} {id} at {describe(request).location}")
+                messages.tell(f"would {verb} {id} at {describe(request).location}")
             else:
                 change(request)
-                output.tell(f"{done} {id}")
+                messages.tell(f"{done} {id}")
         except LanceNamespaceError as error:
             if len(ids) == 1:
                 raise

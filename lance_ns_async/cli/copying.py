@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import Catalog, CatalogOptions, choose, with_catalog
+from lance_ns_async.cli import messages, output
+from lance_ns_async.cli.catalog import Catalog, choose
+from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import DryRun, Journal, OutputFormat, exit_after
 from lance_ns_async.cli.output import Format
@@ -58,9 +59,9 @@ def parse_rules(texts: Sequence[str]) -> Mapping[str, str] | None:
     return rules or None
 
 
-@with_catalog
+@with_common_options
 def copy(
-    on: CatalogOptions,
+    on: CommonOptions,
     what: Annotated[
         list[str] | None,
         typer.Argument(help="Ids and patterns of tables, e.g. prod.**; all by default.", show_default=False),
@@ -131,7 +132,7 @@ def copy(
             partial=partial,
             dry_run=dry_run,
             journal=journal,
-            progress=True,
+            progress=messages.shows_progress(),
         )
     output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

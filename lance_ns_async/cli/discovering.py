@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli import messages, output
+from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.options import (
     FormatOrSuffix,
     Journal,
@@ -20,9 +19,9 @@ from lance_ns_async.cli.options import (
 from lance_ns_async.cli.output import Format, format_for
 
 
-@with_catalog
+@with_common_options
 def discover(
-    on: CatalogOptions,
+    on: CommonOptions,
     uri: Annotated[str, typer.Argument(help="Folder or bucket, e.g. s3://bucket/data.", show_default=False)],
     into: Annotated[str, typer.Option("--into", help="Namespace for the tables; created if missing.")] = "",
     include: Annotated[
@@ -57,10 +56,12 @@ def discover(
             whole_catalog=whole_catalog,
             dry_run=dry_run,
             journal=journal,
-            progress=True,
+            progress=messages.shows_progress(),
         )
     format = format_for(format, out)
     columns = ("id", "outcome") if format is Format.PLAIN else ("id", "outcome", "location", "reason")
-    output.write_result(report, output.report_rows(report, format), columns, format, out)
-    print(report, file=sys.stderr)
+    try:
+        output.write_result(report, output.report_rows(report, format), columns, format, out)
+    finally:
+        messages.summarize(report, problems=report.problems)
     exit_after(report.problems)

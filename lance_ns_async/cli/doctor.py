@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import socket
+import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import urlsplit
 
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.completing import complete_table
 from lance_ns_async.cli.errors import Code, describe_error, exit_code
+from lance_ns_async.cli.options import OutputFormat
+from lance_ns_async.cli.output import Format
 
 if TYPE_CHECKING:
     from lance_ns_async import Namespace
+    from lance_ns_async.cli.catalog import Catalog
     from lance_ns_async.model import TableId
 
 PACKAGES = ("lance-ns-async", "pylance", "lance-namespace", "pyarrow")
@@ -29,20 +32,33 @@ Step = tuple[str, Callable[[], str]]
 """The name of a step, and a function that does it and returns what it found."""
 
 
-@with_catalog
+@with_common_options
 def doctor(
-    on: CatalogOptions,
+    on: CommonOptions,
     table: Annotated[
-        str | None, typer.Argument(help="Table to look at; by default the first one.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Table to look at; by default the first one.", show_default=False, autocompletion=complete_table
+        ),
     ] = None,
-    format: output.ObjectFormat = "table",
+    format: OutputFormat = Format.TABLE,
 ) -> None:
     """Check step by step what works: the address, the sign-in, a listing, a table and its storage."""
-    from lance_namespace.errors import LanceNamespaceError
-
     from lance_ns_async.model import TableId
 
-    id, chosen = None if table is None else TableId.parse(table), on.require()
+    check(on.require(), None if table is None else TableId.parse(table), format)
+
+
+def check(chosen: Catalog, id: TableId | None, format: Format) -> NoReturn:
+    """Shows what works with a catalog and a table, and ends the command with the exit code of the first failure.
+
+    Args:
+        id: The table; by default the first one.
+    """
+    from lance_namespace.errors import LanceNamespaceError
+
+    from lance_ns_async.rendering import printable
+
     code = Code.OK
     results: list[dict[str, str]] = []
     with chosen.open() as catalog:
@@ -52,12 +68,12 @@ def doctor(
             except (LanceNamespaceError, OSError) as error:
                 outcome, detail, code = "failed", describe_error(error), exit_code(error) or Code.INTERNAL
             results.append({"step": name, "outcome": outcome, "detail": detail})
-            if format == "table":
-                output.tell(f"{outcome:6}  {name}: {detail}")
+            if format is Format.TABLE:
+                print(printable(f"{outcome:6}  {name}: {detail}"))
             if code:
                 break
-    if format == "json":
-        print(json.dumps(results, indent=2, ensure_ascii=False))
+    if format is not Format.TABLE:
+        output.write(results, ("step", "outcome", "detail"), format, sys.stdout)
     raise typer.Exit(code)
 
 
@@ -77,6 +93,8 @@ def _steps(catalog: Namespace, id: TableId | None, *, has_proxy: bool) -> Iterat
 
 
 def _versions() -> str:
+    from importlib.metadata import version
+
     packages = [f"{package} {version(package)}" for package in PACKAGES]
     return ", ".join([f"Python {platform.python_version()}", *packages])
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-import traceback
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, cast
 
 import typer
-from typer.core import TyperGroup
+
+from lance_ns_async.cli import LIBRARIES
+from lance_ns_async.cli.messages import say
+
+DEBUG = "lance_ns_async.debug"
+"""Name in the `meta` of a context: whether errors are shown with their traceback."""
 
 _QUOTES = "'"
 
@@ -66,7 +70,8 @@ CODES: Mapping[str, Code] = {
 
 # Newer versions of typer contain a copy of click, so this class has no import path that works in all versions.
 USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
-_FOR_TYPER = (USAGE_ERROR, typer.Abort, typer.Exit)
+FOR_TYPER = (USAGE_ERROR, typer.Abort, typer.Exit)
+"""Exceptions that typer handles."""
 
 
 def exit_code(error: BaseException) -> Code | None:
@@ -74,24 +79,15 @@ def exit_code(error: BaseException) -> Code | None:
     return next((CODES[base.__name__] for base in type(error).__mro__ if base.__name__ in CODES), None)
 
 
-def say(message: str) -> None:
-    """Writes the message as one line to standard error."""
-    line = " ".join(message.split())
-    if not line.isprintable():
-        # Imported here, because most runs write no such message and should not wait for the import.
-        from lance_ns_async.rendering import printable
-
-        line = printable(line)
-    print("lance-ns:", line, file=sys.stderr)
-
-
 def describe_error(error: BaseException) -> str:
     """Returns the message of an error; an unexpected one is marked as an internal error."""
     notes: list[str] = getattr(error, "__notes__", [])
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in LIBRARIES:
+        return f"{error}; it needs: pip install 'lance-ns-async[cli]'"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     if CODES.get(type(error).__name__) is None and exit_code(error) is Code.INTERNAL:
-        return f"internal error: {type(error).__name__}: {error}; use --debug before the command for the traceback"
+        return f"internal error: {type(error).__name__}: {error}; use --debug for the traceback"
     return "; ".join([str(error), *notes])
 
 
@@ -115,52 +111,10 @@ def use_options(message: str, options: Mapping[str, str], *, is_usage: bool) -> 
     return re.sub(r"\b([a-z_]+)\b(?:=('[^']*'|\w+))?(?!\w)", replace, message)
 
 
-class ScriptGroup(TyperGroup):
-    """The group of all commands, with exit codes and error messages for scripts."""
-
-    def main(self, *args: Any, **options: Any) -> Any:
-        """Runs the command line; a usage error is also written as one line."""
-        standalone = options.get("standalone_mode", True)
-        try:
-            code = super().main(*args, **{**options, "standalone_mode": False})
-        except USAGE_ERROR as error:
-            say(_usage(error))
-            code = Code.USAGE
-        except typer.Abort:
-            code = Code.INTERRUPT
-        if standalone:
-            sys.exit(code or Code.OK)
-        return code
-
-    def invoke(self, ctx: Any) -> Any:
-        """Runs the command and converts its error to an exit code."""
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-        except _FOR_TYPER:
-            raise
-        except BaseException as raised:  # includes exception groups and Ctrl-C; errors without a code are raised again
-            error = _root(raised)
-            code = exit_code(error)
-            if code is None:
-                raise
-            if ctx.params.get("debug"):
-                traceback.print_exc()
-            _close(code, error, self._options(ctx))
-            raise typer.Exit(code) from raised
-        return result
-
-    def _options(self, ctx: Any) -> Mapping[str, str]:
-        """Returns the long options of the command that runs, by the names of its arguments."""
-        command = self.get_command(ctx, ctx.invoked_subcommand or "")
-        long = ((it.name, opt) for it in getattr(command, "params", ()) for opt in it.opts if opt.startswith("--"))
-        return {str(name): option for name, option in long}
-
-
-def _root(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
     """Returns the cause of an error: the interrupt that led to it, or the first error of a group."""
     if isinstance(error, BaseExceptionGroup):
-        return _root(error.exceptions[0])
+        return root_cause(error.exceptions[0])
     before = error.__context__
     while before is not None:
         # Interrupted work may raise a different error.
@@ -170,7 +124,8 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _close(code: Code, error: BaseException, options: Mapping[str, str]) -> None:
+def close(code: Code, error: BaseException, options: Mapping[str, str]) -> None:
+    """Writes the message of an error; `options` are those of the command by the names of its arguments."""
     if code is Code.BROKEN_PIPE:
         # The interpreter flushes standard output again at its end, and would report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -178,7 +133,8 @@ def _close(code: Code, error: BaseException, options: Mapping[str, str]) -> None
         say(use_options(describe_error(error), options, is_usage=code is Code.USAGE))
 
 
-def _usage(error: Any) -> str:
+def describe_usage(error: Any) -> str:
+    """Returns the message of a usage error."""
     context = error.ctx
     hint = f" (see {context.command_path} --help)" if context else ""
     return f"{error.format_message()}{hint}"

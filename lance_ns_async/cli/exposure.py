@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 
-from lance_ns_async.cli.errors import say
+from lance_ns_async.cli.messages import say
 
 _SECRET = re.compile(
     r"^header[._-]|(^|[._-])(credential|password|proxy|(auth[._-]?)?token|secret)$"

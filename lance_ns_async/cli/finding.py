@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli import messages, output
+from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.options import OutputFormat, What, exit_after, parse_pair
 from lance_ns_async.cli.output import Format
 
 COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
 
 
-@with_catalog
+@with_common_options
 def find(
-    on: CatalogOptions,
+    on: CommonOptions,
     what: What,
     column: Annotated[
         list[str] | None,
@@ -62,6 +62,6 @@ def find(
         newer_than=newer_than,
     )
     with on.require().open() as catalog:
-        report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=True)
+        report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=messages.shows_progress())
     output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.options import OutputFormat, TableName, Version, parse_version
 from lance_ns_async.cli.output import Format
 
 
-@with_catalog
-def schema(on: CatalogOptions, table: TableName, version: Version = None, format: OutputFormat = Format.TABLE) -> None:
+@with_common_options
+def schema(on: CommonOptions, table: TableName, version: Version = None, format: OutputFormat = Format.TABLE) -> None:
     """Show the columns of a table and their types; opens the dataset."""
     from lance_ns_async.model import TableId
 
@@ -26,9 +26,9 @@ def schema(on: CatalogOptions, table: TableName, version: Version = None, format
     output.write(rows, ("column", "type", "nullable"), format, sys.stdout)
 
 
-@with_catalog
+@with_common_options
 def versions(
-    on: CatalogOptions,
+    on: CommonOptions,
     table: TableName,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of versions.")] = None,
     format: OutputFormat = Format.TABLE,
@@ -44,8 +44,8 @@ def versions(
     output.write(rows, ("version", "created"), format, sys.stdout)
 
 
-@with_catalog
-def tags(on: CatalogOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
+@with_common_options
+def tags(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
     """List the tags of a table."""
     from lance_ns_async.model import TableId
 
@@ -56,8 +56,8 @@ def tags(on: CatalogOptions, table: TableName, format: OutputFormat = Format.TAB
     output.write(rows, ("tag", "version", "branch"), format, sys.stdout)
 
 
-@with_catalog
-def indices(on: CatalogOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
+@with_common_options
+def indices(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
     """List the indexes of a table, and how many rows they cover."""
     from lance_ns_async.model import TableId
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
-from lance_ns_async.cli.errors import say
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.completing import complete_namespace
+from lance_ns_async.cli.messages import hint, say
 from lance_ns_async.cli.options import OutputFormat, Secrets, TableName, exit_after
 from lance_ns_async.cli.output import Format, OutputRow
 
@@ -29,10 +30,17 @@ MASK = "***"
 """The value that replaces storage options, which may be secrets."""
 
 
-@with_catalog
+@with_common_options
 def ls(
-    on: CatalogOptions,
-    namespace: Annotated[str, typer.Argument(help="Namespace to list; the root by default.", show_default=False)] = "",
+    on: CommonOptions,
+    namespace: Annotated[
+        str,
+        typer.Argument(
+            help="Namespace or pattern to list, e.g. prod.sales or 'prod.*.orders'; the root by default.",
+            show_default=False,
+            autocompletion=complete_namespace,
+        ),
+    ] = "",
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all child namespaces.")] = False,
     namespaces: Annotated[bool, typer.Option("--namespaces", "-n", help="List namespaces instead of tables.")] = False,
     long: Annotated[bool, typer.Option("--long", "-l", help="Show the locations.")] = False,
@@ -53,8 +61,8 @@ def ls(
             chosen.check_root()
         if not count and not (recursive or namespaces):
             page = catalog.list_namespaces({"id": list(start), "limit": 1})
-            hint = "; use -r to include child namespaces, -n to list namespaces"
-            say(f"no tables in {namespace or 'the root'}{hint if page.namespaces else ', and no namespaces'}")
+            more = "; use -r to include child namespaces, -n to list namespaces"
+            hint(f"no tables in {namespace or 'the root'}{more if page.namespaces else ', and no namespaces'}")
     exit_after(failures)
 
 
@@ -82,16 +90,16 @@ def _rows(
             failures.append(error)
 
 
-@with_catalog
+@with_common_options
 def describe(
-    on: CatalogOptions,
+    on: CommonOptions,
     table: TableName,
     version: Annotated[int | None, typer.Option("--version", help="Describe this version; opens the dataset.")] = None,
     details: Annotated[
         bool, typer.Option("--details", "-d", help="Show schema and statistics; opens the dataset.")
     ] = False,
     show_secrets: Secrets = False,
-    format: output.ObjectFormat = "table",
+    format: OutputFormat = Format.TABLE,
 ) -> None:
     """Describe a table: its location, properties and storage options."""
     from lance_namespace import DescribeTableRequest

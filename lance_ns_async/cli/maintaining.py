@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli import messages, output
+from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, parse_pair
 from lance_ns_async.cli.output import Format, format_for
@@ -41,9 +40,9 @@ REPORT_COLUMNS = (
 )
 
 
-@with_catalog
+@with_common_options
 def maintain(
-    on: CatalogOptions,
+    on: CommonOptions,
     what: What,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the plan.")] = False,
     compact: Annotated[
@@ -97,7 +96,7 @@ def maintain(
         namespace = stack.enter_context(on.require().open())
         result: Report | MaintenancePlan
         if dry_run:
-            result = sync.plan_maintenance(namespace, what, progress=True, **steps)
+            result = sync.plan_maintenance(namespace, what, progress=messages.shows_progress(), **steps)
         else:
             executor = None
             if engine == "spark":
@@ -108,7 +107,7 @@ def maintain(
                 spark = local_spark("lance-ns maintain", config=config_of_spark)
                 stack.callback(spark.stop)
                 executor = SparkEngine(spark)
-            result = sync.maintain(namespace, what, engine=executor, progress=True, **steps)
+            result = sync.maintain(namespace, what, engine=executor, progress=messages.shows_progress(), **steps)
     _write(result, format_for(format, out), out)
     exit_after(result.problems)
 
@@ -116,7 +115,6 @@ def maintain(
 def _write(result: Report | MaintenancePlan, format: Format, file: Path | None) -> None:
     """Writes the rows to the file or to standard output, and the summary and the problems to standard error."""
     from lance_ns_async.fleet import Report
-    from lance_ns_async.rendering import printable
 
     if isinstance(result, Report):
         rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
@@ -127,6 +125,6 @@ def _write(result: Report | MaintenancePlan, format: Format, file: Path | None) 
         output.write_result(result, rows, PLAN_COLUMNS, format, file)
         if format is not Format.PARQUET:
             for row in result.problems:
-                print(f"lance-ns: {row.outcome}: {printable(row.reason)}", file=sys.stderr)
+                messages.say(f"{row.outcome}: {row.reason}")
     is_short = file is None and format not in (Format.JSON, Format.PARQUET)
-    print(result.line() if is_short else result, file=sys.stderr)
+    messages.summarize(result.line() if is_short else result, problems=result.problems)

@@ -8,22 +8,29 @@ from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.changing import ask
-from lance_ns_async.cli.options import OutputFormat, Yes, parse_pair
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.completing import complete_namespace
+from lance_ns_async.cli.groups import Command, Group
+from lance_ns_async.cli.options import NamespaceName, OutputFormat, Yes, parse_pair
 from lance_ns_async.cli.output import Format
 
-ns: typer.Typer = typer.Typer(help="List, describe, create and drop namespaces.", no_args_is_help=True)
+ns: typer.Typer = typer.Typer(
+    cls=Group, help="List, describe, create and drop namespaces.", rich_markup_mode=None, no_args_is_help=True
+)
 
-NamespaceName = Annotated[str, typer.Argument(help="Id of the namespace, e.g. prod.sales.", show_default=False)]
 
-
-@ns.command("ls")
-@with_catalog
+@ns.command("ls", cls=Command)
+@with_common_options
 def ls(
-    on: CatalogOptions,
-    namespace: Annotated[str, typer.Argument(help="Namespace to list; the root by default.", show_default=False)] = "",
+    on: CommonOptions,
+    namespace: Annotated[
+        str,
+        typer.Argument(
+            help="Namespace to list; the root by default.", show_default=False, autocompletion=complete_namespace
+        ),
+    ] = "",
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all namespaces below.")] = False,
     format: OutputFormat = Format.PLAIN,
 ) -> None:
@@ -38,9 +45,9 @@ def ls(
             chosen.check_root()
 
 
-@ns.command()
-@with_catalog
-def describe(on: CatalogOptions, namespace: NamespaceName, format: output.ObjectFormat = "table") -> None:
+@ns.command(cls=Command)
+@with_common_options
+def describe(on: CommonOptions, namespace: NamespaceName, format: OutputFormat = Format.TABLE) -> None:
     """Show the properties of a namespace."""
     from lance_ns_async.model import NamespaceId
 
@@ -50,10 +57,10 @@ def describe(on: CatalogOptions, namespace: NamespaceName, format: output.Object
     output.write_object({"id": str(id), "properties": properties or {}}, format)
 
 
-@ns.command()
-@with_catalog
+@ns.command(cls=Command)
+@with_common_options
 def create(
-    on: CatalogOptions,
+    on: CommonOptions,
     namespace: NamespaceName,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed if the namespace exists.")] = False,
     set_property: Annotated[
@@ -68,13 +75,13 @@ def create(
     mode = "ExistOk" if exist_ok else "Create"
     with on.require().open() as catalog:
         catalog.create_namespace({"id": list(id), "mode": mode, "properties": properties or None})
-    output.tell(f"created {id}")
+    messages.tell(f"created {id}")
 
 
-@ns.command()
-@with_catalog
+@ns.command(cls=Command)
+@with_common_options
 def drop(
-    on: CatalogOptions,
+    on: CommonOptions,
     namespace: NamespaceName,
     cascade: Annotated[
         bool, typer.Option("--cascade", help="Remove also the registrations in it, after a question; data stays.")
@@ -89,4 +96,4 @@ def drop(
         ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=f"lance-ns ls -r {shlex.quote(str(id))}")
     with on.require().open(id) as catalog:
         catalog.drop_namespace({"id": list(id), "behavior": "Cascade" if cascade else "Restrict"})
-    output.tell(f"dropped {id}")
+    messages.tell(f"dropped {id}")

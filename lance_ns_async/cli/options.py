@@ -8,12 +8,32 @@ from typing import Annotated
 
 import typer
 
+from lance_ns_async.cli.completing import complete_namespace, complete_table
 from lance_ns_async.cli.errors import Code, Misuse
 from lance_ns_async.cli.output import Format
 
-What = Annotated[list[str], typer.Argument(help="Ids and patterns of tables, e.g. prod.**.", show_default=False)]
-TableName = Annotated[str, typer.Argument(help="Id of the table, e.g. prod.sales.orders.", show_default=False)]
-TableNames = Annotated[list[str], typer.Argument(help="Ids of tables, e.g. prod.sales.orders.", show_default=False)]
+What = Annotated[
+    list[str],
+    typer.Argument(
+        help="Ids and patterns of tables, e.g. 'prod.**'.", show_default=False, autocompletion=complete_table
+    ),
+]
+NamespaceName = Annotated[
+    str,
+    typer.Argument(help="Id of the namespace, e.g. prod.sales.", show_default=False, autocompletion=complete_namespace),
+]
+TableName = Annotated[
+    str,
+    typer.Argument(help="Id of the table, e.g. prod.sales.orders.", show_default=False, autocompletion=complete_table),
+]
+TableNames = Annotated[
+    list[str],
+    typer.Argument(
+        help="Ids and patterns of tables, e.g. prod.sales.orders or 'prod.sales.*'.",
+        show_default=False,
+        autocompletion=complete_table,
+    ),
+]
 Version = Annotated[str | None, typer.Option("--version", help="Number of a version, or a tag; the latest by default.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")]

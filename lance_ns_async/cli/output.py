@@ -10,14 +10,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn
-
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import IO, TYPE_CHECKING, Any
 
 from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.messages import summarize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,10 +21,6 @@ if TYPE_CHECKING:
     from lance_ns_async.fleet import MaintenancePlan, Report
 
 OutputRow = Mapping[str, Any]
-
-_UNLIMITED_WIDTH = 100_000
-"""Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
-
 
 _SHORT_LIST, _SHORT_TEXT = 4, 200
 """Elements of a list, and characters of a text, that a table of rows shows."""
@@ -53,32 +45,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-ObjectFormat = Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")]
-
 _SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
-
-
-class OutputConsole(Console):
-    """A console on standard output or another text stream; if that is not a terminal, its width is unlimited."""
-
-    def __init__(self, stream: IO[str] | None = None) -> None:
-        super().__init__(file=stream, highlight=False, markup=False)
-        if not self.is_terminal:
-            self.width = _UNLIMITED_WIDTH
-
-    def lay(self, table: Table) -> None:
-        """Prints the table; removes trailing spaces if the output is not a terminal."""
-        if self.is_terminal:
-            self.print(table)
-            return
-        with self.capture() as capture:
-            self.print(table)
-        for line in capture.get().splitlines():
-            self.file.write(f"{line.rstrip()}\n")
-
-    def on_broken_pipe(self) -> NoReturn:
-        """Raises BrokenPipeError, for which the command has its own exit code."""
-        raise BrokenPipeError
 
 
 def write(rows: Iterable[OutputRow], columns: Sequence[str], format: Format, stream: IO[str]) -> int:
@@ -101,7 +68,11 @@ def write(rows: Iterable[OutputRow], columns: Sequence[str], format: Format, str
             render = printable if stream.isatty() else str
             stream.writelines("\t".join(map(render, line)) + "\n" for line in lines)
         case Format.TABLE:
-            _table(list(counted()), columns, stream)
+            from lance_ns_async.cli.tables import lay_rows
+
+            gathered = list(counted())
+            numbers = {column for column in columns if _is_number(gathered, column)}
+            lay_rows([[_text(row.get(column)) for column in columns] for row in gathered], columns, numbers, stream)
         case Format.JSON:
             for row in counted():
                 stream.write((",\n " if count else "[") + json.dumps(row, ensure_ascii=False, default=str))
@@ -158,8 +129,11 @@ def open_text(file: Path | None) -> Iterator[IO[str]]:
 
 def write_report(report: Report, columns: Sequence[str], format: Format) -> None:
     """Writes the rows of a report to standard output, and its summary to standard error."""
-    write(report_rows(report, format), columns, format, sys.stdout)
-    print(report.line(), file=sys.stderr)
+    try:
+        write(report_rows(report, format), columns, format, sys.stdout)
+    finally:
+        # The reader of the rows may have ended.
+        summarize(report.line(), problems=report.problems)
 
 
 def report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
@@ -199,36 +173,18 @@ def write_rows(rows: pa.Table, format: Format, file: Path | None) -> None:
         write(lines, rows.column_names, format, stream)
 
 
-def tell(message: str) -> None:
-    """Writes what was done to standard output."""
-    from lance_ns_async.rendering import printable
-
-    print(printable(message))
-
-
-def write_object(row: OutputRow, format: Literal["table", "json"]) -> None:
-    """Writes one object to standard output: one line per field, or JSON."""
-    if format == "json":
+def write_object(row: OutputRow, format: Format) -> None:
+    """Writes one object to standard output: one line per field, one JSON object, or a single row."""
+    if format is Format.JSON:
         print(json.dumps(row, indent=2, ensure_ascii=False, default=str))
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for key, value in row.items():
-        table.add_row(key, Text(_text(value)))
-    OutputConsole().lay(table)
-
-
-def _table(rows: Sequence[OutputRow], columns: Sequence[str], stream: IO[str]) -> None:
-    if not rows:
+    if format is not Format.TABLE:
+        fields = [{"field": key, "value": value} for key, value in row.items()] if format is Format.PLAIN else [row]
+        write(fields, list(fields[0]), format, sys.stdout)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        # A truncated id or location is useless, so long values continue in the next line.
-        table.add_column(column, overflow="fold", justify="right" if _is_number(rows, column) else "left")
-    for row in rows:
-        table.add_row(*(Text(_text(row.get(column))) for column in columns))
-    OutputConsole(stream).lay(table)
+    from lance_ns_async.cli.tables import lay_fields
+
+    lay_fields({key: _text(value) for key, value in row.items()})
 
 
 def _shorten(value: Any) -> Any:

@@ -1,15 +1,18 @@
 """Profiles: named catalogs in a TOML file.
 
 `[profiles.prod]` contains `impl` and the properties, either as quoted keys (`"storage.region" = "eu-west-1"`) or as
-tables (`[profiles.prod.storage]`).
+tables (`[profiles.prod.storage]`). `default = "prod"` above all tables names the default profile.
 """
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,17 +20,29 @@ from lance_ns_async.cli import exposure
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.errors import suggest
 
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+    from tomlkit.items import Table
 
-def usual_files(environment: Mapping[str, str]) -> Sequence[Path]:
-    """Returns the files with profiles: that of LANCE_NS_CONFIG, else those of the user and the current folder."""
-    if named := environment.get("LANCE_NS_CONFIG"):
+
+def files_with_profiles(config: Path | None, environment: Mapping[str, str]) -> Sequence[Path]:
+    """Returns the files with profiles: that of the option or of LANCE_NS_CONFIG, else the existing usual ones."""
+    if named := config or environment.get("LANCE_NS_CONFIG"):
         return [Path(named)]
-    usual = [Path(typer.get_app_dir("lance-ns"), "config.toml"), Path("lance-ns.toml")]
-    return [file for file in usual if file.is_file()]
+    return [file for file in (_own_file(), Path("lance-ns.toml")) if file.is_file()]
 
 
-def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
-    """Returns the catalog's kind and the properties of a profile, from the first file that contains the profile.
+def file_for_new(config: Path | None, environment: Mapping[str, str]) -> Path:
+    """Returns the file for a new profile: that of the option or of LANCE_NS_CONFIG, else the user's."""
+    return Path(config or environment.get("LANCE_NS_CONFIG") or _own_file())
+
+
+def _own_file() -> Path:
+    return Path(typer.get_app_dir("lance-ns"), "config.toml")
+
+
+def find(name: str, files: Sequence[Path]) -> tuple[Path, Mapping[str, Any]]:
+    """Returns the first file that contains a profile, and what it contains.
 
     Raises:
         Misuse: No file contains the profile, or a file cannot be read.
@@ -36,36 +51,107 @@ def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
     for file in files:
         profiles_here = _profiles(file)
         if name in profiles_here:
-            impl, properties = _read(profiles_here[name], f"{file}: profile {name!r}")
-            if secrets := exposure.secrets_among(properties):
-                exposure.warn_if_exposed(file, f"{', '.join(secrets)} of profile {name!r}")
-            return impl, properties
+            content = profiles_here[name]
+            if not isinstance(content, dict):
+                raise Misuse(f"{file}: profile {name!r} is not a table; write [profiles.NAME]")
+            return file, content
         names += profiles_here
+    create = f"create it with lance-ns profile add {name}"
     if not files:
-        raise Misuse(f"profile {name!r}: no file with profiles; set --config or LANCE_NS_CONFIG")
-    hint = suggest(name, names, quoted=True)
+        raise Misuse(f"profile {name!r}: no file with profiles; {create}, or set --config or LANCE_NS_CONFIG")
+    hint = suggest(name, names, quoted=True) if names else create
     raise Misuse(f"profile {name!r}: not in {' or '.join(map(str, files))}; {hint}")
 
 
-def _profiles(file: Path) -> Mapping[str, Any]:
+def list_all(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Yields the names of all profiles and their files, without those that an earlier file hides."""
+    seen: set[str] = set()
+    for file in files:
+        yield from ((name, file) for name in _profiles(file) if name not in seen)
+        seen.update(_profiles(file))
+
+
+def default_name(files: Sequence[Path]) -> str | None:
+    """Returns the name of the default profile, from the first file that has one; None if none has."""
+    for file in files:
+        name = _content(file).get("default")
+        if name is not None and not isinstance(name, str):
+            raise Misuse(f'{file}: default must be the name of a profile, such as default = "prod"')
+        if name is not None:
+            return name
+    return None
+
+
+def new_table() -> Table:
+    """Returns an empty table for `edit`, which contains only tables."""
+    import tomlkit
+
+    return tomlkit.table(is_super_table=True)
+
+
+@contextmanager
+def edit(file: Path) -> Iterator[TOMLDocument]:
+    """Provides the content of a file to change, empty if there is no file; then writes it, for its owner only.
+
+    Comments stay. A reader sees the old content or the new one, and an error leaves the old one.
+
+    Raises:
+        Misuse: The file cannot be read or written.
+    """
+    import tomlkit
+
+    document = tomlkit.document()
+    if file.is_file():
+        _profiles(file)
+        document = tomlkit.parse(file.read_text(encoding="utf-8"))
+    yield document
+    # A link to a file, such as one in a repository of settings, stays a link.
+    target = file.resolve()
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise Misuse(f"{file}: {reason}") from error
-    profiles = content.get("profiles", {})
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The new file has mode 600 before it has a content.
+        handle, temporary = mkstemp(dir=target.parent, prefix=target.name)
+        try:
+            with open(handle, "w", encoding="utf-8") as stream:
+                stream.write(tomlkit.dumps(document))
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror}") from error
+
+
+def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
+    """Returns the catalog's kind and the properties of a profile, from the first file that contains the profile.
+
+    Raises:
+        Misuse: No file contains the profile, or a file cannot be read.
+    """
+    file, content = find(name, files)
+    where = f"{file}: profile {name!r}"
+    properties = dict(_flat(content, "", where))
+    if "impl" not in properties:
+        raise Misuse(f'{where} has no impl; write e.g. impl = "iceberg"')
+    if exposed := exposure.secrets_among(properties):
+        exposure.warn_if_exposed(file, f"{', '.join(exposed)} of profile {name!r}")
+    return properties.pop("impl"), properties
+
+
+def _profiles(file: Path) -> Mapping[str, Any]:
+    profiles = _content(file).get("profiles", {})
     if not isinstance(profiles, dict):
         raise Misuse(f"{file}: 'profiles' has no tables; write [profiles.NAME]")
     return profiles
 
 
-def _read(content: object, where: str) -> tuple[str, dict[str, str]]:
-    if not isinstance(content, dict):
-        raise Misuse(f"{where} is not a table; write [profiles.NAME]")
-    properties = dict(_flat(content, "", where))
-    if "impl" not in properties:
-        raise Misuse(f'{where} has no impl; write e.g. impl = "iceberg"')
-    return properties.pop("impl"), properties
+def _content(file: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise Misuse(f"{file}: {reason}") from error
 
 
 def _flat(content: Mapping[str, object], prefix: str, where: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version, parse_version, read_text
 from lance_ns_async.cli.output import format_for
@@ -22,9 +22,9 @@ Filter = Annotated[
 ]
 
 
-@with_catalog
+@with_common_options
 def head(
-    on: CatalogOptions,
+    on: CommonOptions,
     table: TableName,
     number: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 10,
     columns: Columns = None,
@@ -45,8 +45,8 @@ def head(
     output.write_rows(rows, format_for(format, out), out)
 
 
-@with_catalog
-def count(on: CatalogOptions, table: TableName, filter: Filter = None) -> None:
+@with_common_options
+def count(on: CommonOptions, table: TableName, filter: Filter = None) -> None:
     """Count the rows of a table, or those that match a filter."""
     from lance_ns_async.model import TableId
 
@@ -55,9 +55,9 @@ def count(on: CatalogOptions, table: TableName, filter: Filter = None) -> None:
         print(catalog.count_table_rows({"id": list(id), "predicate": filter}).count)
 
 
-@with_catalog
+@with_common_options
 def query(
-    on: CatalogOptions,
+    on: CommonOptions,
     table: TableName,
     filter: Filter = None,
     nearest: Annotated[

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lance_ns_async.cli import output
-from lance_ns_async.cli.catalog import CatalogOptions, with_catalog
+from lance_ns_async.cli import messages, output
+from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, Secrets, exit_after, read_text
 from lance_ns_async.cli.output import Format, format_for
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from lance_ns_async.spark import Locations
 
 
-@with_catalog
+@with_common_options
 def resolve(
-    on: CatalogOptions,
+    on: CommonOptions,
     what: Annotated[
         list[str] | None,
         typer.Argument(help="Ids and patterns of tables, e.g. prod.sales.* or prod.**.", show_default=False),
@@ -52,7 +52,7 @@ def resolve(
     with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
         locations = resolver.prefetch(targets, pin_versions=pin, on_error=on_error)
     _write(locations, format_for(format, out), out, secrets=show_secrets)
-    print(locations.report, file=sys.stderr)
+    messages.summarize(locations.report, problems=locations.report.problems)
     exit_after(locations.report.problems)
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import signal
-import ssl
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lance_ns_async.cli.catalog import Catalog, CatalogOptions, with_catalog
-from lance_ns_async.cli.errors import Misuse, say
+from lance_ns_async.cli.catalog import Catalog
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.exposure import warn_if_exposed
+from lance_ns_async.cli.messages import say
 from lance_ns_async.cli.options import exit_after, read_text
 
 if TYPE_CHECKING:
+    import ssl
+    from contextlib import AbstractAsyncContextManager
+
     from lance_ns_async import AsyncNamespace
     from lance_ns_async.gateway import Gateway
 
@@ -28,9 +30,9 @@ TOKEN = "LANCE_NS_TOKEN"
 """Environment variable with the token; a command line would be visible to others on this machine."""
 
 
-@with_catalog
+@with_common_options
 def serve(
-    on: CatalogOptions,
+    on: CommonOptions,
     host: Annotated[
         str,
         typer.Option("--host", help="Address to listen on; an address that other machines can reach requires a token."),
@@ -91,6 +93,8 @@ def serve(
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
 ) -> None:
     """Serve the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
+    import asyncio
+
     from lance_ns_async.gateway import serving
     from lance_ns_async.gateway.access import is_loopback
 
@@ -173,6 +177,8 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
         if key is not None:
             raise Misuse("--tls-key: requires --tls-cert")
         return None
+    import ssl
+
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(cert.expanduser(), key and key.expanduser())

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from lance_ns_async.cli.errors import Code, say
+from lance_ns_async.cli.errors import Code
+from lance_ns_async.cli.messages import say
 
 _CLOSING = 1.0
 """Maximum seconds for the shutdown after the grace period of pending work."""

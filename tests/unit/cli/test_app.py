@@ -328,7 +328,7 @@ def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
         ("dir", ["token=@missing"], None, "", "-p token=@missing: No such file or directory"),
         ("dir", [], "prod", PROFILES, "profile 'prod' is a catalog of kind 'iceberg', but --impl is 'dir'"),
         (None, [], "prdo", PROFILES, "did you mean 'prod'?"),
-        (None, [], "prod", "", "known are none"),
+        (None, [], "prod", "", "create it with lance-ns profile add prod"),
         (None, [], "prod", "[profiles.prod]\nroot = 'x'", "has no impl"),
         (None, [], "prod", "[profiles.prod]\nimpl = 'dir'\nroot = ['x']", "root must be text, a number"),
         (None, [], "prod", "profiles = 3", "write [profiles.NAME]"),
@@ -446,9 +446,17 @@ def test_help_needs_no_catalog() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", Run("--version").out)
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_a_missing_extra_is_named(missing: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "args"),
+    [
+        ("typer", ["--help"]),
+        ("rich", ["profile", "show", "a"]),
+        ("tomlkit", ["profile", "add", "b", "-i", "dir", "-p", "root=x"]),
+    ],
+)
+def test_a_missing_extra_is_named(missing: str, args: Sequence[str], tmp_path: Path) -> None:
+    (tmp_path / "lance-ns.toml").write_text('[profiles.a]\nimpl = "dir"\nroot = "x"\n')
     script = f"import sys; sys.modules[{missing!r}] = None; from lance_ns_async.cli import main; main()"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr == "lance-ns needs: pip install 'lance-ns-async[cli]'\n"
+    assert re.fullmatch(r"lance-ns.* needs: pip install 'lance-ns-async\[cli\]'\n", run.stderr)

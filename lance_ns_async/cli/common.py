@@ -1,0 +1,165 @@
+"""Options of all commands, before or after the name of the command: the catalog, and how much is shown."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lance_ns_async.cli import completing, messages, profiles
+from lance_ns_async.cli.catalog import Catalog, choose
+from lance_ns_async.cli.errors import DEBUG, Misuse
+from lance_ns_async.cli.output import Format
+
+IMPLS = ("dir", "glue", "hive3", "iceberg", "lakekeeper", "polaris", "rest", "unity")
+
+_PANEL = "Catalog"
+_SHOWN = "Messages"
+
+_Impl = Annotated[
+    str | None,
+    typer.Option(
+        "--impl",
+        "-i",
+        metavar="NAME",
+        help=f"Kind of the catalog: {', '.join(IMPLS[:-1])} or {IMPLS[-1]}.",
+        rich_help_panel=_PANEL,
+        autocompletion=lambda: list(IMPLS),
+    ),
+]
+_Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-p",
+        metavar="KEY=VALUE",
+        help="Property of the catalog; KEY=@FILE reads the value from a file. Other users of this machine can see "
+        "command lines: pass secrets by file, environment or profile.",
+        rich_help_panel=_PANEL,
+    ),
+]
+_Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        "-P",
+        metavar="NAME",
+        help="Name of a profile: see lance-ns profile --help.",
+        rich_help_panel=_PANEL,
+        autocompletion=completing.complete_profile,
+    ),
+]
+_Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL),
+]
+_Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Show only results and errors.", rich_help_panel=_SHOWN),
+]
+_Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show a line for each remote call.", rich_help_panel=_SHOWN)
+]
+_Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug", help="Show a line for each remote call, and the traceback of an error.", rich_help_panel=_SHOWN
+    ),
+]
+_Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+
+
+@dataclass(frozen=True, slots=True)
+class CommonOptions:
+    """The options of all commands, of which those after the name of a command override those before it."""
+
+    impl: str | None = None
+    properties: Sequence[str] = field(default=(), repr=False)
+    profile: str | None = None
+    config: Path | None = None
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
+
+    @classmethod
+    def parse(
+        cls,
+        impl: _Impl = None,
+        properties: _Properties = None,
+        profile: _Profile = None,
+        config: _Config = None,
+        quiet: _Quiet = False,
+        verbose: _Verbose = False,
+        debug: _Debug = False,
+    ) -> CommonOptions:
+        """Returns the options of a command line; the parameters declare them."""
+        return cls(impl, properties or (), profile, config, quiet, verbose, debug)
+
+    def after(self, before: CommonOptions) -> CommonOptions:
+        """Returns these options together with those before the command."""
+        return CommonOptions(
+            self.impl or before.impl,
+            (*before.properties, *self.properties),
+            self.profile or before.profile,
+            self.config or before.config,
+            self.quiet or before.quiet,
+            self.verbose or before.verbose,
+            self.debug or before.debug,
+        )
+
+    def require(self) -> Catalog:
+        """Returns the catalog; raises `Misuse` if neither the options, the environment nor a profile name one."""
+        catalog = choose(self.impl, self.properties, self.profile, self.config)
+        if catalog is None and (usual := profiles.default_name(profiles.files_with_profiles(self.config, os.environ))):
+            catalog = choose(None, self.properties, usual, self.config)
+        if catalog is None:
+            raise Misuse(
+                "no catalog: use --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE, or "
+                "create a profile with lance-ns profile add"
+            )
+        return catalog
+
+    def apply(self, context: typer.Context) -> None:
+        """Sets how much is shown."""
+        messages.set_quiet(self.quiet)
+        context.meta[DEBUG] = self.debug
+        if self.verbose or self.debug:
+            logging.basicConfig(format="%(relativeCreated)7.0f ms %(message)s", stream=sys.stderr)
+            logging.getLogger("lance_ns_async").setLevel(logging.DEBUG)
+
+
+def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with the options of all commands; it gets them as its first argument.
+
+    A command with an output format also gets `--json`.
+    """
+    _, *own = signature(command, eval_str=True).parameters.values()
+    declared = list(signature(CommonOptions.parse, eval_str=True).parameters.values())
+    context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    as_json = Parameter("as_json", Parameter.KEYWORD_ONLY, annotation=_Json, default=False)
+    names = [it.name for it in own]
+    json_option = [as_json] if "format" in names else []
+
+    @wraps(command)
+    def run(*, context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
+        options = CommonOptions.parse(**{it.name: arguments.pop(it.name) for it in declared})
+        options = options.after(context.obj or CommonOptions())
+        options.apply(context)
+        if as_json:
+            arguments["format"] = Format.JSON
+        if "context" in names:
+            arguments["context"] = context
+        command(options, **arguments)
+
+    parameters = [*([] if "context" in names else [context]), *own, *json_option, *declared]
+    run.__annotations__ = {it.name: it.annotation for it in parameters}
+    run.__signature__ = Signature([it.replace(kind=Parameter.KEYWORD_ONLY) for it in parameters])  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,159 @@
+"""The commands below `profile`: catalogs with a name."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from lance_ns_async.cli import completing, exposure, messages, output, profiles, secrets
+from lance_ns_async.cli.catalog import Catalog, choose
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.doctor import check
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.groups import Command, Group
+from lance_ns_async.cli.listing import MASK
+from lance_ns_async.cli.options import OutputFormat, Secrets
+from lance_ns_async.cli.output import Format
+
+profile: typer.Typer = typer.Typer(
+    cls=Group,
+    help="Profiles, which are catalogs with a name: add, list, test and remove them.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+Name = Annotated[
+    str, typer.Argument(help="Name of the profile.", show_default=False, autocompletion=completing.complete_profile)
+]
+_NAME = re.compile(r"[\w.-]+")
+
+
+@profile.command(cls=Command)
+@with_common_options
+def add(
+    on: CommonOptions,
+    name: Annotated[str, typer.Argument(help="Name of the profile.", show_default=False)],
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ask",
+            metavar="KEY",
+            help="Ask for the value of this property, and keep it in the keyring; may be repeated.",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a profile with this name.")] = False,
+) -> None:
+    """Add a profile: lance-ns profile add prod -i iceberg -p endpoint=https://catalog.example.com.
+
+    -p KEY_command='COMMAND' keeps a secret out of the file: it is what the command prints.
+    """
+    if not _NAME.fullmatch(name):
+        raise Misuse(f"profile {name!r}: use letters, digits, '-', '_' and '.'")
+    if on.impl is None:
+        raise Misuse("--impl: missing; it is the kind of the catalog, e.g. -i iceberg")
+    file = profiles.file_for_new(on.config, os.environ)
+    exists = file.is_file() and name in dict(profiles.list_all([file]))
+    if exists and not overwrite:
+        raise Misuse(f"profile {name!r} exists in {file}; use --overwrite to replace it")
+    catalog = choose(on.impl, on.properties, None, None, {}, resolve=False)
+    assert catalog is not None
+    properties = dict(catalog.with_absolute_root().properties)
+    asked = {key: _ask(key) for key in ask or ()}
+    # This validates the properties: a namespace makes no call before it is used.
+    with Catalog(on.impl, {**secrets.resolve(properties), **asked}).open():
+        pass
+    for key, value in asked.items():
+        user = f"{name}.{key}"
+        secrets.store(user, value)
+        properties[f"{key}_keyring"] = user
+    with profiles.edit(file) as content:
+        content.setdefault("profiles", profiles.new_table())[name] = {"impl": on.impl, **properties}
+        is_default = content.setdefault("default", name) == name
+    messages.tell(f"added profile {name} to {file}" + ("; it is the default" if is_default else ""))
+    if plain := exposure.secrets_among(properties):
+        key = plain[0]
+        messages.hint(f"{', '.join(plain)}: in the file, which only you can read; --ask {key} keeps it in the keyring")
+
+
+@profile.command("list", cls=Command)
+@with_common_options
+def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> None:
+    """List the profiles; * marks the default."""
+    files = profiles.files_with_profiles(on.config, os.environ)
+    default = profiles.default_name(files)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for name, file in profiles.list_all(files):
+            _, content = profiles.find(name, [file])
+            yield {
+                "default": "*" if name == default else "",
+                "profile": name,
+                "impl": content.get("impl"),
+                "file": file,
+            }
+
+    if not output.write(rows(), ("default", "profile", "impl", "file"), format, sys.stdout):
+        messages.hint("no profiles; add one with lance-ns profile add NAME -i IMPL -p KEY=VALUE")
+
+
+@profile.command(cls=Command)
+@with_common_options
+def show(on: CommonOptions, name: Name, show_secrets: Secrets = False, format: OutputFormat = Format.TABLE) -> None:
+    """Show the properties of a profile; runs no commands, and does not read the keyring."""
+    impl, properties = profiles.profile(name, profiles.files_with_profiles(on.config, os.environ))
+    masked = {} if show_secrets else dict.fromkeys(exposure.secrets_among(properties), MASK)
+    output.write_object({"profile": name, "impl": impl, **properties, **masked}, format)
+
+
+@profile.command(cls=Command)
+@with_common_options
+def test(on: CommonOptions, name: Name, format: OutputFormat = Format.TABLE) -> None:
+    """Check step by step what works, as lance-ns doctor does."""
+    check(CommonOptions(on.impl, on.properties, name, on.config).require(), None, format)
+
+
+@profile.command(cls=Command)
+@with_common_options
+def use(on: CommonOptions, name: Name) -> None:
+    """Make a profile the default: that of commands without options for the catalog."""
+    files = profiles.files_with_profiles(on.config, os.environ)
+    profiles.find(name, files)
+    # The first file decides.
+    with profiles.edit(files[0]) as content:
+        content["default"] = name
+    messages.tell(f"the default is profile {name}")
+
+
+@profile.command(cls=Command)
+@with_common_options
+def remove(on: CommonOptions, name: Name) -> None:
+    """Remove a profile, and its secrets from the keyring."""
+    file, found = profiles.find(name, profiles.files_with_profiles(on.config, os.environ))
+    for user in _users(name, found):
+        secrets.delete(user)
+    with profiles.edit(file) as content:
+        del content["profiles"][name]
+        if content.get("default") == name:
+            del content["default"]
+    messages.tell(f"removed profile {name} from {file}")
+
+
+def _ask(key: str) -> str:
+    """Returns the value of a secret, from the terminal or else from a line of standard input."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(key, hide_input=True, err=True))
+    value = sys.stdin.readline().rstrip("\r\n")
+    if not value:
+        raise Misuse(f"--ask {key}: no value on standard input")
+    return value
+
+
+def _users(name: str, content: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the names of the profile's own secrets in the keyring."""
+    own = ((secrets.split(key), value) for key, value in content.items())
+    return [user for (key, source), user in own if source == "keyring" and user == f"{name}.{key}"]

@@ -1,0 +1,100 @@
+"""Secrets that are not in the properties: `KEY_command` and `KEY_keyring` say where the value of KEY is."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from lance_ns_async.cli.errors import Misuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SERVICE = "lance-ns"
+"""The service in the keyring below which secrets are stored."""
+
+_COMMAND, _KEYRING = "command", "keyring"
+
+
+def split(key: str) -> tuple[str, str | None]:
+    """Returns the name of a property, and where its value is: `command`, `keyring`, or None for the value itself."""
+    name, separator, source = key.rpartition("_")
+    return (name, source) if separator and source in (_COMMAND, _KEYRING) else (key, None)
+
+
+def resolve(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties with the values of all secrets.
+
+    Raises:
+        Misuse: A command fails, or a keyring does not have a secret.
+    """
+    found: dict[str, str] = {}
+    for key, value in properties.items():
+        name, source = split(key)
+        if source == _COMMAND:
+            found[name] = _run(key, value)
+        elif source == _KEYRING:
+            found[name] = _read(key, value)
+        else:
+            found[key] = value
+    return found
+
+
+def store(user: str, value: str) -> None:
+    """Stores a secret in the keyring.
+
+    Raises:
+        Misuse: There is no keyring.
+    """
+    with _keyring(user) as keyring:
+        keyring.set_password(SERVICE, user, value)
+
+
+def delete(user: str) -> None:
+    """Removes a secret from the keyring, which may have been removed already.
+
+    Raises:
+        Misuse: There is no keyring.
+    """
+    with _keyring(user) as keyring:
+        if keyring.get_password(SERVICE, user) is not None:
+            keyring.delete_password(SERVICE, user)
+
+
+def _run(key: str, command: str) -> str:
+    # The command is the user's own, from the user's own file. It may ask on the terminal, through stderr and the tty.
+    done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, text=True, check=False)  # nosec B602
+    if done.returncode:
+        raise Misuse(f"{key}: the command ended with exit code {done.returncode}")
+    value = done.stdout.removesuffix("\n").removesuffix("\r")
+    if not value:
+        raise Misuse(f"{key}: the command wrote nothing")
+    return value
+
+
+def _read(key: str, user: str) -> str:
+    with _keyring(key) as keyring:
+        value: str | None = keyring.get_password(SERVICE, user)
+    if value is None:
+        raise Misuse(f"{key}: the keyring has no {user!r} of {SERVICE}; set it with keyring set {SERVICE} {user}")
+    return value
+
+
+@contextmanager
+def _keyring(what: str) -> Iterator[ModuleType]:
+    """Provides the library; its errors become `Misuse`."""
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ModuleNotFoundError as error:
+        raise Misuse(f"{what}: requires pip install 'lance-ns-async[keyring]'") from error
+    try:
+        yield keyring
+    except KeyringError as error:
+        # Some messages go on with advice about packages.
+        reason = str(error).partition(". ")[0].rstrip(".")
+        advice = "name a command that prints the secret instead, with -p KEY_command=COMMAND"
+        raise Misuse(f"{what}: the keyring cannot be used ({reason}); {advice}") from error

@@ -1,0 +1,103 @@
+"""Help, verbosity and completion."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lance_ns_async.cli.errors import Code
+from tests.unit.cli.test_app import Run, real
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Provides a catalog with two namespaces, and a profile for it, which is the default."""
+    Run("profile", "add", "lake", "-i", "dir", "-p", f"root={tmp_path / 'lake'}")
+    (tmp_path / "lake").mkdir()
+    for namespace in ("sales", "stock"):
+        assert Run("ns", "create", namespace).code == Code.OK
+    for table in ("sales.orders", "sales.offers", "stock.items"):
+        assert Run("create", table).code == Code.OK
+    return tmp_path / "lake"
+
+
+def complete(*words: str) -> Sequence[str]:
+    """Returns what bash gets for the last word."""
+    environment = {"_LANCE_NS_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["lance-ns", *words])}
+    environment["COMP_CWORD"] = str(len(words))
+    run = subprocess.run(
+        [sys.executable, "-c", "from lance_ns_async.cli import main; main()"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stderr == ""
+    return run.stdout.split()
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+@pytest.mark.parametrize("args", [[], ["ls"], ["copy"], ["maintain"], ["ns"], ["profile", "add"]])
+def test_help_fits_the_terminal(args: Sequence[str], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    run = Run(*args, "--help")
+    assert run.code == Code.OK
+    # Words are not divided.
+    assert all(len(line) <= width or len(line.split()) <= 3 for line in run.lines)
+
+
+def test_help_names_each_command() -> None:
+    run = Run("--help")
+    for name in ("ls", "describe", "drop", "copy", "doctor", "profile", "ns"):
+        assert re.search(rf"^  {name} ", run.out, re.MULTILINE)
+    titles = [line for line in run.lines if re.fullmatch(r"\w[\w ]*:", line)]
+    assert titles == ["Look:", "Change:", "Whole catalogs:", "Set up:", "Options:", "Catalog:", "Messages:"]
+
+
+def test_a_group_without_a_command_shows_its_help() -> None:
+    run = Run("ns")
+    assert run.code == Code.USAGE and run.err == "" and "  create " in run.out
+
+
+def test_options_follow_or_precede_the_command(lake: Path) -> None:
+    assert Run("ls", "sales", "--json").out == Run("ls", "sales", "--output", "json").out
+    assert "list_tables" in real("ls", "sales", "-v").stderr
+    assert "list_tables" in real("-v", "ls", "sales").stderr
+
+
+def test_quiet_shows_only_results_and_errors(lake: Path) -> None:
+    assert Run("ls", "-q").err == ""
+    assert (Run("create", "sales.new", "-q").out, Run("-q", "drop", "sales.new", "--yes").out) == ("", "")
+    assert Run("resolve", "sales.*", "--no-pin", "-q").err == ""
+    missing = Run("resolve", "sales.none", "-q")
+    assert missing.code == Code.FAILURE and "sales$none" in missing.err
+
+
+def test_debug_shows_one_traceback() -> None:
+    run = real("ls", "--debug", "-i", "iceberg", "-p", "endpoint=http://127.0.0.1:1", "-p", "max_retries=0")
+    assert run.returncode == Code.UNAVAILABLE and run.stderr.count("Traceback") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        (["ls", "-i", "h"], ["hive3"]),
+        (["ls", "-P", ""], ["lake"]),
+        (["describe", "s"], ["sales", "stock"]),
+        (["describe", "sa"], ["sales", "sales.offers", "sales.orders"]),
+        (["describe", "sales.or"], ["sales.orders"]),
+        (["describe", "sales$or"], ["sales$orders"]),
+        (["ls", "st"], ["stock"]),
+        (["ns", "drop", "st"], ["stock"]),
+        (["head", "none.x"], []),
+        (["ls", "-P", "wrong", "s"], []),
+    ],
+)
+def test_profiles_namespaces_and_tables_are_completed(lake: Path, words: Sequence[str], offers: Sequence[str]) -> None:
+    assert sorted(complete(*words)) == offers
