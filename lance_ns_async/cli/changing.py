@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,10 +15,12 @@ from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.messages import say
 from lance_ns_async.cli.options import DryRun, TableName, TableNames, Yes, exit_after, parse_pair
+from lance_ns_async.cli.selecting import name_some, open_table, select_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lance_ns_async import Namespace
     from lance_ns_async.model import TableId
 
 _FORMATS = {
@@ -90,18 +93,17 @@ def register(
 @with_common_options
 def deregister(on: CommonOptions, tables: TableNames, dry_run: DryRun = False) -> None:
     """Remove tables from the catalog; their data stays."""
-    ids = _parse(tables)
-    with on.require().open(*ids) as catalog:
+    with _selected(on, tables) as (catalog, ids):
         _change_each(ids, "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run)
 
 
 @with_common_options
 def drop(on: CommonOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Remove tables from the catalog, and delete their data."""
-    ids = _parse(tables)
-    if not dry_run:
-        ask(f"Delete the data of {', '.join(map(str, ids))}?", yes, look_first="--dry-run")
-    with on.require().open(*ids) as catalog:
+    with _selected(on, tables) as (catalog, ids):
+        if not dry_run:
+            what = str(ids[0]) if len(ids) == 1 else name_some(ids)
+            ask(f"Delete the data of {what}?", yes, look_first="--dry-run")
         _change_each(ids, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run)
 
 
@@ -116,11 +118,11 @@ def rename(
     """Rename a table; its data stays where it is."""
     from lance_ns_async.model import TableId
 
-    id, target = TableId.parse(table), TableId.parse(new)
-    if len(target) == 1:
-        target = id.parent.table(target.name)
-    request = {"id": list(id), "new_table_name": target.name, "new_namespace_id": list(target.parent)}
-    with on.require().open(id) as catalog:
+    target = TableId.parse(new)
+    with open_table(on, table) as (catalog, id):
+        if len(target) == 1:
+            target = id.parent.table(target.name)
+        request = {"id": list(id), "new_table_name": target.name, "new_namespace_id": list(target.parent)}
         catalog.rename_table(request)
     messages.tell(f"renamed {id} to {target}")
 
@@ -142,10 +144,15 @@ def ask(question: str, yes: bool, *, look_first: str) -> None:
     typer.confirm(printable(question), abort=True, err=True)
 
 
-def _parse(tables: Sequence[str]) -> Sequence[TableId]:
-    from lance_ns_async.model import TableId
+@contextmanager
+def _selected(on: CommonOptions, texts: Sequence[str]) -> Iterator[tuple[Namespace, Sequence[TableId]]]:
+    """Opens the catalog while the context is open, and provides it with the tables that ids and patterns name."""
+    from lance_ns_async.model import TableId, is_pattern
 
-    return [TableId.parse(table) for table in tables]
+    # Wrong ids are reported before the catalog is opened.
+    named = [TableId.parse(text) for text in texts if not is_pattern(text)]
+    with on.require().open(*named) as catalog:
+        yield catalog, select_tables(catalog, texts)
 
 
 def _change_each(

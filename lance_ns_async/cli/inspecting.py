@@ -12,15 +12,13 @@ from lance_ns_async.cli import output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.options import OutputFormat, TableName, Version, parse_version
 from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.selecting import open_table
 
 
 @with_common_options
 def schema(on: CommonOptions, table: TableName, version: Version = None, format: OutputFormat = Format.TABLE) -> None:
     """Show the columns of a table and their types; opens the dataset."""
-    from lance_ns_async.model import TableId
-
-    id = TableId.parse(table)
-    with on.require().open(id) as catalog:
+    with open_table(on, table) as (catalog, id):
         fields = list(catalog.open(id, version=parse_version(version)).schema)
     rows = [{"column": it.name, "type": str(it.type), "nullable": it.nullable} for it in fields]
     output.write(rows, ("column", "type", "nullable"), format, sys.stdout)
@@ -34,12 +32,8 @@ def versions(
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """List the versions of a table, the newest first."""
-    from lance_ns_async.model import TableId
-
-    id = TableId.parse(table)
-    request = {"id": list(id), "limit": limit, "descending": True}
-    with on.require().open(id) as catalog:
-        response = catalog.list_table_versions(request)
+    with open_table(on, table) as (catalog, id):
+        response = catalog.list_table_versions({"id": list(id), "limit": limit, "descending": True})
     rows = [{"version": it.version, "created": _time(it.timestamp_millis)} for it in response.versions]
     output.write(rows, ("version", "created"), format, sys.stdout)
 
@@ -47,10 +41,7 @@ def versions(
 @with_common_options
 def tags(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
     """List the tags of a table."""
-    from lance_ns_async.model import TableId
-
-    id = TableId.parse(table)
-    with on.require().open(id) as catalog:
+    with open_table(on, table) as (catalog, id):
         response = catalog.list_table_tags({"id": list(id)})
     rows = [{"tag": name, "version": it.version, "branch": it.branch} for name, it in response.tags.items()]
     output.write(rows, ("tag", "version", "branch"), format, sys.stdout)
@@ -59,10 +50,7 @@ def tags(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABL
 @with_common_options
 def indices(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
     """List the indexes of a table, and how many rows they cover."""
-    from lance_ns_async.model import TableId
-
-    id = TableId.parse(table)
-    with on.require().open(id) as catalog:
+    with open_table(on, table) as (catalog, id):
         response = catalog.list_table_indices({"id": list(id)})
     rows = [
         {

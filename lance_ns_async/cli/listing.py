@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,12 +16,13 @@ from lance_ns_async.cli.completing import complete_namespace
 from lance_ns_async.cli.messages import hint, say
 from lance_ns_async.cli.options import OutputFormat, Secrets, TableName, exit_after
 from lance_ns_async.cli.output import Format, OutputRow
+from lance_ns_async.cli.selecting import match_namespaces, match_tables, open_table
 
 if TYPE_CHECKING:
     from lance_namespace.errors import LanceNamespaceError
 
     from lance_ns_async import Namespace
-    from lance_ns_async.model import NamespaceId
+    from lance_ns_async.model import NamespaceId, TableId
 
 _GROUP = 5_000
 """Number of tables that are located together: enough for concurrency, but few enough for early output."""
@@ -46,43 +47,54 @@ def ls(
     long: Annotated[bool, typer.Option("--long", "-l", help="Show the locations.")] = False,
     format: OutputFormat = Format.PLAIN,
 ) -> None:
-    """List the tables or namespaces in a namespace, one per line, as they arrive."""
-    from lance_ns_async.model import NamespaceId
+    """List the tables or namespaces in a namespace, or those that match a pattern, one per line, as they arrive."""
+    write_listing(on, namespace, recursive=recursive, namespaces=namespaces, long=long, format=format)
 
-    columns = ("id", "location") if long and not namespaces else ("id",)
+
+def write_listing(
+    on: CommonOptions, where: str, *, recursive: bool, namespaces: bool, long: bool, format: Format
+) -> None:
+    """Writes the tables or namespaces in a namespace, or those that match a pattern; see `ls`."""
+    from lance_ns_async.model import NamespaceId, is_pattern
+
+    pattern = is_pattern(where)
+    start = NamespaceId() if pattern else NamespaceId.parse(where)
+    kind = "namespace" if namespaces else "table"
     failures: list[LanceNamespaceError] = []
-    start = NamespaceId.parse(namespace)
     chosen = on.require()
     with chosen.open(start) as catalog:
+        ids = _ids(catalog, start, where if pattern else None, recursive=recursive, namespaces=namespaces)
+        long = long and not namespaces
+        rows = _located(catalog, ids, failures) if long else ({"id": str(id)} for id in ids)
         # The listing is closed explicitly, because a partly read one would outlive its catalog.
-        with closing(_rows(catalog, start, recursive, namespaces, long, failures)) as rows:
-            count = output.write(rows, columns, format, sys.stdout)
+        with closing(rows):
+            count = output.write(rows, ("id", "location") if long else ("id",), format, sys.stdout)
         if not count:
             chosen.check_root()
-        if not count and not (recursive or namespaces):
+        if not count and pattern:
+            hint(f"no {kind} matches {where!r}")
+        elif not (count or recursive or namespaces):
             page = catalog.list_namespaces({"id": list(start), "limit": 1})
             more = "; use -r to include child namespaces, -n to list namespaces"
-            hint(f"no tables in {namespace or 'the root'}{more if page.namespaces else ', and no namespaces'}")
+            hint(f"no tables in {where or 'the root'}{more if page.namespaces else ', and no namespaces'}")
     exit_after(failures)
 
 
-def _rows(
-    catalog: Namespace,
-    start: NamespaceId,
-    recursive: bool,
-    namespaces: bool,
-    long: bool,
-    failures: list[LanceNamespaceError],
-) -> Generator[OutputRow, None, None]:
-    """Yields a row for each namespace or table, as soon as it is known; adds tables without location to `failures`."""
+def _ids(
+    catalog: Namespace, start: NamespaceId, pattern: str | None, *, recursive: bool, namespaces: bool
+) -> Iterator[Any]:
+    if pattern is not None:
+        return match_namespaces(catalog, pattern) if namespaces else iter(match_tables(catalog, pattern))
     if namespaces:
-        yield from ({"id": str(id)} for id in catalog.iter_namespaces(start, recursive=recursive))
-        return
-    tables = catalog.iter_tables(start, recursive=recursive)
-    if not long:
-        yield from ({"id": str(id)} for id in tables)
-        return
-    while group := list(islice(tables, _GROUP)):
+        return catalog.iter_namespaces(start, recursive=recursive)
+    return catalog.iter_tables(start, recursive=recursive)
+
+
+def _located(
+    catalog: Namespace, ids: Iterator[TableId], failures: list[LanceNamespaceError]
+) -> Generator[OutputRow, None, None]:
+    """Yields a row for each table, as soon as it is located; adds tables without location to `failures`."""
+    while group := list(islice(ids, _GROUP)):
         result = catalog.describe_tables(group)
         yield from ({"id": str(id), "location": result.tables[id].location} for id in group if id in result.tables)
         for error in result.errors.values():
@@ -104,11 +116,10 @@ def describe(
     """Describe a table: its location, properties and storage options."""
     from lance_namespace import DescribeTableRequest
 
-    from lance_ns_async.model import TableId
-
-    id = TableId.parse(table)
-    request = DescribeTableRequest(id=list(id), version=version, with_table_uri=True, load_detailed_metadata=details)
-    with on.require().open(id) as catalog:
+    with open_table(on, table) as (catalog, id):
+        request = DescribeTableRequest(
+            id=list(id), version=version, with_table_uri=True, load_detailed_metadata=details
+        )
         description = catalog.describe_table(request).model_dump(by_alias=True, exclude_none=True)
     options = description.get("storage_options")
     if options and not show_secrets:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from lance_ns_async.cli.changing import ask
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_namespace
 from lance_ns_async.cli.groups import Command, Group
+from lance_ns_async.cli.listing import write_listing
 from lance_ns_async.cli.options import NamespaceName, OutputFormat, Yes, parse_pair
 from lance_ns_async.cli.output import Format
 
@@ -28,21 +28,16 @@ def ls(
     namespace: Annotated[
         str,
         typer.Argument(
-            help="Namespace to list; the root by default.", show_default=False, autocompletion=complete_namespace
+            help="Namespace or pattern to list; the root by default.",
+            show_default=False,
+            autocompletion=complete_namespace,
         ),
     ] = "",
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all namespaces below.")] = False,
     format: OutputFormat = Format.PLAIN,
 ) -> None:
     """List namespaces, one per line, as they arrive."""
-    from lance_ns_async.model import NamespaceId
-
-    start = NamespaceId.parse(namespace)
-    chosen = on.require()
-    with chosen.open(start) as catalog:
-        rows = ({"id": str(id)} for id in catalog.iter_namespaces(start, recursive=recursive))
-        if not output.write(rows, ("id",), format, sys.stdout):
-            chosen.check_root()
+    write_listing(on, namespace, recursive=recursive, namespaces=True, long=False, format=format)
 
 
 @ns.command(cls=Command)

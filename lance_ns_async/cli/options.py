@@ -24,7 +24,11 @@ NamespaceName = Annotated[
 ]
 TableName = Annotated[
     str,
-    typer.Argument(help="Id of the table, e.g. prod.sales.orders.", show_default=False, autocompletion=complete_table),
+    typer.Argument(
+        help="Id of the table, e.g. prod.sales.orders, or a pattern that matches one.",
+        show_default=False,
+        autocompletion=complete_table,
+    ),
 ]
 TableNames = Annotated[
     list[str],

@@ -13,6 +13,7 @@ from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version, parse_version, read_text
 from lance_ns_async.cli.output import format_for
+from lance_ns_async.cli.selecting import open_table
 
 Columns = Annotated[
     str | None, typer.Option("--columns", "-c", metavar="NAME,...", help="Only these columns.", show_default=False)
@@ -33,10 +34,8 @@ def head(
     out: Out = None,
 ) -> None:
     """Show the first rows of a table."""
-    from lance_ns_async.model import TableId
-
-    id, names = TableId.parse(table), _names(columns)
-    with on.require().open(id) as catalog:
+    names = _names(columns)
+    with open_table(on, table) as (catalog, id):
         dataset = catalog.open(id, version=parse_version(version))
         missing = [name for name in names or () if name not in dataset.schema.names]
         if missing:
@@ -48,10 +47,7 @@ def head(
 @with_common_options
 def count(on: CommonOptions, table: TableName, filter: Filter = None) -> None:
     """Count the rows of a table, or those that match a filter."""
-    from lance_ns_async.model import TableId
-
-    id = TableId.parse(table)
-    with on.require().open(id) as catalog:
+    with open_table(on, table) as (catalog, id):
         print(catalog.count_table_rows({"id": list(id), "predicate": filter}).count)
 
 
@@ -76,13 +72,9 @@ def query(
     """Show rows of a table: the first that match a filter, or the best of a search by vector or text."""
     import pyarrow as pa
 
-    from lance_ns_async.model import TableId
-
-    id = TableId.parse(table)
     if nearest is not None and text is not None:
         raise Misuse("--nearest and --text: use one of them")
     request: dict[str, Any] = {
-        "id": list(id),
         "k": limit,
         "vector": {"single_vector": _vector(nearest)},
         "filter": filter,
@@ -94,8 +86,8 @@ def query(
         request["vector_column"] = on_column
     if text is not None:
         request["full_text_query"] = {"string_query": {"query": text, "columns": [on_column] if on_column else None}}
-    with on.require().open(id) as catalog:
-        answer = catalog.query_table(request).data
+    with open_table(on, table) as (catalog, id):
+        answer = catalog.query_table({"id": list(id), **request}).data
     output.write_rows(pa.ipc.open_file(answer).read_all(), format_for(format, out), out)
 
 

@@ -205,3 +205,43 @@ def test_a_directory_that_does_not_exist_is_no_empty_catalog(command: Sequence[s
 def test_the_help_lists_every_kind_of_catalog() -> None:
     text = " ".join(Run("ls", "--help").out.replace("│", " ").split())
     assert f"Kind of the catalog: {', '.join(sorted(BACKENDS)[:-1])} or {max(BACKENDS)}." in text
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["ls", "sh*.or*"], ["shop$orders"]),
+        (["ls", "**"], ["shop$images", "shop$orders"]),
+        (["ls", "*.orders"], ["shop$orders"]),
+        (["ls", "-n", "*"], ["shop"]),
+        (["ns", "ls", "s?op"], ["shop"]),
+        (["count", "*.ord*"], ["3"]),
+        (["resolve", "sh*.or*", "--no-pin", "-q", "-o", "csv"], None),
+        (["deregister", "shop.*", "--dry-run"], None),
+        (["drop", "sh*.*", "--yes"], ["dropped shop$images", "dropped shop$orders"]),
+    ],
+)
+def test_patterns_name_tables(lake: Sequence[str], command: Sequence[str], expected: Sequence[str] | None) -> None:
+    run = Run(*command, *lake)
+    assert (run.code, run.err) == (0, "")
+    assert expected is None or run.lines == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (["ls", "shop.x*"], 0, "no table matches 'shop.x*'"),
+        (["ls", "-n", "x*"], 0, "no namespace matches 'x*'"),
+        (["head", "shop.x*"], 3, "no table matches 'shop.x*'"),
+        (["head", "shop.*"], 2, "'shop.*' matches 2 tables ('shop$images', 'shop$orders'); use the id of one"),
+        (["drop", "shop.*"], 2, "Delete the data of 2 tables"),
+        (["drop", "shop.x*", "--yes"], 3, "no table matches 'shop.x*'"),
+        (["drop", "gone.*", "--yes"], 3, "gone"),
+    ],
+)
+def test_patterns_that_do_not_fit_change_nothing(
+    lake: Sequence[str], command: Sequence[str], code: int, message: str
+) -> None:
+    run = Run(*command, *lake)
+    assert run.code == code and message in run.err and len(run.err.splitlines()) == 1
+    assert Run("ls", "shop", *lake).lines == ["shop$images", "shop$orders"]

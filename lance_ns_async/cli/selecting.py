@@ -1,0 +1,98 @@
+"""The tables and namespaces that a command is about: ids, and patterns that match some."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lance_ns_async.cli.common import CommonOptions
+from lance_ns_async.cli.errors import Misuse
+
+if TYPE_CHECKING:
+    from lance_ns_async import Namespace
+    from lance_ns_async.model import NamespaceId, TableId
+
+_SHOWN = 5
+"""Maximum number of tables in a message."""
+
+
+@contextmanager
+def open_table(on: CommonOptions, text: str) -> Iterator[tuple[Namespace, TableId]]:
+    """Opens the catalog while the context is open, and provides it with the table that a text names.
+
+    Args:
+        on: The options of the command.
+        text: An id, or a pattern that matches one table.
+
+    Raises:
+        Misuse: The pattern matches several tables.
+
+    Cost: those of `Catalog.open`, and for a pattern those of `select_tables`.
+    """
+    from lance_ns_async.model import TableId, is_pattern
+
+    if not is_pattern(text):
+        id = TableId.parse(text)
+        with on.require().open(id) as catalog:
+            yield catalog, id
+        return
+    with on.require().open() as catalog:
+        ids = select_tables(catalog, [text])
+        if len(ids) > 1:
+            raise Misuse(f"{text!r} matches {name_some(ids)}; use the id of one")
+        yield catalog, ids[0]
+
+
+def select_tables(catalog: Namespace, texts: Sequence[str]) -> Sequence[TableId]:
+    """Returns the ids in the texts, whether or not the tables exist, and those that match patterns, without duplicates.
+
+    Raises:
+        TableNotFoundError: A pattern matches nothing.
+        LanceNamespaceError: A namespace in which tables can match cannot be listed.
+
+    Cost: listings of the namespaces in which tables can match; a bulk describe for patterns that end with a name.
+    """
+    from lance_namespace.errors import TableNotFoundError
+
+    from lance_ns_async.model import TableId, is_pattern
+
+    ids: dict[TableId, None] = {}
+    for text in texts:
+        found = list(match_tables(catalog, text)) if is_pattern(text) else [TableId.parse(text)]
+        if not found:
+            raise TableNotFoundError(f"no table matches {text!r}; list the tables with lance-ns ls -r")
+        ids.update(dict.fromkeys(found))
+    return list(ids)
+
+
+def match_tables(catalog: Namespace, pattern: str) -> Sequence[TableId]:
+    """Returns the tables that match a pattern, in the order of their ids; see `select_tables`."""
+    from lance_ns_async.namespace.patterns import Pattern
+    from lance_ns_async.namespace.search import search
+
+    parsed = Pattern.parse(pattern)
+    result = catalog.run(lambda client: search(client.session, [parsed], max_in_flight=client.session.workers()))
+    for error in (*result.errors.values(), *result.doubtful.values()):
+        raise error
+    existing = catalog.describe_tables(list(result.guesses)).tables if result.guesses else {}
+    return sorted({*result.tables, *existing})
+
+
+def match_namespaces(catalog: Namespace, pattern: str) -> Iterator[NamespaceId]:
+    """Yields the namespaces that match a pattern. Cost: listings of the namespaces below its first names."""
+    from lance_ns_async.model import TableId
+    from lance_ns_async.namespace.patterns import Pattern
+
+    parsed = Pattern.parse(pattern)
+    for id in catalog.iter_namespaces(parsed.start, recursive=True):
+        # Patterns compare only names.
+        if parsed.matches(TableId(id)):
+            yield id
+
+
+def name_some(ids: Sequence[TableId]) -> str:
+    """Returns the number of tables, and the ids of some, for a message."""
+    more = ", ..." if len(ids) > _SHOWN else ""
+    return f"{len(ids):,} tables ({', '.join(shlex.quote(str(id)) for id in ids[:_SHOWN])}{more})"
