@@ -307,17 +307,21 @@ def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | 
     return near[0] if near else None
 
 
-def suggest(name: str, names: Iterable[str], *, likeness: float = 0.6, quoted: bool = False) -> str:
-    """Returns the end of a message about an unknown name: the name that is probably meant, or else all known names.
+def suggest(
+    name: str, names: Iterable[str], *, likeness: float = 0.6, quoted: bool = False, most: int | None = None
+) -> str:
+    """Returns the end of a message about an unknown name: the name that is probably meant, or else known names.
 
     Args:
         name: The unknown name.
         names: The known names.
         likeness: How similar the suggested name must be, from 0 to 1.
         quoted: Whether the suggestion is shown as a Python string.
+        most: The maximum number of known names in the message; None means all.
     """
     names = list(names)
     near = nearest(name, names, likeness=likeness)
     if near is None:
-        return f"known are {', '.join(names) or 'none'}"
+        more = "" if most is None or len(names) <= most else f" and {len(names) - most} more"
+        return f"known are {', '.join(names[:most]) or 'none'}{more}"
     return f"did you mean {near!r}?" if quoted else f"did you mean {near}?"

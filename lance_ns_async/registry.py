@@ -102,14 +102,14 @@ def load(impl: str) -> type[Backend]:
         InvalidInputError: The name is unknown, or the extra is not installed.
     """
     if (entry := BACKENDS.get(impl)) is None:
-        raise InvalidInputError(f"backend {impl!r}: unknown; {suggest(_plain_name(impl), BACKENDS, quoted=True)}")
+        raise InvalidInputError(f"impl {impl!r}: unknown; {suggest(_plain_name(impl), BACKENDS, quoted=True)}")
     try:
         module = import_module(entry.module)
     except ModuleNotFoundError as e:
         if entry.extra is None:
             raise
         raise InvalidInputError(
-            f"backend {impl!r} needs: pip install 'lance-ns-async[{entry.extra}]' (no module named {e.name})"
+            f"impl {impl!r} needs: pip install 'lance-ns-async[{entry.extra}]' (no module named {e.name})"
         ) from e
     cls: type[Backend] = getattr(module, entry.name)
     return cls

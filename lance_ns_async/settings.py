@@ -19,6 +19,8 @@ from lance_ns_async.errors import suggest
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
 _USUAL = Policy()
+_MOST_NAMES = 5
+"""Maximum number of known properties in a message."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -237,7 +239,7 @@ class Settings(BaseModel, ABC):
             if prefix in cls.prefixes and rest:
                 values[prefix][rest] = value
             elif (name := cls.aliases.get(folded(own), folded(own))) not in cls.model_fields or name in cls.prefixes:
-                problems.append(f"{key}: unknown, {suggest(name, cls._names())}")
+                problems.append(f"{key}: unknown, {cls._hint(name)}")
             elif name in values and values[name] != value:
                 problems.append(f"{key}: given twice with different values, also as {keys[name]}")
             else:
@@ -245,8 +247,18 @@ class Settings(BaseModel, ABC):
         return values, problems
 
     @classmethod
+    def _hint(cls, name: str) -> str:
+        near = suggest(name, cls._names(), most=_MOST_NAMES)
+        is_own = near.startswith("known") and cls.__module__.startswith(f"{__name__.partition('.')[0]}.")
+        return f"{near}; see docs/pages/catalogs/{cls.backend}.md" if is_own else near
+
+    @classmethod
     def _names(cls) -> Iterator[str]:
-        for name in cls.model_fields:
+        # Those that a catalog requires come first, and then its own.
+        fields = cls.model_fields
+        bases = [base for base in cls.__mro__[1:] if issubclass(base, Settings)]
+        inherited = {name for base in bases for name in base.model_fields}
+        for name in sorted(fields, key=lambda name: (not fields[name].is_required(), name in inherited)):
             yield f"{name}.*" if name in cls.prefixes else name
         yield from cls.aliases
 

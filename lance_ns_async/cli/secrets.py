@@ -22,6 +22,9 @@ _COMMAND, _KEYRING = "command", "keyring"
 def split(key: str) -> tuple[str, str | None]:
     """Returns the name of a property, and where its value is: `command`, `keyring`, or None for the value itself."""
     name, separator, source = key.rpartition("_")
+    if name.rpartition(".")[2] == "auth":
+        # The property `auth_command`: the catalog's client runs it for each token.
+        return key, None
     return (name, source) if separator and source in (_COMMAND, _KEYRING) else (key, None)
 
 

@@ -186,7 +186,7 @@ def test_headers_are_gathered() -> None:
         ("storage.", "storage.: unknown, did you mean storage.*?"),
         ("headers.X-A", "headers.X-A: unknown"),
         ("glue.endpoint", "glue.endpoint: unknown"),
-        ("", ": unknown, known are max_retries, "),
+        ("", ": unknown, known are endpoint, "),
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_known(key: str, hint: str) -> None:

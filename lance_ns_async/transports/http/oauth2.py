@@ -217,6 +217,7 @@ def grant_tokens(
         secrets=secrets,
         address=address,
         advice=advice,
+        sign_in_advice=f"is {'credential' if settings.subject_token is None else 'subject_token'} right?",
     )
     return RenewedTokens(_Grants(http, settings, secrets, lifetime).fetch)
 

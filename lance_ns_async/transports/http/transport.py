@@ -46,6 +46,9 @@ _NOT_HERE = (404, 405, 501)
 _TOKEN_REJECTED = (401, 419)
 """Statuses by which the endpoint rejects a token; a 407 is the proxy's, which does not get the token."""
 
+_SIGN_IN = ("auth_token", "credential", "subject_token", "auth_command", "token")
+"""Properties with credentials."""
+
 _MIXED_UP = "; is there a proxy before the server that confuses responses, or rewrites paths?"
 _LARGE = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
@@ -74,6 +77,7 @@ class HttpTransport:
         secrets: Sequence[str] = (),
         address: str = "the endpoint",
         advice: str | None = None,
+        sign_in_advice: str = "is the secret right?",
     ) -> None:
         """Creates a transport on `wire`.
 
@@ -88,6 +92,7 @@ class HttpTransport:
             address: The property that `base` comes from, for messages.
             advice: The end of messages of a server without this API; None means the question whether `address` is
                 right.
+            sign_in_advice: The end of messages of a server that rejects the token or the client.
         """
         self._wire = wire
         self._caller = caller
@@ -101,6 +106,7 @@ class HttpTransport:
         self._secrets = secrets
         self._address = address
         self._advice = advice or f"is {address} right?"
+        self._sign_in_advice = sign_in_advice
 
     async def request(
         self,
@@ -265,6 +271,8 @@ class HttpTransport:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
             if self._confidential:
                 message = f"{message} ({_location(request)}); {self._advice}"
+        if status in _TOKEN_REJECTED and self._signer is None:
+            message = f"{message}; {self._sign_in_advice}"
         if (request_id := response.headers.get("x-request-id")) is not None:
             message = f"{message} (X-Request-ID {request_id[:_EXCERPT]})"
         return Failure(
@@ -340,7 +348,17 @@ def open_http(
         tokens=tokens(wire),
         signer=signer,
         secrets=list(own.values()),
+        sign_in_advice=_sign_in_advice(settings, usual),
     )
+
+
+def _sign_in_advice(settings: HttpSettings, headers: Mapping[str, str]) -> str:
+    """Returns which property to set, or the question whether that which is set is right."""
+    names = [name for name in _SIGN_IN if name in type(settings).model_fields]
+    given = [name for name in names if getattr(settings, name)]
+    if not given and "authorization" in headers:
+        given = ["header.Authorization"]
+    return f"is {given[0]} right?" if given else f"no credentials are set; set {' or '.join(names[:2])}"
 
 
 def _wire(settings: HttpSettings) -> AiohttpWire:

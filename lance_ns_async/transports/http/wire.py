@@ -311,6 +311,13 @@ def _message(e: Exception) -> str:
     return message if message and not message.startswith("<") else type(e).__name__
 
 
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""Reasons of OpenSSL for a response that is not TLS."""
+
+
 def _connect_message(e: aiohttp.ClientError) -> str:
     to_proxy = " to the proxy" if isinstance(e, aiohttp.ClientProxyConnectionError) else ""
-    return f"cannot connect{to_proxy}: {e.__cause__ or e}"
+    cause = e.__cause__ or e
+    if getattr(cause, "reason", None) in _NOT_TLS:
+        return f"cannot connect{to_proxy}: the server does not speak TLS on this port; use http:// instead of https://"
+    return f"cannot connect{to_proxy}: {cause}"

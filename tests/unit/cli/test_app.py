@@ -360,7 +360,7 @@ def test_profiles_need_a_file(tmp_path: Path) -> None:
         (["lss"], "lance-ns: No such command 'lss'"),
         (["ls", "--bogus"], "lance-ns: No such option: --bogus"),
         (["ls"], "lance-ns: no catalog: use --impl and -p KEY=VALUE"),
-        (["ls", "-i", "dri"], "lance-ns: backend 'dri': unknown; did you mean 'dir'?"),
+        (["ls", "-i", "dri"], "lance-ns: --impl 'dri': unknown; did you mean 'dir'?"),
         (["ls", "-i", "dir", "-p", "rot=x"], "lance-ns: dir properties: rot: unknown, did you mean root?"),
         (["resolve", "-i", "dir", "-p", "root=x"], "lance-ns: no ids: pass"),
         (["resolve", "a", "-f", "gone", "-i", "dir", "-p", "root=x"], "lance-ns: gone: No such file or directory"),

@@ -141,9 +141,9 @@ def test_lance_names_what_is_wrong_with_properties(path: str, properties: dict[s
 
 
 def test_an_unknown_backend_is_named_with_the_nearest() -> None:
-    with pytest.raises(InvalidInputError, match=r"backend 'icebreg': unknown; did you mean 'iceberg'\?"):
+    with pytest.raises(InvalidInputError, match=r"impl 'icebreg': unknown; did you mean 'iceberg'\?"):
         Namespace.connect("icebreg", {})
-    with pytest.raises(InvalidInputError, match="backend 'x': unknown; known are dir, iceberg"):
+    with pytest.raises(InvalidInputError, match="impl 'x': unknown; known are dir, iceberg"):
         Namespace.connect("x", {})
 
 
@@ -156,7 +156,7 @@ def test_an_unknown_backend_is_named_with_the_nearest() -> None:
     ],
 )
 def test_what_goes_by_another_name_elsewhere_is_named_as_here(alias: str, meant: str) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^backend '{alias}': unknown; did you mean '{meant}'\?$"):
+    with pytest.raises(InvalidInputError, match=rf"^impl '{alias}': unknown; did you mean '{meant}'\?$"):
         Namespace.connect(alias, {})
 
 

@@ -226,7 +226,7 @@ async def test_a_file_that_is_missing_or_no_certificate_is_named_at_once(name: s
 
 async def test_tls_spoken_to_a_server_that_has_none_is_no_connection() -> None:
     async with Greeter() as server, plain(server.url.replace("http:", "https:"), policy=ONCE) as client:
-        with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*SSL"):
+        with pytest.raises(ServiceUnavailableError, match="the server does not speak TLS on this port; use http://"):
             await client.ask()
 
 
