@@ -428,6 +428,13 @@ class Backend(ABC):
         what = f"table {spelled(id)}"
         check_location(what, location, relative=can.relative_locations, also=can.location_schemes)
 
+    def check_area(self, uri: str) -> None:  # noqa: B027
+        """Checks without a remote call whether tables somewhere below a folder can be registered.
+
+        Raises:
+            InvalidInputError: The catalog would reject all of them.
+        """
+
     def listed_name(self, id: NamespaceId) -> str:
         """Returns the spelling of a child namespace in a `list_namespaces` response of the Lance spec."""
         return id.name

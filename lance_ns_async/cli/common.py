@@ -129,7 +129,8 @@ class CommonOptions:
 
     def apply(self, context: typer.Context) -> None:
         """Sets how much is shown."""
-        messages.set_quiet(self.quiet)
+        long = ((it.name, opt) for it in context.command.params for opt in it.opts if opt.startswith("--"))
+        messages.set_up(quiet=self.quiet, options={str(name): option for name, option in long})
         context.meta[DEBUG] = self.debug
         if self.verbose or self.debug:
             logging.basicConfig(format="%(relativeCreated)7.0f ms %(message)s", stream=sys.stderr)

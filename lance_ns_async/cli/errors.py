@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from enum import IntEnum
@@ -12,12 +11,10 @@ from typing import Any, cast
 import typer
 
 from lance_ns_async.cli import LIBRARIES
-from lance_ns_async.cli.messages import say
+from lance_ns_async.cli.messages import say, use_options
 
 DEBUG = "lance_ns_async.debug"
 """Name in the `meta` of a context: whether errors are shown with their traceback."""
-
-_QUOTES = "'"
 
 
 class Code(IntEnum):
@@ -91,26 +88,6 @@ def describe_error(error: BaseException) -> str:
     return "; ".join([str(error), *notes])
 
 
-def use_options(message: str, options: Mapping[str, str], *, is_usage: bool) -> str:
-    """Returns a message of the Python API with the options of the command instead of the arguments of a function.
-
-    Args:
-        message: The message.
-        options: The names of options by those of arguments.
-        is_usage: Whether the message is about an argument, whose name is then its first word. Other messages may
-            contain names of tables that only look like arguments.
-    """
-
-    def replace(match: re.Match[str]) -> str:
-        name, value = match[1], match[2]
-        is_argument = value is not None or (is_usage and (not match.start() or "_" in name))
-        if name not in options or not is_argument:
-            return match[0]
-        return options[name] if value in (None, "True") else f"{options[name]} {value.strip(_QUOTES)}"
-
-    return re.sub(r"\b([a-z_]+)\b(?:=('[^']*'|\w+))?(?!\w)", replace, message)
-
-
 def root_cause(error: BaseException) -> BaseException:
     """Returns the cause of an error: the interrupt that led to it, or the first error of a group."""
     if isinstance(error, BaseExceptionGroup):
@@ -124,13 +101,13 @@ def root_cause(error: BaseException) -> BaseException:
     return error
 
 
-def close(code: Code, error: BaseException, options: Mapping[str, str]) -> None:
-    """Writes the message of an error; `options` are those of the command by the names of its arguments."""
+def close(code: Code, error: BaseException) -> None:
+    """Writes the message of an error."""
     if code is Code.BROKEN_PIPE:
         # The interpreter flushes standard output again at its end, and would report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     elif code is not Code.INTERRUPT:
-        say(use_options(describe_error(error), options, is_usage=code is Code.USAGE))
+        say(use_options(describe_error(error), is_usage=code is Code.USAGE))
 
 
 def describe_usage(error: Any) -> str:

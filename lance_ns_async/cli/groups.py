@@ -98,15 +98,9 @@ class ScriptGroup(Group):
                 raise
             if ctx.meta.get(DEBUG):
                 _print_traceback(error)
-            close(code, error, self._options(ctx))
+            close(code, error)
             raise typer.Exit(code) from raised
         return result
-
-    def _options(self, ctx: Any) -> Mapping[str, str]:
-        """Returns the long options of the command that runs, by the names of its arguments."""
-        command = self.get_command(ctx, ctx.invoked_subcommand or "")
-        long = ((it.name, opt) for it in getattr(command, "params", ()) for opt in it.opts if opt.startswith("--"))
-        return {str(name): option for name, option in long}
 
 
 def _print_traceback(error: BaseException) -> None:

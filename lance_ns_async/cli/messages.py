@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 
+_QUOTES = "'"
 _quiet = False
+_options: Mapping[str, str] = {}
+_ARGUMENT = re.compile(r"(?P<tick>`?)\b(?P<name>[a-z_]+)\b(?:=(?P<value>'[^']*'|\w+))?(?P=tick)(?!\w)")
 
 
-def set_quiet(quiet: bool) -> None:
-    """Sets whether only results, errors and warnings are written."""
-    global _quiet
-    _quiet = quiet
+def set_up(*, quiet: bool, options: Mapping[str, str]) -> None:
+    """Sets how the command that runs writes its messages.
+
+    Args:
+        quiet: Whether only results, errors and warnings are written.
+        options: The options of the command by the names of its arguments.
+    """
+    global _quiet, _options
+    _quiet, _options = quiet, options
+
+
+def use_options(message: str, *, is_usage: bool = False) -> str:
+    """Returns a message of the Python API with the options of the command instead of the arguments of a function.
+
+    Args:
+        message: The message.
+        is_usage: Whether the message is about an argument, whose name is then its first word. Other messages may
+            contain names of tables that only look like arguments.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"]
+        is_argument = value is not None or match["tick"] or (is_usage and (not match.start() or "_" in name))
+        if name not in _options or not is_argument:
+            return match[0]
+        return _options[name] if value in (None, "True") else f"{_options[name]} {value.strip(_QUOTES)}"
+
+    return _ARGUMENT.sub(replace, message)
 
 
 def shows_progress() -> bool:

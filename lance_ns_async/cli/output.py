@@ -13,7 +13,7 @@ from types import NoneType
 from typing import IO, TYPE_CHECKING, Any
 
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.messages import summarize
+from lance_ns_async.cli.messages import summarize, use_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,11 +137,11 @@ def write_report(report: Report, columns: Sequence[str], format: Format) -> None
 
 
 def report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
-    """Yields the rows of a report; for people, those of a dry run say what would be done."""
+    """Yields the rows of a report; reasons name options, and for people, rows of a dry run say what would be done."""
     is_for_people = report.dry_run and format in (Format.TABLE, Format.PLAIN)
     for row in report.rows:
-        fields = row.to_dict()
-        yield {**fields, "outcome": _WOULD.get(row.outcome, row.outcome)} if is_for_people else fields
+        outcome = _WOULD.get(row.outcome, row.outcome) if is_for_people else row.outcome
+        yield {**row.to_dict(), "outcome": outcome, "reason": use_options(row.reason)}
 
 
 def write_result(

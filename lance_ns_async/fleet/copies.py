@@ -138,7 +138,7 @@ def _check_arguments(source: Session, target: Session, mapping: IdMapping, optio
     if not options.data and catalog_of(source) == catalog_of(target):
         raise InvalidInputError(
             f"copy: source and target are the same catalog, {catalog_of(source)}. Each table would have two names for "
-            "one location, and a drop of one of them would delete the data of both; use data to clone the data"
+            "one location, and a drop of one of them would delete the data of both; use data=True to clone the data"
         )
 
 

@@ -74,7 +74,7 @@ class CopyOutcomes:
 
     def add_untried(self, plan: CopyPlan) -> None:
         """Adds the changes that are not made because of refused tables."""
-        reason = "the target cannot have all tables; use `partial` to copy the others"
+        reason = "the target cannot have all tables; use partial=True to copy the others"
         for change in plan.table_changes:
             self._run.add(_row(change.source_id, NOT_TRIED, change.id, reason))
 

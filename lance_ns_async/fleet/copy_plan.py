@@ -50,6 +50,8 @@ class TargetState:
     capabilities: Capabilities
     extra_tables: Sequence[Table] = ()
     """Tables in the area of the copy that have no table in the source."""
+    impossible: Mapping[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    """Namespaces that the target cannot have, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +270,9 @@ class CopyPlanner:
             if target.commits_versions:
                 # A table with data, but without versions in the catalog, would count as empty.
                 properties["managed_by"] = "storage"
+            if (impossible := self._impossible(target_id.parent)) is not None:
+                refusals.append(Refusal(id, target_id, str(impossible)))
+                continue
             if (error := self.target.errors.get(target_id)) is not None:
                 steps.append(Conflict(id, target_id, str(error)))
                 continue
@@ -294,7 +299,7 @@ class CopyPlanner:
         if table.managed_versioning and not (options.take_over or options.data):
             raise InvalidInputError(
                 f"table {table.id}: its catalog commits its versions (managed_by=impl), so the target would not see "
-                "later versions; use take_over to hand the commits over to the storage, or data to clone it"
+                "later versions; use take_over=True to hand the commits over to the storage, or data=True to clone it"
             )
         self.check(id, None if options.data else table.location, properties)
         takes_over = table.managed_versioning and not options.data
@@ -313,7 +318,7 @@ class CopyPlanner:
             reason = (
                 f"exists with another {', '.join(changes)}" if changes else "exists, and the source commits versions"
             )
-            return Conflict(table.id, id, f"table {table.id}: {reason}; use mode 'sync' to change it")
+            return Conflict(table.id, id, f"table {table.id}: {reason}; use mode='sync' to change it")
         return Replace(table, there, all_properties, changes, takes_over)
 
     def _data_step(
@@ -332,13 +337,13 @@ class CopyPlanner:
         if pair.target is None and (is_sync or id in self.unfinished):
             return Declare(table, id, new_properties, there=there)
         if pair.target is None:
-            reason = "it exists without data; use mode 'sync' to clone the data into it"
+            reason = "it exists without data; use mode='sync' to clone the data into it"
         elif pair.source is None:
             reason = f"its data has version {pair.target.version}, and nothing was written to the source; deregister it"
         elif not pair.is_clone:
             reason = f"{_difference(pair.source, pair.target)}, and it was not cloned; deregister it to clone the data"
         elif not is_sync:
-            reason = f"{_difference(pair.source, pair.target)}; use mode 'sync' to clone the data again"
+            reason = f"{_difference(pair.source, pair.target)}; use mode='sync' to clone the data again"
         elif there.managed_versioning:
             reason = _COMMITS_VERSIONS
         else:
@@ -371,6 +376,11 @@ class CopyPlanner:
             properties or {}, (*self.source.capabilities.own_properties, *self.target.capabilities.own_properties)
         )
 
+    def _impossible(self, id: NamespaceId) -> LanceNamespaceError | None:
+        """Returns why the target cannot have a namespace, or one above it; None if it can."""
+        errors = (self.target.impossible.get(it) for it in namespaces_of((), [id]))
+        return next((error for error in errors if error is not None), None)
+
     def _plan_namespaces(self, tables: Iterable[TableId]) -> tuple[Sequence[NewNamespace], Mapping[NamespaceId, str]]:
         """Returns the namespaces to create, parents first, and what the target does not keep of them."""
         source, target = self.source.capabilities, self.target.capabilities
@@ -387,6 +397,10 @@ class CopyPlanner:
         losses: dict[NamespaceId, str] = {}
         for id in needed:
             origin = origins.get(id)
+            if (impossible := self._impossible(id)) is not None:
+                if origin is not None:
+                    losses[origin] = str(impossible)
+                continue
             properties, excluded = _split({} if origin is None else self.source.namespaces[origin], own)
             if (current := self.target.namespaces.get(id)) is not None:
                 if origin is not None and any(current.get(key) != value for key, value in properties.items()):

@@ -8,7 +8,12 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
 
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
@@ -52,11 +57,14 @@ async def read_target(
     present: dict[NamespaceId, Mapping[str, str]] = {}
     level = dict.fromkeys(id for id in [*(id.parent for id in ids), *namespaces] if id)
     requested: set[NamespaceId] = set()
+    impossible: dict[NamespaceId, LanceNamespaceError] = {}
     while level:
         requested.update(level)
         described, errors = await describe_namespaces(session, level)
-        for error in errors.values():
-            raise error
+        for id, error in errors.items():
+            if not isinstance(error, InvalidInputError):
+                raise error
+            impossible[id] = error
         present.update(described)
         # The parent of an existing namespace exists, too.
         level = dict.fromkeys(
@@ -83,7 +91,7 @@ async def read_target(
         for id, error in result.errors.items()
         if not isinstance(error, TableNotFoundError | NamespaceNotFoundError)
     }
-    return TargetState(result.tables, errors_by_id, present, backend.capabilities)
+    return TargetState(result.tables, errors_by_id, present, backend.capabilities, impossible=impossible)
 
 
 async def read_extra_tables(

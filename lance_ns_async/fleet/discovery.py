@@ -98,7 +98,8 @@ async def discover(
             new tables that could not be opened.
 
     Raises:
-        InvalidInputError: The folder or bucket does not exist, or an argument is invalid.
+        InvalidInputError: The folder or bucket does not exist, the catalog can register nothing below it, or an
+            argument is invalid.
         PermissionDeniedError: The storage refuses to list the folder itself.
 
     Cost:
@@ -110,6 +111,7 @@ async def discover(
     target, workers = session.namespace([*into]), session.workers(max_in_flight)
     options = session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
+    session.backend.check_area(folders.root)
     arguments = {
         "uri": folders.root,
         "catalog": catalog_of(session),

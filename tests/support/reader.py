@@ -57,7 +57,7 @@ class Reader:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         done = subprocess.run(
             ["sh", "-c", "\n".join([*self._exports, *commands])],
-            env={**os.environ, "PATH": path, "COLUMNS": "120"},
+            env={**os.environ, "PATH": path, "COLUMNS": "120", "XDG_CONFIG_HOME": f"{os.getcwd()}/.config"},
             capture_output=True,
             text=True,
         )

@@ -543,6 +543,14 @@ class DirectoryBackend(Backend):
             raise TableNotFoundError(f"table id '{id}'")
         self._dropping.hide(_key(id), f"{id.name}.lance")
 
+    def check_area(self, uri: str) -> None:
+        """Checks whether the folder and the root have a part in common; see the base class."""
+        if not self._places.can_contain(uri):
+            raise InvalidInputError(
+                f"uri {masked_uri(uri)!r}: this catalog has only tables inside its root {self._places.masked_root}; "
+                "use a catalog that registers any location, or a 'dir' catalog with a root above the folder"
+            )
+
     def _relative_place(self, id: TableId, location: str, names: RootNames | None = None) -> str:
         """Returns a caller's location relative to the root; raises InvalidInputError if it is invalid."""
         try:

@@ -82,20 +82,27 @@ class Places:
         """Returns a location relative to the root; raises OutsideError if it is not inside the root."""
         if not location.strip():
             raise OutsideError("is empty; omit it for the catalog's default location")
-        uri = _URI.fullmatch(location)
-        if uri is None and not location.startswith("/"):
+        if not _URI.match(location) and not location.startswith("/"):
             return inside(location)
-        if self.local is not None:
-            if uri is not None and (uri["scheme"].lower() not in _LOCAL or uri["host"] not in ("", "localhost")):
-                raise OutsideError(f"is not inside {self.masked_root}")
-            path = normpath(unquote(uri["path"]) if uri is not None else location)
-            roots = {normpath(self.local), os.path.realpath(self.local)}
-        else:
-            path, roots = unquote(location), {unquote(self.root)}
+        path, roots = self._comparable(location)
         for root in roots:
-            if path.startswith(f"{root.rstrip('/')}/"):
+            if path is not None and path.startswith(f"{root.rstrip('/')}/"):
                 return inside(path[len(root.rstrip("/")) + 1 :])
         raise OutsideError(f"is not inside {self.masked_root}")
+
+    def can_contain(self, folder: str) -> bool:
+        """Returns whether some of the places below a folder can be inside the root; `folder` is a path or a URI."""
+        path, roots = self._comparable(folder)
+        return path is not None and any(is_within(path, root) or is_within(root, path) for root in roots)
+
+    def _comparable(self, location: str) -> tuple[str | None, Collection[str]]:
+        """Returns the path of a location and those of the root; None if the location is in another storage."""
+        if self.local is None:
+            return unquote(location), {unquote(self.root)}
+        uri = _URI.fullmatch(location)
+        is_foreign = uri is not None and (uri["scheme"].lower() not in _LOCAL or uri["host"] not in ("", "localhost"))
+        path = None if is_foreign else normpath(unquote(uri["path"]) if uri is not None else location)
+        return path, {normpath(self.local), os.path.realpath(self.local)}
 
     def normalize(self, place: str, names: RootNames | None = None) -> str:
         """Returns a relative location in normalized form.

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lance_ns_async.cli.errors import Code, use_options
+from lance_ns_async.cli import messages
+from lance_ns_async.cli.errors import Code
+from lance_ns_async.cli.messages import use_options
 from lance_ns_async.cli.options import parse_storage_options
 from tests.unit.cli.test_app import Run
 
@@ -28,6 +30,7 @@ def test_storage_options_come_from_files(tmp_path: Path) -> None:
         ("mode 'x': must be 'create' or 'sync'", "--mode 'x': must be 'create' or 'sync'"),
         ("omit one of take_over and data", "omit one of --take-over and data"),
         ("use data=True to clone it", "use --data to clone it"),
+        ("no rule of `data` applies", "no rule of --data applies"),
         ("on_error='report' leaves it out", "--on-error report leaves it out"),
         ("table data: no rule applies", "table data: no rule applies"),
     ],
@@ -40,11 +43,13 @@ def test_messages_name_options(message: str, expected: str) -> None:
         "on_error": "--on-error",
         "take_over": "--take-over",
     }
-    assert use_options(message, options, is_usage=True) == expected
+    messages.set_up(quiet=False, options=options)
+    assert use_options(message, is_usage=True) == expected
 
 
 def test_ids_are_no_options() -> None:
     options = {"take_over": "--take-over", "on_error": "--on-error"}
     message = "Table not found: take_over; on_error='report' leaves it out"
     expected = "Table not found: take_over; --on-error report leaves it out"
-    assert use_options(message, options, is_usage=False) == expected
+    messages.set_up(quiet=False, options=options)
+    assert use_options(message) == expected

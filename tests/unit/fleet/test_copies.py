@@ -139,3 +139,24 @@ async def states(ns: AsyncNamespace, home: NamespaceId) -> dict[str, tuple[str, 
         id.name: (table.location, {key: it for key, it in (table.properties or {}).items() if key in kept})
         for id, table in tables.items()
     }
+
+
+async def test_a_namespace_that_the_target_cannot_have_is_refused_and_the_rest_is_copied(tmp_path: Path) -> None:
+    impossible = (["v1.2"], ["holder.lance"], ["holder.lance", "inner"])
+    with FakeIceberg() as server:
+        async with (
+            AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as source,
+            AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as target,
+        ):
+            for namespace in (*impossible, ["ok"]):
+                await source.create_namespace(CreateNamespaceRequest(id=namespace))
+                if namespace != ["holder.lance"]:
+                    await source.declare_table(DeclareTableRequest(id=[*namespace, "t"]))
+            nothing = await copy(source, target, ["**"])
+            assert table_counts(nothing) == {"refused": 2, "not tried": 1}
+            assert http_changes(server) == []
+            report = await copy(source, target, ["**"], partial=True)
+            assert table_counts(report) == {"refused": 2, "created": 1}
+            assert {str(row.id) for row in report.having("refused")} == {"v1.2$t", "holder.lance$inner$t"}
+            assert all("cannot address a level" in row.reason for row in report.problems)
+            assert [id async for id in target.iter_tables(recursive=True)] == [TableId(["ok", "t"])]

@@ -207,7 +207,7 @@ def test_clones_are_compared_by_their_data() -> None:
     assert plan(three, three) == Keep(id, id)
     assert "version 2, that of the source 3, and it was not cloned" in plan(three, two, mode="sync").reason
     assert "version 3 as the source has, but other files" in plan(three, other, mode="sync").reason
-    assert "use mode 'sync' to clone the data again" in plan(three, other, True).reason
+    assert "use mode='sync' to clone the data again" in plan(three, other, True).reason
     assert "nothing was written to the source" in plan(None, other, True, mode="sync").reason
     again = plan(three, other, True, mode="sync")
     assert isinstance(again, Replace) and again.changes == ["data"] and again.cloned == other

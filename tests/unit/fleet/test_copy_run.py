@@ -111,7 +111,7 @@ async def test_a_sync_clones_later_versions_to_a_new_location(source: AsyncNames
     await insert(source)
     report = await copy(source, target, data=True)
     assert table_counts(report) == {"conflict": 1}
-    assert "its data has version 2, that of the source 3; use mode 'sync'" in str(report.problems)
+    assert "its data has version 2, that of the source 3; use mode='sync'" in str(report.problems)
     report = await copy(source, target, data=True, mode="sync")
     assert table_counts(report) == {"changed": 1} and earlier.location in report.rows[0].reason
     later = await describe(target)

@@ -308,11 +308,11 @@ async def test_a_listing_that_is_refused_does_not_stop_the_rest() -> None:
             assert len(server.requests) - before == 6 + 3 * 2
 
 
-async def test_a_bucket_is_walked(tmp_path: Path) -> None:
+async def test_a_bucket_is_walked() -> None:
     names = ["plain.lance", "with space.lance", "prozent%20.lance", "ü.lance", "~t'(1).lance", "k" * 900]
-    with FakeS3() as server:
+    with FakeS3() as server, FakeIceberg() as catalog:
         put(server, *(f"x/{name}/_versions/1.manifest" for name in names), "x/marker.lance/_versions/")
-        async with connect(tmp_path) as namespace:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": catalog.url}) as namespace:
             report = await discover(namespace, "s3://lake/x", into=["n"], storage_options=server.options, dry_run=True)
             assert report.counters["tables"] == len(names), report
             assert [row.location for row in report.having("unfinished")] == ["s3://lake/x/marker.lance"]
@@ -320,3 +320,19 @@ async def test_a_bucket_is_walked(tmp_path: Path) -> None:
                 await discover(namespace, "s3://nothing/x", into=["n"], storage_options=server.options)
             with pytest.raises(InvalidInputError, match="no such folder"):
                 await discover(namespace, "s3://lake/nothing", into=["n"], storage_options=server.options)
+
+
+async def test_a_folder_that_the_catalog_cannot_have_is_one_error_before_the_walk(tmp_path: Path) -> None:
+    make_table(tmp_path / "elsewhere", "t.lance")
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    (tmp_path / "lake").mkdir()
+    async with connect(tmp_path / "lake") as namespace:
+        for uri in (tmp_path / "elsewhere", f"file://{tmp_path}/elsewhere", "s3://bucket/lake", tmp_path / "lake2"):
+            with pytest.raises(InvalidInputError, match="this catalog has only tables inside its root"):
+                await discover(namespace, str(uri), into=["n"])
+        for uri in (tmp_path / "lake", tmp_path):
+            report = await discover(namespace, str(uri), dry_run=True)
+            assert [row.outcome for row in report.rows] == (["failed"] if uri == tmp_path else [])
+    async with connect(tmp_path / "link") as namespace:
+        make_table(tmp_path / "lake", "a/t.lance")
+        assert ids(await discover(namespace, str(tmp_path / "lake")), "registered") == ["a$t"]

@@ -90,7 +90,11 @@ async def test_a_token_endpoint_that_is_busy_is_called_again() -> None:
     ("status", "body", "text"),
     [
         (400, '{"error": "invalid_client"}', "HTTP 400: invalid_client)"),
-        (401, '{"error": "invalid_client", "error_description": "who?"}', "HTTP 401: invalid_client: who?; is credential right?)"),
+        (
+            401,
+            '{"error": "invalid_client", "error_description": "who?"}',
+            "HTTP 401: invalid_client: who?; is credential right?)",
+        ),
         (406, '{"error": {"message": "not found", "code": 406}}', "HTTP 406: not found)"),
         (400, "<html>no</html>", "HTTP 400: no)"),
         (401, '{"error": {}}', "HTTP 401: "),
