@@ -26,6 +26,7 @@ PLAN_COLUMNS = (
     "deleted_rows",
     "unindexed_rows",
     "old_versions",
+    "removable_bytes",
     "task_bytes",
 )
 REPORT_COLUMNS = (
@@ -122,6 +123,7 @@ def _write(result: Report | MaintenancePlan, format: Format, file: Path | None) 
     else:
         rows = [table.to_dict() for table in result.pending]
         rows = [{**row, "steps": ", ".join(row["steps"])} for row in rows]
+        rows += [{"id": str(row.id), "steps": row.outcome} for row in result.without_data]
         output.write_result(result, rows, PLAN_COLUMNS, format, file)
         if format is not Format.PARQUET:
             for row in result.problems:

@@ -109,7 +109,7 @@ def _check_storage(table: Table, state: StorageState) -> Iterator[tuple[str, str
         prefix = "access is denied: " if isinstance(state.error, PermissionDeniedError) else ""
         yield UNREADABLE, f"{prefix}{state.error}"
     elif not state.exists and state.has_parent:
-        yield LOCATION_MISSING, "there is no folder or file at the location"
+        yield LOCATION_MISSING, "nothing is at the location: nothing was written, or the data was removed"
     elif state.has_data and not state.has_manifest:
         yield MANIFEST_MISSING, "the location has files, and _versions has no manifest"
     elif state.exists and not state.has_manifest:

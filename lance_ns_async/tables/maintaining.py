@@ -10,12 +10,8 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
-
-from lance_ns_async.model import Table
-from lance_ns_async.storage import files
-from lance_ns_async.tables.lifecycle import manifests
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -38,6 +34,16 @@ class CleanupLimits:
     delete_unverified: bool = False
     """Whether files of no version are deleted at any age; otherwise only after seven days."""
 
+    def for_pylance(self) -> dict[str, Any]:
+        """Returns the arguments of `cleanup_old_versions`."""
+        return {
+            # Without any limit, Lance would use its own of two weeks.
+            "older_than": timedelta(0) if self.older_than is None and self.retain_versions is None else self.older_than,
+            "retain_versions": self.retain_versions,
+            "delete_unverified": self.delete_unverified,
+            "error_if_tagged_old_versions": False,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetState:
@@ -59,8 +65,8 @@ class DatasetState:
     """Number of stored versions; 0 if clean-up was not examined."""
     old_versions: int
     """Number of versions that a clean-up would remove."""
-    unused_files: int
-    """Number of data files that no version refers to; a writer may be about to commit them."""
+    removable_bytes: int
+    """Bytes that a clean-up would remove, with those of old files that no version refers to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,6 @@ class RewriteTask:
 
 def read_state(
     dataset: LanceDataset,
-    table: Table,
     *,
     target_rows: int = TARGET_ROWS,
     indexes: bool = True,
@@ -87,22 +92,20 @@ def read_state(
 
     Args:
         dataset: The newest version.
-        table: The table, for the listing of its files.
         target_rows: Fragments with fewer rows are small.
         indexes: Whether indexes are examined.
         cleanup: The limits of a clean-up; None for no look at versions and unused files.
 
-    Cost: with `cleanup`, a listing of the data files and a read of each version.
+    Cost: with `cleanup`, a listing of the table's files and a read of each version, as a clean-up itself.
     """
     fragments = [(it.fragment_id, it.metadata, it.num_deletions) for it in dataset.get_fragments()]
     live = {id: metadata.physical_rows - deletions for id, metadata, deletions in fragments}
     stale = _stale_rows(dataset, live) if indexes else {}
-    versions, old, unused = (0, 0, 0)
+    versions, old, removable = (0, 0, 0)
     if cleanup is not None:
-        records: list[Any] = dataset.versions()
-        versions = len(records)
-        old = len(_old(records, manifests.references(dataset), cleanup))
-        unused = _find_unused(dataset, table, [it["version"] for it in records])
+        versions = len(dataset.versions())
+        stats: Any = cast(Any, dataset).explain_cleanup_old_versions(**cleanup.for_pylance()).stats
+        old, removable = stats.old_versions, stats.bytes_removed
     return DatasetState(
         version=dataset.version,
         rows=sum(live.values()),
@@ -114,7 +117,7 @@ def read_state(
         stale_indexes=tuple(sorted(stale)),
         versions=versions,
         old_versions=old,
-        unused_files=unused,
+        removable_bytes=removable,
     )
 
 
@@ -194,13 +197,7 @@ def refresh_indexes(dataset: LanceDataset, names: Sequence[str], options: Mappin
 
 def clean_up(dataset: LanceDataset, limits: CleanupLimits) -> tuple[int, int]:
     """Removes old versions and unused files; returns the number of versions, and of bytes."""
-    stats: Any = dataset.cleanup_old_versions(
-        # Without any limit, Lance would use its own of two weeks.
-        limits.older_than if limits.older_than is not None or limits.retain_versions is not None else timedelta(0),
-        limits.retain_versions,
-        delete_unverified=limits.delete_unverified,
-        error_if_tagged_old_versions=False,
-    )
+    stats: Any = cast(Any, dataset).cleanup_old_versions(**limits.for_pylance())
     return stats.old_versions, stats.bytes_removed
 
 
@@ -215,31 +212,6 @@ def _stale_rows(dataset: LanceDataset, live: Mapping[int, int]) -> dict[str, int
         if lacking:
             rows[index.name] = lacking
     return rows
-
-
-def _old(records: Sequence[Any], kept: Mapping[int, str], limits: CleanupLimits) -> Sequence[int]:
-    # Lance returns the local time without a time zone.
-    now = datetime.now(UTC)
-    versions_to_keep = max(limits.retain_versions or 1, 1)
-    return [
-        record["version"]
-        for record in records[:-versions_to_keep]
-        if record["version"] not in kept
-        and (limits.older_than is None or now - record["timestamp"].astimezone(UTC) > limits.older_than)
-    ]
-
-
-def _find_unused(dataset: LanceDataset, table: Table, versions: Sequence[int]) -> int:
-    session = files.open_session(table.location, table.storage_options)
-    stored = {path for path in session.list("data") if path.endswith(".lance")}
-    stored -= _files(dataset)
-    for version in reversed(versions):
-        # Mostly, the newest version already has all files.
-        if not stored:
-            break
-        if version != dataset.version:
-            stored -= _files(dataset.checkout_version(version))
-    return len(stored)
 
 
 def _files(dataset: LanceDataset) -> set[str]:

@@ -55,8 +55,8 @@ class TablePlan:
         if state.stale_indexes:
             words.append(f"index {state.unindexed_rows} rows ({', '.join(state.stale_indexes)})")
         if self.cleans_up:
-            unused = f", {state.unused_files} unused files" if state.unused_files else ""
-            words.append(f"clean up {state.old_versions} of {state.versions} versions{unused}")
+            size = size_text(state.removable_bytes)
+            words.append(f"clean up {state.old_versions} of {state.versions} versions ({size})")
         return "; ".join(words)
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,8 +81,8 @@ class MaintenancePlan:
     """The examined tables, those with the most bytes to rewrite first."""
     problems: Sequence[Row] = ()
     """Tables and namespaces that could not be examined."""
-    without_data: int = 0
-    """Number of tables to which nothing was written yet."""
+    without_data: Sequence[Row] = ()
+    """Tables without any version: nothing was written yet, or the data was removed."""
     seconds: float = 0.0
     """Duration of the examination in seconds."""
     calls: int = 0
@@ -103,9 +103,10 @@ class MaintenancePlan:
             f"index {_count(pending, INDEX)} ({sum(it.state.unindexed_rows for it in pending)} rows)",
             f"clean up {_count(pending, CLEAN_UP)} ({sum(it.state.old_versions for it in pending)} versions)",
         ]
+        empty = f"; {len(self.without_data)} without data" if self.without_data else ""
         problems = f"; {len(self.problems)} could not be examined" if self.problems else ""
         return (
-            f"maintain (plan): {len(pending)} of {len(self.tables)} tables: {', '.join(parts)}{problems}; "
+            f"maintain (plan): {len(pending)} of {len(self.tables)} tables: {', '.join(parts)}{empty}{problems}; "
             f"examined in {duration(self.seconds)} ({self.calls} calls)"
         )
 
@@ -122,7 +123,7 @@ class MaintenancePlan:
             "dry_run": True,
             "tables": [table.to_dict() for table in self.tables],
             "problems": [row.to_dict() for row in self.problems],
-            "without_data": self.without_data,
+            "without_data": [row.to_dict() for row in self.without_data],
             "seconds": self.seconds,
             "calls": self.calls,
         }
@@ -140,8 +141,9 @@ class MaintenancePlan:
     def _sections(self) -> Iterator[Section]:
         if pending := self.pending:
             yield Section("plan", [(str(table.id), table.describe()) for table in pending])
-        for outcome in dict.fromkeys(row.outcome for row in self.problems):
-            yield Section(outcome, [(str(row.id), row.reason) for row in self.problems if row.outcome == outcome])
+        others = [*self.problems, *self.without_data]
+        for outcome in dict.fromkeys(row.outcome for row in others):
+            yield Section(outcome, [(str(row.id), row.reason) for row in others if row.outcome == outcome])
 
 
 def size_text(size: int) -> str:

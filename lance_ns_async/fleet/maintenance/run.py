@@ -38,6 +38,9 @@ from lance_ns_async.tables.maintaining import DatasetState, RewriteTask
 
 MAINTAINED = "maintained"
 UNCHANGED = "unchanged"
+WITHOUT_DATA = "without data"
+
+_NO_VERSION = "the location has no version: nothing was written, or the data was removed; audit says which"
 
 ATTEMPTS = 3
 """Number of times a table is planned and compacted, if other writers change it in conflict with that."""
@@ -73,7 +76,7 @@ async def plan_maintenance(
 
     Cost:
         The listings, a bulk describe, one call for each namespace, and one open for each table. With `cleanup`, also
-        a listing of the table's data files and a read of each of its versions.
+        a listing of the table's files and a read of each of its versions.
     """
     options = MaintenanceOptions.of(compact, index, cleanup)
     selection = Selection.read(what)
@@ -84,7 +87,7 @@ async def plan_maintenance(
         return MaintenancePlan(
             sorted((it.plan for it in candidates), key=lambda plan: (-plan.task_bytes, -plan.task_fragments, plan.id)),
             report.problems,
-            run.counters[_WITHOUT_DATA],
+            report.having(WITHOUT_DATA),
             report.seconds,
             report.calls,
         )
@@ -121,8 +124,8 @@ async def maintain(
         progress: Shows a line on a terminal, or receives the number of completed tables and the total.
 
     Returns:
-        A row for each table: "maintained", "unchanged", or "missing", "denied" or "failed" for errors. Its fields are
-            the state before and after; the counters have the totals.
+        A row for each table: "maintained", "unchanged", "without data", or "missing", "denied" or "failed" for errors.
+            Its fields are the state before and after; the counters have the totals.
 
     Raises:
         InvalidInputError: An argument or an id is invalid; nothing was called.
@@ -143,9 +146,6 @@ async def maintain(
             candidates = await work.finish(await work.examine(candidates), executor)
             work.attempt += 1
         return run.report()
-
-
-_WITHOUT_DATA = "without data"
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class _Maintenance:
                         await self._prepare(candidate)
             except TableNotFoundError as e:
                 if await self._is_registered(table):
-                    self.run.counters[_WITHOUT_DATA] += 1
+                    self.run.add(Row(table.id, WITHOUT_DATA, _NO_VERSION, table.location))
                 else:
                     self.run.add(failure_row(table.id, e, table.location))
                 self.run.advance()
@@ -312,7 +312,6 @@ class _Maintenance:
             dataset = self.session.opener.open(table)
             state = maintaining.read_state(
                 dataset,
-                table,
                 target_rows=(options.compact or CompactOptions()).small_below,
                 indexes=options.index is not None,
                 cleanup=None if options.cleanup is None else options.cleanup.limits(),
@@ -330,7 +329,7 @@ class _Maintenance:
             len(tasks),
             sum(task.fragments for task in tasks),
             sum(task.size for task in tasks),
-            cleans_up=bool(state.old_versions or state.unused_files),
+            cleans_up=bool(state.old_versions or state.removable_bytes),
         )
         candidate.first = candidate.first or state
         candidate.version, candidate.after, candidate.error = state.version, None, None
@@ -383,7 +382,7 @@ class _Maintenance:
 
         def work(dataset: Any) -> tuple[int, DatasetState]:
             version = maintaining.commit(dataset, contents, options)
-            return version, maintaining.read_state(dataset, table, indexes=self.options.index is not None)
+            return version, maintaining.read_state(dataset, indexes=self.options.index is not None)
 
         try:
             candidate.version, candidate.after = await self._change(table, work)

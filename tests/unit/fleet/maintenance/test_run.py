@@ -135,13 +135,13 @@ def test_a_failure_does_not_affect_other_tables(namespace: Namespace) -> None:
         file.write_bytes(b"no manifest")
     namespace.declare_table({"id": ["db", "empty"]})
     report = sync.maintain(namespace, ["db.*", "db$gone"], cleanup=ALL_OLD)
-    expected = {"t0": "maintained", "t1": "failed", "t2": "failed", "gone": "missing"}
+    expected = {"t0": "maintained", "t1": "failed", "t2": "failed", "gone": "missing", "empty": "without data"}
     assert outcomes(report) == {**expected, **{f"t{n}": "maintained" for n in range(3, TABLES)}}
-    assert report.counters["without data"] == 1
     assert {str(row.id) for row in report.problems} == {"db$t1", "db$t2", "db$gone"}
     assert all(row.reason for row in report.problems)
     plan = sync.plan_maintenance(namespace, ["db.*", "db$gone"])
     assert {str(row.id) for row in plan.problems} == {"db$t2", "db$gone"} and "2 could not be examined" in plan.line()
+    assert [str(row.id) for row in plan.without_data] == ["db$empty"] and "1 without data" in plan.line()
 
 
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
@@ -179,12 +179,15 @@ def test_versions_with_tags_stay(namespace: Namespace) -> None:
 def test_unused_files_are_removed_after_a_time_or_on_request(namespace: Namespace) -> None:
     data = folder(namespace, "t0") / "data"
     shutil.copy(next(data.iterdir()), data / "0123456789.lance")
-    (table,) = sync.plan_maintenance(namespace, "db.t0").tables
-    assert table.state.unused_files == 1 and "1 unused files" in table.describe()
     # A writer may be about to commit this file.
+    (table,) = sync.plan_maintenance(namespace, "db.t0", compact=False).tables
+    assert table.steps == ()
     assert sync.maintain(namespace, "db.t0", compact=False).counts == {"unchanged": 1}
     assert (data / "0123456789.lance").exists()
     cleanup = CleanupOptions(delete_unverified=True)
+    (table,) = sync.plan_maintenance(namespace, "db.t0", cleanup=cleanup).tables
+    size = (data / "0123456789.lance").stat().st_size
+    assert table.state.removable_bytes == size and "clean up 0 of" in table.describe()
     assert sync.maintain(namespace, "db.t0", compact=False, cleanup=cleanup).counts == {"maintained": 1}
     assert not (data / "0123456789.lance").exists() and len(ids(namespace, "t0")) == 50
 
@@ -210,7 +213,8 @@ def test_a_conflict_is_planned_again(namespace: Namespace) -> None:
     assert {str(row.id): row.attempts for row in report.rows}["db$t1"] == 2
     assert ids(namespace, "t1") == [n for n in range(50) if n != 7] and fragments(namespace, "t1") == 1
     # The files of the attempt that failed are removed.
-    assert sync.plan_maintenance(namespace, "db.t1").tables[0].state.unused_files == 0
+    unused = sync.plan_maintenance(namespace, "db.t1", cleanup=CleanupOptions(delete_unverified=True)).tables[0]
+    assert unused.state.removable_bytes == 0
 
 
 def test_a_writer_that_conflicts_each_time_is_reported(namespace: Namespace) -> None:
