@@ -25,6 +25,9 @@ def audit(
         str | None,
         typer.Option("--data-under", metavar="URI", help="Also find tables below this folder that no table claims."),
     ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also look for the files of each newest version, and read the ends of some.")
+    ] = False,
     storage_option: StorageOptions = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
@@ -37,6 +40,7 @@ def audit(
             what,
             fix=fix or (),
             data_under=data_under,
+            deep=deep,
             storage_options=parse_storage_options(storage_option),
             progress=messages.shows_progress(),
         )

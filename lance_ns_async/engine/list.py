@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,8 @@ class Listed:
     """Tables that the listing described without further calls; which ones depends on the catalog."""
     doubtful: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
     """Listed tables whose format could not be determined, with the error."""
+    vanished: Collection[TableId] = ()
+    """Listed tables that the catalog did not find: they were dropped meanwhile, or their metadata is gone."""
 
     def raise_for_errors(self) -> Listed:
         """Returns itself if there are no errors.
@@ -67,6 +69,7 @@ class Lister:
         self._tolerant = tolerant
         self.descriptions: dict[TableId, Table] = {}
         self.doubtful: dict[TableId, LanceNamespaceError] = {}
+        self.vanished: set[TableId] = set()
 
     async def page(self, parent: NamespaceId, limit: int | None, page_token: str | None) -> Page[str]:
         """Returns at most `limit` names of Lance tables in `parent`; None for all."""
@@ -108,7 +111,7 @@ class Lister:
                 errors[namespace] = e
 
         await each(work, dict.fromkeys(namespaces), max_in_flight=self._max_in_flight)
-        return Listed(tables, errors, self.descriptions, self.doubtful)
+        return Listed(tables, errors, self.descriptions, self.doubtful, self.vanished)
 
     async def keep(self, parent: NamespaceId, names: Sequence[str]) -> Sequence[str]:
         """Returns the names of Lance tables; raises other errors of a describe unless the lister is tolerant."""
@@ -130,8 +133,10 @@ class Lister:
         outcome = await describe_tables(self._backend, ids, max_in_flight=self._max_in_flight, on_table=self._on_table)
         self.descriptions.update(outcome.tables)
         for id, error in outcome.errors.items():
-            # A table that was dropped meanwhile is no longer in the listing either.
-            if isinstance(error, NotALanceTableError | TableNotFoundError):
+            if isinstance(error, NotALanceTableError):
+                continue
+            if isinstance(error, TableNotFoundError):
+                self.vanished.add(id)
                 continue
             if not self._tolerant:
                 raise error

@@ -29,8 +29,10 @@ class FindingKind:
     """What a fix does; None if only the user can decide."""
 
 
+METADATA_MISSING = "metadata-missing"
 LOCATION_MISSING, PARENT_MISSING = "location-missing", "parent-missing"
 DECLARED_ONLY, MANIFEST_MISSING = "declared-only", "manifest-missing"
+DATA_MISSING, DATA_DAMAGED = "data-missing", "data-damaged"
 UNREADABLE, UNSAFE_LOCATION = "unreadable", "unsafe-location"
 SHARED_LOCATION, NESTED_LOCATION = "shared-location", "nested-location"
 COLUMNS_DIFFER, UNPROTECTED, NOT_EXTERNAL = "columns-differ", "unprotected", "not-external"
@@ -38,6 +40,9 @@ HIDDEN_MARKER = "hidden-marker"
 NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
 
 KINDS: Mapping[str, FindingKind] = {
+    METADATA_MISSING: FindingKind(
+        "error", "the catalog lists the table, but does not find it: remove it with a tool of the catalog"
+    ),
     LOCATION_MISSING: FindingKind(
         "error", "nothing is at the location: the data was removed, or was never written", "deregister the table"
     ),
@@ -46,6 +51,8 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     DECLARED_ONLY: FindingKind("info", "the table is declared, and nothing was written", "deregister the table"),
     MANIFEST_MISSING: FindingKind("error", "there are files, and no version"),
+    DATA_MISSING: FindingKind("error", "files of the newest version do not exist; restore them, or an older version"),
+    DATA_DAMAGED: FindingKind("error", "files of the newest version are cut off, or are no Lance files"),
     UNREADABLE: FindingKind("error", "the dataset cannot be opened"),
     UNSAFE_LOCATION: FindingKind("warning", "the location is ambiguous, so drop_table rejects it"),
     SHARED_LOCATION: FindingKind("error", "another table has the same location"),
@@ -114,6 +121,9 @@ def _check_storage(table: Table, state: StorageState) -> Iterator[tuple[str, str
         yield MANIFEST_MISSING, "the location has files, and _versions has no manifest"
     elif state.exists and not state.has_manifest:
         yield DECLARED_ONLY, "the location has no data"
+    for kind, paths in ((DATA_MISSING, state.missing), (DATA_DAMAGED, state.damaged)):
+        if paths:
+            yield kind, f"{len(paths)} files of the newest version, such as {paths[0]}"
     try:
         check_deletable(table)
     except InvalidTableStateError as e:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
@@ -11,7 +11,7 @@ from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import suggest
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding
-from lance_ns_async.fleet.reading import read_and_examine, with_credentials
+from lance_ns_async.fleet.reading import list_names, read_and_examine, with_credentials
 from lance_ns_async.fleet.report import Report, Row
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
@@ -34,6 +34,7 @@ async def audit(
     *,
     fix: Iterable[str] = (),
     data_under: str | None = None,
+    deep: bool = False,
     storage_options: Mapping[str, str] | None = None,
     progress: bool | ProgressCallback = False,
 ) -> Report:
@@ -48,6 +49,7 @@ async def audit(
         fix: The kinds of findings to repair; see `audit_checks.KINDS`.
         data_under: A folder or bucket in which tables are searched that no table of the whole catalog claims; None for
             no search.
+        deep: Whether the files of each newest version are looked for, and the ends of some of its data files are read.
         storage_options: Options for this search; None uses those of the catalog's properties, and the environment.
         progress: Shows a line on a terminal, or receives the number of completed tables and the total.
 
@@ -64,7 +66,8 @@ async def audit(
 
     Cost:
         The listings, a bulk describe, one call for each namespace, and one open for each table. One more describe and
-        open for each table with a finding. With `data_under` the calls of `find_unclaimed`.
+        open for each table with a finding. With `deep`, two listings of the storage and at most 100 small reads for
+        each table. With `data_under` the calls of `find_unclaimed`.
     """
     kinds = _fixable(fix)
     selection = Selection.read(what)
@@ -74,7 +77,7 @@ async def audit(
         suspects: list[Finding] = []
 
         async def examine(table: Table) -> None:
-            suspects.extend(await _examine(session, table))
+            suspects.extend(await _examine(session, table, deep))
 
         reading = await read_and_examine(session, selection, examine, run, with_columns=capabilities.stores_columns)
         for row in reading.failure_rows():
@@ -89,7 +92,7 @@ async def audit(
         findings: list[Finding] = []
 
         async def examine_again(table: Table) -> None:
-            findings.extend(it for it in await _examine(session, table) if (it.kind, it.id) in first)
+            findings.extend(it for it in await _examine(session, table, deep) if (it.kind, it.id) in first)
             run.advance()
 
         with session.within(None):
@@ -98,6 +101,7 @@ async def audit(
         now = {**{id: table for id, table in tables.items() if id not in suspect_ids}, **confirmed}
         findings += [it for it in audit_checks.check_places(now) if it.id in suspect_ids]
         findings += audit_checks.check_namespaces(reading.namespaces, capabilities.location_properties)
+        findings += await _find_lost(session, reading.vanished)
         if data_under is not None:
             findings += await find_unclaimed(session, data_under, storage_options, run)
         await _report(session, findings, kinds, run)
@@ -128,11 +132,24 @@ async def _describe_again(session: Session, ids: list[TableId], run: Run) -> Map
     return described.tables
 
 
-async def _examine(session: Session, table: Table) -> Iterable[Finding]:
-    """Returns the findings about one table. Cost: one open."""
+async def _find_lost(session: Session, ids: Collection[TableId]) -> Sequence[Finding]:
+    """Returns findings for the tables that the catalog still lists, and still does not find.
+
+    Cost: a listing for each namespace of the tables, and a bulk describe; none without tables.
+    """
+    names = await list_names(session, {id.parent for id in ids})
+    listed = [id for id in ids if id.name in names[id.parent]]
+    with session.within(None):
+        described = await describe_tables(session.backend, listed, max_in_flight=session.workers())
+    lost = [(id, error) for id, error in described.errors.items() if isinstance(error, TableNotFoundError)]
+    return [Finding(audit_checks.METADATA_MISSING, id, f"the catalog lists it, but: {error}") for id, error in lost]
+
+
+async def _examine(session: Session, table: Table, deep: bool = False) -> Iterable[Finding]:
+    """Returns the findings about one table. Cost: that of `storage_state.look`."""
     try:
         table = await with_credentials(session, table)
-        state = await in_thread(table, lambda: storage_state.look(table, session.opener))
+        state = await in_thread(table, lambda: storage_state.look(table, session.opener, deep=deep))
     except LanceNamespaceError as e:
         state = StorageState(error=e)
     return audit_checks.check_table(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,11 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet.copy_plan import DataPair, StoredData, TargetState
 from lance_ns_async.fleet.id_mapping import IdMapping
-from lance_ns_async.fleet.reading import Reading, describe_namespaces
+from lance_ns_async.fleet.reading import Reading, describe_namespaces, list_names
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.patterns import Pattern, Selection
@@ -71,18 +69,7 @@ async def read_target(
             id.parent for id in level if id not in described and id.parent and id.parent not in requested
         )
     parents = {id.parent for id in ids}
-    names: dict[NamespaceId, set[str]] = {}
-
-    async def list_names(parent: NamespaceId) -> None:
-        names[parent] = set()
-        with session.operation():
-            pages = walk(lambda token: backend.list_tables(parent, token, None))
-            async with aclosing(pages) as listing:
-                async for _, page in listing:
-                    names[parent].update(page.items)
-
-    listable = [id for id in parents if not id or id in present]
-    await each(list_names, listable, max_in_flight=workers)
+    names = await list_names(session, [id for id in parents if not id or id in present])
     existing = [id for id in ids if id.name in names.get(id.parent, ())]
     with session.within(None):
         result = await describe_tables(backend, existing, max_in_flight=workers, with_columns=with_columns)

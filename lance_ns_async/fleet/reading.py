@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Capabilities
+from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each, each_added
 from lance_ns_async.engine.describe import OnTable, describe_tables
 from lance_ns_async.fleet.report import Row
@@ -34,6 +36,8 @@ class Reading:
     """Tables and namespaces that could not be read; if there are none, no selected table is unknown."""
     unread_properties: Mapping[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
     """Namespaces whose properties could not be read."""
+    vanished: Collection[TableId] = ()
+    """Listed tables that the catalog did not find: they were dropped meanwhile, or their metadata is gone."""
 
     @property
     def ids(self) -> set[TableId]:
@@ -83,16 +87,42 @@ async def read_tables(
             on_table=on_table,
         )
     missing: list[TableId] = []
+    vanished = set(result.vanished)
     for id, error in described.errors.items():
         if not isinstance(error, TableNotFoundError | NamespaceNotFoundError):
             errors.append((id, error))
         elif id in requested_ids:
             missing.append(id)
+        elif id not in result.guesses:
+            vanished.add(id)
     tables = {id: table for id in ids if (table := known.get(id) or described.tables.get(id)) is not None}
     namespaces, unread = await describe_namespaces(session, namespaces_of(tables, result.namespaces))
     # A namespace can contain readable tables, although its own properties are not readable.
     namespaces = {**{id: {} for id in unread}, **namespaces}
-    return Reading(tables, namespaces, backend.capabilities, missing, errors, unread)
+    return Reading(tables, namespaces, backend.capabilities, missing, errors, unread, vanished)
+
+
+async def list_names(session: Session, parents: Iterable[NamespaceId]) -> Mapping[NamespaceId, Collection[str]]:
+    """Returns the names that the catalog lists in each namespace, of tables of any format.
+
+    A namespace that does not exist has none.
+
+    Raises:
+        LanceNamespaceError: A namespace could not be listed.
+
+    Cost: a listing for each namespace.
+    """
+    names: dict[NamespaceId, set[str]] = {}
+
+    async def work(parent: NamespaceId) -> None:
+        names[parent] = set()
+        with suppress(NamespaceNotFoundError), session.operation():
+            async with aclosing(walk(lambda token: session.backend.list_tables(parent, token, None))) as pages:
+                async for _, page in pages:
+                    names[parent].update(page.items)
+
+    await each(work, parents, max_in_flight=session.workers())
+    return names
 
 
 async def read_and_examine(

@@ -21,6 +21,9 @@ ERRORS = frozenset({MISSING, DENIED, FAILED})
 """The outcomes of errors, in the reports of all operations."""
 
 _OWN = ("kind", "id", "outcome", "reason", "location", "attempts")
+_FACTS = ("rows", "size", "versions", "last_write")
+"""Fields that a representation shows of a row without a reason."""
+
 _KINDS: Mapping[str, type[TableId | NamespaceId]] = {"table": TableId, "namespace": NamespaceId}
 
 
@@ -90,6 +93,8 @@ class Report:
     """Number of rows that come from the journal of a stopped run."""
     dry_run: bool = False
     """Whether nothing was changed, and the outcomes are those of a real run."""
+    shown_outcomes: frozenset[str] = frozenset()
+    """The outcomes whose rows a representation shows besides the problems."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -161,12 +166,13 @@ class Report:
 
     def _sections(self) -> Iterator[Section]:
         for outcome in self.counts:
-            if outcome in self.problem_outcomes:
+            if outcome in self.problem_outcomes | self.shown_outcomes:
                 yield Section(outcome, [_cells(row) for row in self.having(outcome)])
 
 
 def _cells(row: Row) -> Sequence[str]:
-    return str(row.id), row.reason, row.location or "", str(row.attempts)
+    facts = (f"{name} {row.fields[name]}" for name in _FACTS if name in row.fields)
+    return str(row.id), row.reason or ", ".join(facts), row.location or "", str(row.attempts)
 
 
 def _column(values: Sequence[Any]) -> pa.Array:

@@ -47,7 +47,13 @@ class Run:
         self.resumed += resumed
         return row
 
-    def report(self, problem_outcomes: frozenset[str] = frozenset(), *, dry_run: bool = False) -> Report:
+    def report(
+        self,
+        problem_outcomes: frozenset[str] = frozenset(),
+        *,
+        dry_run: bool = False,
+        shown_outcomes: frozenset[str] = frozenset(),
+    ) -> Report:
         """Returns the report; the outcomes of errors are problems in any case."""
         durations = sorted(self._durations)
         return Report(
@@ -61,6 +67,7 @@ class Run:
             dict(self.counters),
             self.resumed,
             dry_run,
+            shown_outcomes,
         )
 
     def note(self, call: Call) -> None:

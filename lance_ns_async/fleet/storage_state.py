@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
 
 from lance_ns_async.model import Table, local_path
+from lance_ns_async.storage import files
 from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker
-from lance_ns_async.storage.files import open_session
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from lance import LanceDataset
+
+
+_END = b"LANC"
+"""The last bytes of each Lance file."""
+_MOST_READS = 100
+"""Maximum number of data files of a table whose ends are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +42,58 @@ class StorageState:
     """Whether a directory catalog has deregistered the table."""
     schema: pa.Schema | None = None
     """The columns of the dataset; None if there is no version."""
+    missing: Sequence[str] = ()
+    """Files of the newest version that do not exist, if they were looked for."""
+    damaged: Sequence[str] = ()
+    """Data files of the newest version that are no complete Lance files, if they were read."""
     error: LanceNamespaceError | None = None
     """Why the location could not be read completely."""
 
 
-def look(table: Table, opener: Opener) -> StorageState:
+def look(table: Table, opener: Opener, *, deep: bool = False) -> StorageState:
     """Returns the state of the storage at a table's location.
+
+    Args:
+        table: The registration.
+        opener: Opens the dataset.
+        deep: Whether the files of the newest version are looked for, and the ends of some of them are read.
 
     Raises:
         OSError: A local folder could not be read.
         LanceNamespaceError: The dataset could not be opened.
 
     Cost:
-        One open, and in an object store a listing if there is no version.
+        One open, and in an object store a listing if there is no version. With `deep` two listings, and at most 100
+        reads of a few bytes.
     """
     if (path := local_path(table.location)) is not None:
-        return _look_at_folder(table, path, opener)
-    schema = _schema(table, opener)
-    if schema is not None:
-        return StorageState(has_manifest=True, has_data=True, schema=schema)
-    names: Sequence[str] = open_session(table.location, table.storage_options).list()
+        return _look_at_folder(table, path, opener, deep)
+    dataset = _open(table, opener)
+    if dataset is not None:
+        return _look_at_dataset(table, dataset, deep)
+    names: Sequence[str] = files.open_session(table.location, table.storage_options).list()
     return StorageState(exists=bool(names), has_data=not all(map(is_marker, names)), is_hidden=HIDDEN_MARK in names)
 
 
-def _look_at_folder(table: Table, path: str, opener: Opener) -> StorageState:
+def missing_files(table: Table, dataset: LanceDataset) -> Sequence[str]:
+    """Returns the files of rows that a version names, and that do not exist, relative to the table's location.
+
+    Cost: a listing of the data files, and one of the deletion files if there are any.
+    """
+    named = {*_data_files(dataset), *_deletion_files(dataset)}
+    session = files.open_session(table.location, table.storage_options)
+    folders = {path.partition("/")[0] for path in named}
+    return sorted(named.difference(*(session.list(folder) for folder in folders)))
+
+
+def _look_at_folder(table: Table, path: str, opener: Opener, deep: bool) -> StorageState:
     try:
         names = os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
         return StorageState(exists=False, has_parent=os.path.isdir(os.path.dirname(path)))
     is_hidden = HIDDEN_MARK in names
-    if "_versions" in names and (schema := _schema(table, opener)) is not None:
-        return StorageState(has_manifest=True, has_data=True, is_hidden=is_hidden, schema=schema)
+    if "_versions" in names and (dataset := _open(table, opener)) is not None:
+        return replace(_look_at_dataset(table, dataset, deep), is_hidden=is_hidden)
     others = [name for name in names if not is_marker(name)]
     has_data = any(_has_files(os.path.join(path, name)) for name in others)
     return StorageState(has_data=has_data, is_hidden=is_hidden)
@@ -74,11 +103,53 @@ def _has_files(path: str) -> bool:
     return not os.path.isdir(path) or any(names for _, _, names in os.walk(path))
 
 
-def _schema(table: Table, opener: Opener) -> pa.Schema | None:
-    """Returns the columns of the newest version; None if there is none."""
+def _look_at_dataset(table: Table, dataset: LanceDataset, deep: bool) -> StorageState:
+    state = StorageState(has_manifest=True, has_data=True, schema=dataset.schema)
+    if not deep:
+        return state
+    with translate_errors(table):
+        missing = missing_files(table, dataset)
+        return replace(state, missing=missing, damaged=_damaged_files(table, dataset, missing))
+
+
+def _data_files(dataset: LanceDataset) -> dict[str, int | None]:
+    """Returns the paths and sizes of the data files; those of a shallow clone's original are in another folder."""
+    return {
+        f"data/{file.path}": file.file_size_bytes
+        for fragment in dataset.get_fragments()
+        for file in fragment.metadata.files
+        if file.base_id is None
+    }
+
+
+def _deletion_files(dataset: LanceDataset) -> Iterator[str]:
+    for fragment in dataset.get_fragments():
+        deletion = fragment.metadata.deletion_file
+        if deletion is not None and deletion.base_id is None:
+            yield deletion.path(fragment.fragment_id)
+
+
+def _damaged_files(table: Table, dataset: LanceDataset, missing: Sequence[str]) -> Sequence[str]:
+    """Returns the data files whose end is not that of a Lance file; reads at most 100 files, spread over all."""
+    sizes = [(path, size) for path, size in _data_files(dataset).items() if size and path not in missing]
+    session = files.open_session(table.location, table.storage_options)
+    damaged = []
+    for path, size in sizes[:: len(sizes) // _MOST_READS + 1]:
+        try:
+            end = session.read_range(path, size - len(_END), len(_END))
+        except OSError:
+            # The file is shorter than the manifest says, or was deleted meanwhile; the second look tells.
+            end = b""
+        if end != _END:
+            damaged.append(path)
+    return damaged
+
+
+def _open(table: Table, opener: Opener) -> LanceDataset | None:
+    """Opens the newest version; None if there is none."""
     for last in (False, True):
         try:
-            return opener.open(table).schema
+            return opener.open(table)
         except TableNotFoundError:
             return None
         except TableVersionNotFoundError:

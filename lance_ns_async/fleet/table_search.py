@@ -81,7 +81,7 @@ async def find(
             run.add(Row(facts.id, MATCH, "", facts.location, fields=_fields(facts)))
         for row in (*failures, *reading.failure_rows()):
             run.add(row)
-        return run.report()
+        return run.report(shown_outcomes=frozenset({MATCH}))
 
 
 def _select(matches: Sequence[Facts], key: str, *, descending: bool, limit: int | None) -> Sequence[Facts]:

@@ -16,15 +16,16 @@ from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
 from lance_ns_async.fleet.conditions import read_facts
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
+from lance_ns_async.fleet.storage_state import missing_files
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.storage import datasets, files
+from lance_ns_async.storage import datasets
 from lance_ns_async.storage.folders import LISTINGS, Folders, place_key
 from lance_ns_async.storage.threads import in_thread
 
 if TYPE_CHECKING:
-    from lance import LanceDataset
+    pass
 
 _DATA = frozenset({FolderKind.TABLE, FolderKind.UNFINISHED})
 
@@ -127,7 +128,7 @@ async def find_missing(location: str, options: Mapping[str, str] | None) -> Sequ
         One open, and a listing of the data files.
     """
     table = _table(location, options)
-    return await in_thread(table, lambda: _missing(table, datasets.open_snapshot(table)))
+    return await in_thread(table, lambda: missing_files(table, datasets.open_snapshot(table)))
 
 
 def describe_missing(missing: Sequence[str]) -> str:
@@ -145,7 +146,7 @@ async def _measure(location: str, options: Mapping[str, str] | None) -> Leftover
     def work() -> Leftover:
         dataset = datasets.open_snapshot(table)
         facts = read_facts(table.id, location, {}, dataset)
-        return Leftover(facts.size, facts.last_write, _missing(table, dataset))
+        return Leftover(facts.size, facts.last_write, missing_files(table, dataset))
 
     try:
         leftover = await in_thread(table, work)
@@ -160,19 +161,6 @@ async def _measure(location: str, options: Mapping[str, str] | None) -> Leftover
 
 def _table(location: str, options: Mapping[str, str] | None) -> Table:
     return Table(TableId([location]), location, storage_options=options)
-
-
-def _missing(table: Table, dataset: LanceDataset) -> Sequence[str]:
-    # A file with a base is in the folder of another dataset, of which this one is a shallow clone.
-    named = {
-        f"data/{file.path}"
-        for fragment in dataset.get_fragments()
-        for file in fragment.metadata.files
-        if file.base_id is None
-    }
-    if not named:
-        return []
-    return sorted(named.difference(files.open_session(table.location, table.storage_options).list("data")))
 
 
 def _measure_folder(path: str) -> tuple[int, datetime | None]:

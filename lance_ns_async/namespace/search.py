@@ -31,6 +31,8 @@ class SearchResult:
     """Namespaces that could not be listed."""
     doubtful: Mapping[TableId, LanceNamespaceError]
     """Matching tables that could not be described, so that their format is unknown."""
+    vanished: Collection[TableId] = ()
+    """Listed tables that the catalog did not find when they were described."""
     namespaces: Sequence[NamespaceId] = ()
     """The namespaces that can contain a match, also those without any."""
 
@@ -72,7 +74,9 @@ async def search(
     matching = [id for ids in listing.tables.values() for id in ids]
     for id in matching:
         guesses.pop(id, None)
-    return SearchResult(matching, guesses.keys(), listing.described, walk.errors, listing.doubtful, holding)
+    return SearchResult(
+        matching, guesses.keys(), listing.described, walk.errors, listing.doubtful, listing.vanished, holding
+    )
 
 
 class _Walk:

@@ -287,3 +287,60 @@ async def test_the_columns_in_the_catalog_become_those_of_the_dataset(tmp_path: 
             assert ids_by_kind(await audit(namespace, "main.ns.*", fix="columns-differ")) == {}
             described = await namespace.describe_table({"id": ["main", "ns", "other"]})
             assert described.properties is not None and described.properties["a"] == "b"
+
+
+async def test_a_listed_table_without_metadata_is_a_finding(tmp_path: Path) -> None:
+    gone = b'{"error": {"message": "Table does not exist: ns.lost", "type": "NoSuchTableException", "code": 404}}'
+    with FakeIceberg() as server:
+        server.add_namespace(("ns",))
+        for name in ("lost", "dropped", "sound"):
+            server.add_table(("ns",), name, location=(tmp_path / name).as_uri())
+        lance.write_dataset(ROWS, tmp_path / "sound")
+        server.fail(404, match="GET .*tables/lost", body=gone, times=9)
+        server.fail(404, match="GET .*tables/dropped", body=gone, times=1)
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
+            found = ids_by_kind(await audit(namespace, "ns.*"))
+        assert found["metadata-missing"] == {"ns$lost"} and "ns$dropped" not in found.get("metadata-missing", ())
+
+
+async def test_a_deep_audit_finds_files_that_are_missing_or_damaged(tmp_path: Path) -> None:
+    def data_file(name: str) -> Path:
+        location = str(namespace.describe_table({"id": ["ns", name]}).location).removeprefix("file://")
+        return next(Path(location, "data").iterdir())
+
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        namespace.create_namespace({"id": ["ns"]})
+        for name in ("sound", "missing", "short", "garbage", "no-deletions", "empty"):
+            namespace.write(["ns", name], pa.table({"id": range(0 if name == "empty" else 100)}))
+        for name in ("sound", "no-deletions"):
+            namespace.open(["ns", name]).delete("id < 10")
+        clone = namespace.declare_table({"id": ["ns", "clone"]}).location
+        assert clone
+        namespace.open(["ns", "sound"]).shallow_clone(clone, 2)
+        assert ids_by_kind(sync.audit(namespace, "**", deep=True)) == {}
+        data_file("missing").unlink()
+        size = data_file("garbage").stat().st_size
+        data_file("garbage").write_bytes(b"x" * size)
+        data_file("short").write_bytes(data_file("short").read_bytes()[:-20])
+        shutil.rmtree(data_file("no-deletions").parent.parent / "_deletions")
+        assert ids_by_kind(sync.audit(namespace, "**")) == {}
+        report = sync.audit(namespace, "**", deep=True)
+    assert ids_by_kind(report) == {
+        "data-missing": {"ns$missing", "ns$no-deletions"},
+        "data-damaged": {"ns$short", "ns$garbage"},
+    }
+    assert all(row.reason.startswith("1 files of the newest version, such as ") for row in report.problems)
+
+
+async def test_a_deep_audit_looks_at_a_bucket() -> None:
+    with FakeS3() as storage, FakeIceberg() as server:
+        server.add_namespace(("ns",))
+        options = {f"storage.{key}": value for key, value in storage.options.items()}
+        for name in ("sound", "missing"):
+            server.add_table(("ns",), name, location=f"s3://lake/{name}")
+            lance.write_dataset(ROWS, f"s3://lake/{name}", storage_options=storage.options)
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **options}) as namespace:
+            (path,) = LanceFileSession("s3://lake/missing", storage_options=storage.options).list("data")
+            LanceFileSession("s3://lake/missing", storage_options=storage.options).delete_file(path)
+            report = await audit(namespace, "ns.*", deep=True)
+        assert ids_by_kind(report)["data-missing"] == {"ns$missing"}

@@ -71,6 +71,7 @@ def test_results_are_sorted_limited_and_chosen_by_functions(namespace: Namespace
     assert names(sync.find(namespace, "**", sort="-rows", limit=2)) == ["stale", "indexed"]
     report = sync.find(namespace, "**", lambda facts: facts.rows == 3)
     assert names(report) == ["vectors"]
+    assert "vectors  rows 3, size " in repr(report) and "vectors" in report._repr_html_()
     assert report.rows[0].fields["rows"] == 3 and report.counters == {"tables": 4, "without data": 1}
     assert report.to_arrow().num_rows == 1 and '"rows": 3' in report.to_json()
 
