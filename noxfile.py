@@ -93,6 +93,7 @@ LOWEST = [
     "unit/cli/test_maintaining.py",
     "unit/cli/test_options.py",
     "unit/cli/test_output.py",
+    "unit/cli/test_profiles.py",
     "unit/gateway/test_server.py",
     "unit/namespace/operations/test_rows.py",
     "unit/namespace/test_requests.py",

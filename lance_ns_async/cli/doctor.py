@@ -127,7 +127,8 @@ def _reach(namespace_id: str, *, has_proxy: bool) -> str:
 def _list(catalog: Namespace) -> str:
     page = catalog.list_namespaces({"id": [], "limit": 100})
     more = " or more" if page.page_token else ""
-    return f"{len(page.namespaces)}{more} namespaces"
+    count = len(page.namespaces)
+    return f"{count}{more} namespace{'' if count == 1 else 's'}"
 
 
 def _describe(catalog: Namespace, id: TableId) -> str:

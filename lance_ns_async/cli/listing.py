@@ -13,7 +13,7 @@ import typer
 from lance_ns_async.cli import output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_namespace
-from lance_ns_async.cli.messages import hint, say
+from lance_ns_async.cli.messages import counted, hint, say
 from lance_ns_async.cli.options import OutputFormat, Secrets, TableName, exit_after
 from lance_ns_async.cli.output import Format, OutputRow
 from lance_ns_async.cli.selecting import match_namespaces, match_tables, open_table
@@ -65,10 +65,10 @@ def write_listing(
     with chosen.open(start) as catalog:
         ids = _ids(catalog, start, where if pattern else None, recursive=recursive, namespaces=namespaces)
         long = long and not namespaces
-        rows = _located(catalog, ids, failures) if long else ({"id": str(id)} for id in ids)
+        rows = _located(catalog, ids, failures) if long else ({"id": str(id), "names": list(id)} for id in ids)
         # The listing is closed explicitly, because a partly read one would outlive its catalog.
         with closing(rows):
-            count = output.write(rows, ("id", "location") if long else ("id",), format, sys.stdout)
+            count = output.write(counted(rows, f"{kind}s"), ("id", "location") if long else ("id",), format, sys.stdout)
         if not count:
             chosen.check_root()
         if not count and pattern:
@@ -96,7 +96,9 @@ def _located(
     """Yields a row for each table, as soon as it is located; adds tables without location to `failures`."""
     while group := list(islice(ids, _GROUP)):
         result = catalog.describe_tables(group)
-        yield from ({"id": str(id), "location": result.tables[id].location} for id in group if id in result.tables)
+        for id in group:
+            if id in result.tables:
+                yield {"id": str(id), "names": list(id), "location": result.tables[id].location}
         for error in result.errors.values():
             say(str(error))
             failures.append(error)
@@ -126,4 +128,4 @@ def describe(
         # Only the storage defines which options are secret, so all values are hidden; the names show which are set.
         description["storage_options"] = dict.fromkeys(options, MASK)
     fields = {key: value for key, value in description.items() if value not in ({}, [])}
-    output.write_object({"id": str(id), **fields}, format)
+    output.write_object({"id": str(id), "names": list(id), **fields}, format)

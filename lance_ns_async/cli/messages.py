@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
+T = TypeVar("T")
+
+_EACH = 100
+"""Number of rows between two numbers that a terminal shows."""
 _QUOTES = "'"
 _quiet = False
 _options: Mapping[str, str] = {}
@@ -68,6 +73,21 @@ def summarize(summary: object, *, problems: object) -> None:
     """Writes the summary of a report to standard error; if there are no problems, only to users who want to know."""
     if problems or not _quiet:
         print(summary, file=sys.stderr)
+
+
+def counted(rows: Iterator[T], what: str) -> Iterator[T]:
+    """Yields the rows; meanwhile, a terminal that does not get them shows their number."""
+    if _quiet or sys.stdout.isatty() or not sys.stderr.isatty():
+        yield from rows
+        return
+    try:
+        for number, row in enumerate(rows, 1):
+            yield row
+            if number % _EACH == 0:
+                print(f"\r{number:,} {what}", end="", file=sys.stderr, flush=True)
+    finally:
+        # The line is erased, so that later output starts on an empty line.
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def tell(message: str) -> None:

@@ -49,7 +49,7 @@ def describe(on: CommonOptions, namespace: NamespaceName, format: OutputFormat =
     id = NamespaceId.parse(namespace)
     with on.require().open(id) as catalog:
         properties = catalog.describe_namespace({"id": list(id)}).properties
-    output.write_object({"id": str(id), "properties": properties or {}}, format)
+    output.write_object({"id": str(id), "names": list(id), "properties": properties or {}}, format)
 
 
 @ns.command(cls=Command)

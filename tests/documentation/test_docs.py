@@ -15,9 +15,9 @@ from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 import lance_ns_async.spark
 from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
-from tests.documentation import catalogs
+from tests.documentation import catalogs, shell
 from tests.documentation.catalogs import CATALOGS
-from tests.documentation.pages import Page, pages
+from tests.documentation.pages import PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
 from tests.support.reader import Reader, comparable
 from tests.support.stand_ins import stand_ins
@@ -73,6 +73,10 @@ def test_every_catalog_has_a_page() -> None:
 
 def test_every_catalog_is_on_the_first_page() -> None:
     assert Page(catalogs.PAGE).text == catalogs.written(), "run: python -m tests.documentation"
+
+
+def test_every_command_is_in_the_reference() -> None:
+    assert (PAGES / shell.PAGE).read_text(encoding="utf-8") == shell.written(), "run: python -m tests.documentation"
 
 
 def test_every_class_path_is_documented() -> None:

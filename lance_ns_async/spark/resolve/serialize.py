@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ def to_json(locations: Collection[Location], report: PrefetchReport, *, secrets:
                 schemas.append(at.schema)
         if secrets and at.storage_options is not None:
             table["storage_options"] = dict(at.storage_options)
-        tables.append({"id": list(at.id), "location": at.location, **table})
+        tables.append({"id": str(at.id), "names": list(at.id), "location": at.location, **table})
     encodings = [base64.b64encode(schema.serialize().to_pybytes()).decode() for schema in schemas]
     content = {field.name: getattr(report, field.name) for field in fields(report)}
     content |= {kind: [*map(_from_problem, content[kind])] for kind in (MISSING, DENIED, FAILED)}
@@ -102,23 +102,18 @@ def from_json(text: str) -> tuple[Sequence[Location], PrefetchReport]:
 
 def _location(table: Mapping[str, Any], schemas: Sequence[pa.Schema]) -> Location:
     schema = schemas[table["schema"]] if "schema" in table else None
-    return Location(**{**table, "id": TableId(table["id"]), "schema": schema})
+    others = {name: value for name, value in table.items() if name != "names"}
+    return Location(**{**others, "id": TableId(table["names"]), "schema": schema})
 
 
 def _from_problem(problem: Problem) -> Mapping[str, Any]:
     subject = problem.subject
-    kind = "pattern" if isinstance(subject, str) else subject.kind
-    value = subject if isinstance(subject, str) else list(subject)
-    return {kind: value, "reason": problem.reason, "attempts": problem.attempts}
+    kind, names = ("pattern", None) if isinstance(subject, str) else (subject.kind, list(subject))
+    return {"kind": kind, "id": str(subject), "names": names, "reason": problem.reason, "attempts": problem.attempts}
 
 
 def _problem(content: Mapping[str, Any]) -> Problem:
-    subject: Subject
-    match content:
-        case {"table": names}:
-            subject = TableId(names)
-        case {"namespace": names}:
-            subject = NamespaceId(names)
-        case _:
-            subject = content["pattern"]
+    kinds: Mapping[str, Callable[[Any], Subject]] = {"table": TableId, "namespace": NamespaceId, "pattern": str}
+    kind = content["kind"]
+    subject = kinds[kind](content["id" if kind == "pattern" else "names"])
     return Problem(subject, content["reason"], content["attempts"])

@@ -164,7 +164,7 @@ def test_json_has_each_schema_once(locations: Locations) -> None:
     result = json.loads(locations.to_json())
     assert len(result["schemas"]) == 1
     assert [table.get("schema") for table in result["tables"]] == [0, None, 0]
-    assert result["tables"][1] == {"id": ["db", "b.v2"], "location": "/lake/b.lance"}
+    assert result["tables"][1] == {"id": "db$b.v2", "names": ["db", "b.v2"], "location": "/lake/b.lance"}
 
 
 @pytest.mark.parametrize(
