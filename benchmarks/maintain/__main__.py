@@ -36,16 +36,16 @@ def build(root: Path, tables: int, damaged: int) -> None:
     first = root / "first"
     lance.write_dataset(rows, first, max_rows_per_file=ROWS)
     for number in range(tables):
-        shutil.copytree(first, root / f"t{number}.lance")
+        shutil.copytree(first, root / "data" / f"t{number}.lance")
     shutil.rmtree(first)
     with Namespace.connect("dir", {"root": str(root)}) as namespace:
         # lance-ray cannot compact the tables of the root.
         namespace.create_namespace({"id": ["db"]})
-        requests = [{"id": ["db", f"t{number}"], "location": f"t{number}.lance"} for number in range(tables)]
+        requests = [{"id": ["db", f"t{number}"], "location": f"data/t{number}.lance"} for number in range(tables)]
         if namespace.register_tables(requests).errors:
             raise SystemExit("the tables cannot be registered")
     for number in range(0, tables, max(1, tables // damaged)) if damaged else ():
-        next((root / f"t{number}.lance" / "data").iterdir()).unlink()
+        next((root / "data" / f"t{number}.lance" / "data").iterdir()).unlink()
 
 
 def compact_in_a_loop(root: str) -> None:
@@ -112,7 +112,7 @@ def verify(root: Path, tables: int) -> tuple[int, int]:
     """Returns the number of compacted and of unchanged tables; fails if a compacted one has other rows."""
     compacted = 0
     for number in range(tables):
-        dataset = lance.dataset(root / f"t{number}.lance")
+        dataset = lance.dataset(root / "data" / f"t{number}.lance")
         if dataset.version == 1:
             continue
         ids = dataset.to_table(columns=["id"])["id"].to_pylist()
