@@ -19,6 +19,8 @@ from lance_ns_async.errors import suggest
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
 _USUAL = Policy()
+_CLIENT = ("client_id", "client_secret", "clientid", "clientsecret", "oauth2_credential")
+"""Names that users give to the two parts of `credential`."""
 _MOST_NAMES = 5
 """Maximum number of known properties in a message."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -248,19 +250,23 @@ class Settings(BaseModel, ABC):
 
     @classmethod
     def _hint(cls, name: str) -> str:
-        near = suggest(name, cls._names(), most=_MOST_NAMES)
+        near = suggest(name, cls.names(), most=_MOST_NAMES)
         is_own = near.startswith("known") and cls.__module__.startswith(f"{__name__.partition('.')[0]}.")
-        return f"{near}; see docs/pages/catalogs/{cls.backend}.md" if is_own else near
+        if folded(name) in _CLIENT and "credential" in cls.model_fields:
+            return "use credential=ID:SECRET"
+        return f"{near}; lance-ns profile properties {cls.backend} lists all" if is_own else near
 
     @classmethod
-    def _names(cls) -> Iterator[str]:
+    def names(cls, *, aliases: bool = True) -> Iterator[str]:
+        """Yields the names of the properties, with `.*` after prefixes; `aliases` adds other names of some."""
         # Those that a catalog requires come first, and then its own.
         fields = cls.model_fields
         bases = [base for base in cls.__mro__[1:] if issubclass(base, Settings)]
         inherited = {name for base in bases for name in base.model_fields}
         for name in sorted(fields, key=lambda name: (not fields[name].is_required(), name in inherited)):
             yield f"{name}.*" if name in cls.prefixes else name
-        yield from cls.aliases
+        if aliases:
+            yield from cls.aliases
 
 
 class LocationSettings(Settings, ABC):

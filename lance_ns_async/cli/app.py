@@ -30,8 +30,8 @@ from lance_ns_async.cli.groups import SETTINGS, Command, ScriptGroup
 app: typer.Typer = typer.Typer(
     cls=ScriptGroup,
     help="List, read, change, resolve, discover, copy, maintain and serve the Lance tables of a catalog.",
-    epilog="Exit codes: 0 success, 1 some items failed, 2 usage, 3 not found, 4 denied, 5 "
-    "unavailable, 70 internal error, 130 Ctrl-C.",
+    epilog="Ids are names joined by '.', or by '$' in single quotes. Exit codes: 0 success, 1 some items failed, "
+    "2 usage, 3 not found, 4 denied, 5 unavailable, 70 internal error, 130 Ctrl-C.",
     context_settings=dict(SETTINGS),
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

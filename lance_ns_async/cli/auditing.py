@@ -11,6 +11,8 @@ from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.options import OutputFormat, StorageOptions, What, exit_after, parse_storage_options
 from lance_ns_async.cli.output import Format
 
+FIXABLE = ("location-missing", "declared-only", "columns-differ", "unprotected", "not-external")
+"""The kinds with a fix; the import of `audit_checks.KINDS` would take half a second."""
 COLUMNS = ("id", "outcome", "severity", "reason", "fix", "location")
 
 
@@ -19,7 +21,10 @@ def audit(
     on: CommonOptions,
     what: What,
     fix: Annotated[
-        list[str] | None, typer.Option("--fix", metavar="KIND", help="Repair findings of this kind; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--fix", metavar="KIND", help=f"Repair findings of this kind: {', '.join(FIXABLE)}. May be repeated."
+        ),
     ] = None,
     data_under: Annotated[
         str | None,

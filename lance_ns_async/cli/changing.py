@@ -12,9 +12,9 @@ import typer
 
 from lance_ns_async.cli import messages
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.errors import Code, Misuse
 from lance_ns_async.cli.messages import say
-from lance_ns_async.cli.options import DryRun, TableName, TableNames, Yes, exit_after, parse_pair
+from lance_ns_async.cli.options import DryRun, NewTable, TableName, TableNames, Yes, exit_after, parse_pair
 from lance_ns_async.cli.selecting import name_some, open_table, select_tables
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _FORMATS = {
 @with_common_options
 def create(
     on: CommonOptions,
-    table: TableName,
+    table: NewTable,
     file: Annotated[
         Path | None,
         typer.Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.", show_default=False),
@@ -72,7 +72,7 @@ def create(
 @with_common_options
 def register(
     on: CommonOptions,
-    table: TableName,
+    table: NewTable,
     location: Annotated[str, typer.Argument(help="Location of the Lance table.", show_default=False)],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a registration with this id.")] = False,
     set_property: Annotated[
@@ -80,6 +80,8 @@ def register(
     ] = None,
 ) -> None:
     """Register existing data as a table."""
+    from lance_namespace.errors import TableNotFoundError
+
     from lance_ns_async.model import TableId
 
     id = TableId.parse(table)
@@ -88,6 +90,10 @@ def register(
     request = {"id": list(id), "location": location, "mode": mode, "properties": properties or None}
     with on.require().open() as catalog:
         messages.tell(f"registered {id} at {catalog.register_table(request).location}")
+        try:
+            catalog.open(id)
+        except TableNotFoundError as error:
+            say(f"warning: {error}")
 
 
 @with_common_options
@@ -141,7 +147,9 @@ def ask(question: str, yes: bool, *, look_first: str) -> None:
         return
     if not sys.stdin.isatty():
         raise Misuse(f"{question} Confirm it with --yes, or look first with {look_first}")
-    typer.confirm(printable(question), abort=True, err=True)
+    if not typer.confirm(printable(question), err=True):
+        say("nothing was changed")
+        raise typer.Exit(Code.FAILURE)
 
 
 @contextmanager

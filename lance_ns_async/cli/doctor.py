@@ -82,12 +82,12 @@ def _steps(catalog: Namespace, id: TableId | None, *, has_proxy: bool) -> Iterat
     yield "versions", _versions
     yield "address", lambda: _reach(catalog.namespace_id(), has_proxy=has_proxy)
     yield "sign-in and listing", lambda: _list(catalog)
+    tables = [] if id is None else [id]
     if id is None:
-        # The last reference to the listing ends with this line, which closes it.
-        id = next(islice(catalog.iter_tables(recursive=True), 1), None)
-    if id is None:
+        yield "search for a table", lambda: _search(catalog, tables)
+    if not tables:
         return
-    table = id
+    table = tables[0]
     yield f"description of {table}", lambda: _describe(catalog, table)
     yield f"data of {table}", lambda: _open(catalog, table)
 
@@ -127,8 +127,17 @@ def _reach(namespace_id: str, *, has_proxy: bool) -> str:
 def _list(catalog: Namespace) -> str:
     page = catalog.list_namespaces({"id": [], "limit": 100})
     more = " or more" if page.page_token else ""
-    count = len(page.namespaces)
-    return f"{count}{more} namespace{'' if count == 1 else 's'}"
+    if page.namespaces:
+        # Some catalogs list the names in their properties, without a call.
+        catalog.describe_namespace({"id": [page.namespaces[0]]})
+    return _count(len(page.namespaces), "namespace", more)
+
+
+def _search(catalog: Namespace, tables: list[TableId]) -> str:
+    """Adds the first table of the catalog to `tables`, if there is any."""
+    # The last reference to the listing ends with this line, which closes it.
+    tables += islice(catalog.iter_tables(recursive=True), 1)
+    return str(tables[0]) if tables else "there is none"
 
 
 def _describe(catalog: Namespace, id: TableId) -> str:
@@ -139,4 +148,9 @@ def _describe(catalog: Namespace, id: TableId) -> str:
 
 def _open(catalog: Namespace, id: TableId) -> str:
     dataset = catalog.open(id)
-    return f"version {dataset.version}, {dataset.count_rows():,} rows, {len(dataset.schema)} columns"
+    rows, columns = dataset.count_rows(), len(dataset.schema)
+    return f"version {dataset.version}, {_count(rows, 'row')}, {_count(columns, 'column')}"
+
+
+def _count(number: int, what: str, more: str = "") -> str:
+    return f"{number:,}{more} {what}{'' if number == 1 else 's'}"

@@ -36,7 +36,8 @@ def find(
         typer.Option("--stale-index", help="With rows that an index of this column lacks; '*' is any column."),
     ] = None,
     property: Annotated[
-        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="With this property in the catalog.")
+        list[str] | None,
+        typer.Option("--with-property", metavar="KEY=VALUE", help="With this property in the catalog."),
     ] = None,
     sort: Annotated[
         str, typer.Option("--sort", help="id, rows, size, versions, version or last_write; with - for descending.")
@@ -52,7 +53,7 @@ def find(
         index=index or (),
         no_index=no_index or (),
         stale_index=stale_index or (),
-        properties=dict(parse_pair("--property", text) for text in property or ()),
+        properties=dict(parse_pair("--with-property", text) for text in property or ()),
         min_rows=min_rows,
         max_rows=max_rows,
         min_size=min_size,

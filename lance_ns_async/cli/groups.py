@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ from lance_ns_async.cli.messages import say
 SETTINGS: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 """Settings of all commands."""
 
+_BRACES = str.maketrans("", "", "{}")
 _WIDEST = 110
 """Maximum width of the help, in characters."""
 
@@ -37,6 +39,10 @@ class Command(TyperCommand):
         """Returns the help for the width of the terminal."""
         _fit(ctx)
         return super().get_help(ctx)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Returns the parts of the usage, without the braces around required arguments."""
+        return [piece.translate(_BRACES) for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the arguments and options, in their panels."""
@@ -127,7 +133,7 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
                 # Without the type, which is always text.
                 yield "Arguments", (name.partition(" ")[0], text)
             else:
-                yield _panel(parameter, "Options"), record
+                yield _panel(parameter, "Options"), (_plain_type(record[0]), record[1])
 
     _write_sections(rows(), formatter)
 
@@ -140,6 +146,11 @@ def _write_sections(rows: Iterable[tuple[str, tuple[str, str]]], formatter: Any)
     for panel, its_rows in panels.items():
         with formatter.section(panel):
             formatter.write_dl(its_rows, col_max=min(30, formatter.width // 3))
+
+
+def _plain_type(option: str) -> str:
+    """Returns the text of an option with a short name of its type."""
+    return re.sub(r"<(int|float)( range)?>", "N", option.replace("<str>", "TEXT").replace("<path>", "FILE"))
 
 
 def _panel(thing: Any, usual: str) -> str:

@@ -10,16 +10,16 @@ import typer
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.options import OutputFormat, TableName, Version, parse_version
+from lance_ns_async.cli.options import OutputFormat, TableName, Version
 from lance_ns_async.cli.output import Format
-from lance_ns_async.cli.selecting import open_table
+from lance_ns_async.cli.selecting import find_version, open_table
 
 
 @with_common_options
 def schema(on: CommonOptions, table: TableName, version: Version = None, format: OutputFormat = Format.TABLE) -> None:
     """Show the columns of a table and their types; opens the dataset."""
     with open_table(on, table) as (catalog, id):
-        fields = list(catalog.open(id, version=parse_version(version)).schema)
+        fields = list(catalog.open(id, version=find_version(catalog, id, version)).schema)
     rows = [{"column": it.name, "type": str(it.type), "nullable": it.nullable} for it in fields]
     output.write(rows, ("column", "type", "nullable"), format, sys.stdout)
 

@@ -73,7 +73,9 @@ def write_listing(
             chosen.check_root()
         if not count and pattern:
             hint(f"no {kind} matches {where!r}")
-        elif not (count or recursive or namespaces):
+        elif not count and recursive and not namespaces:
+            hint(f"no tables in {where or 'the root'} and the namespaces below it")
+        elif not (count or namespaces):
             page = catalog.list_namespaces({"id": list(start), "limit": 1})
             more = "; use -r to include child namespaces, -n to list namespaces"
             hint(f"no tables in {where or 'the root'}{more if page.namespaces else ', and no namespaces'}")

@@ -30,6 +30,7 @@ TableName = Annotated[
         autocompletion=complete_table,
     ),
 ]
+NewTable = Annotated[str, typer.Argument(help="Id of the new table, e.g. prod.sales.orders.", show_default=False)]
 TableNames = Annotated[
     list[str],
     typer.Argument(
@@ -67,11 +68,6 @@ def parse_pair(option: str, text: str) -> tuple[str, str]:
         # The message does not contain the text, because it may be a secret without its key.
         raise Misuse(f"{option}: must be KEY=VALUE, but one has no key or no '='")
     return key, value
-
-
-def parse_version(text: str | None) -> int | str | None:
-    """Returns the number of a version, or the name of a tag."""
-    return int(text) if text is not None and text.isdecimal() else text
 
 
 def parse_storage_options(values: Iterable[str] | None) -> dict[str, str] | None:

@@ -26,15 +26,6 @@ _SHORT_LIST, _SHORT_TEXT = 4, 200
 """Elements of a list, and characters of a text, that a table of rows shows."""
 
 
-_WOULD = {
-    "changed": "would change",
-    "created": "would create",
-    "deregistered": "would deregister",
-    "registered": "would register",
-}
-"""How outcomes of a dry run are shown."""
-
-
 class Format(StrEnum):
     """Output format of rows."""
 
@@ -138,9 +129,11 @@ def write_report(report: Report, columns: Sequence[str], format: Format) -> None
 
 def report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
     """Yields the rows of a report; reasons name options, and for people, rows of a dry run say what would be done."""
+    from lance_ns_async.fleet.report import WOULD
+
     is_for_people = report.dry_run and format in (Format.TABLE, Format.PLAIN)
     for row in report.rows:
-        outcome = _WOULD.get(row.outcome, row.outcome) if is_for_people else row.outcome
+        outcome = WOULD.get(row.outcome, row.outcome) if is_for_people else row.outcome
         yield {**row.to_dict(), "outcome": outcome, "reason": use_options(row.reason)}
 
 

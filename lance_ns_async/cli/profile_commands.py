@@ -12,7 +12,7 @@ import typer
 
 from lance_ns_async.cli import completing, exposure, messages, output, profiles, secrets
 from lance_ns_async.cli.catalog import Catalog, choose
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import IMPLS, CommonOptions, with_common_options
 from lance_ns_async.cli.doctor import check
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.groups import Command, Group
@@ -63,6 +63,8 @@ def add(
     catalog = choose(on.impl, on.properties, None, None, {}, resolve=False)
     assert catalog is not None
     properties = dict(catalog.with_absolute_root().properties)
+    for key in ask or ():
+        secrets.check(key)
     asked = {key: _ask(key) for key in ask or ()}
     # This validates the properties: a namespace makes no call before it is used.
     with Catalog(on.impl, {**secrets.resolve(properties), **asked}).open():
@@ -80,6 +82,24 @@ def add(
         messages.hint(f"{', '.join(plain)}: in the file, which only you can read; --ask {key} keeps it in the keyring")
 
 
+@profile.command(cls=Command)
+@with_common_options
+def properties(
+    on: CommonOptions,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="Kind of the catalog, e.g. iceberg.", show_default=False, autocompletion=lambda: list(IMPLS)
+        ),
+    ],
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """List the properties of a kind of catalog, with their defaults."""
+    from lance_ns_async.cli.describing import property_rows
+
+    output.write(property_rows(kind), ("property", "default", "meaning"), format, sys.stdout)
+
+
 @profile.command("list", cls=Command)
 @with_common_options
 def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> None:
@@ -94,7 +114,7 @@ def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> Non
                 "default": "*" if name == default else "",
                 "profile": name,
                 "impl": content.get("impl"),
-                "file": file,
+                "file": str(file),
             }
 
     if not output.write(rows(), ("default", "profile", "impl", "file"), format, sys.stdout):

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version, parse_version, read_text
+from lance_ns_async.cli.messages import hint
+from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version, read_text
 from lance_ns_async.cli.output import format_for
-from lance_ns_async.cli.selecting import open_table
+from lance_ns_async.cli.selecting import find_version, open_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lance_ns_async import Namespace
+    from lance_ns_async.model import TableId
+
+_SHOWN, _ALL = 10, 2**31 - 1
+"""Maximum number of rows on a terminal, and in a file."""
 
 Columns = Annotated[
     str | None, typer.Option("--columns", "-c", metavar="NAME,...", help="Only these columns.", show_default=False)
@@ -36,19 +48,16 @@ def head(
     """Show the first rows of a table."""
     names = _names(columns)
     with open_table(on, table) as (catalog, id):
-        dataset = catalog.open(id, version=parse_version(version))
-        missing = [name for name in names or () if name not in dataset.schema.names]
-        if missing:
-            raise Misuse(f"--columns {missing[0]}: no such column; the table has {', '.join(dataset.schema.names)}")
-        rows = dataset.to_table(columns=names, limit=number)
+        rows = _query(catalog, id, number, names, version)
     output.write_rows(rows, format_for(format, out), out)
 
 
 @with_common_options
-def count(on: CommonOptions, table: TableName, filter: Filter = None) -> None:
+def count(on: CommonOptions, table: TableName, filter: Filter = None, version: Version = None) -> None:
     """Count the rows of a table, or those that match a filter."""
-    with open_table(on, table) as (catalog, id):
-        print(catalog.count_table_rows({"id": list(id), "predicate": filter}).count)
+    with open_table(on, table) as (catalog, id), _advising(filter):
+        number = find_version(catalog, id, version)
+        print(catalog.count_table_rows({"id": list(id), "predicate": filter, "version": number}).count)
 
 
 @with_common_options
@@ -65,30 +74,61 @@ def query(
         str | None, typer.Option("--on", metavar="COLUMN", help="Column of --nearest or --text, if there are several.")
     ] = None,
     columns: Columns = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 10,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=1, help="Maximum number of rows; by default 10, or with --out all."),
+    ] = None,
+    version: Version = None,
     format: FormatOrSuffix = None,
     out: Out = None,
 ) -> None:
     """Show rows of a table: the first that match a filter, or the best of a search by vector or text."""
-    import pyarrow as pa
-
     if nearest is not None and text is not None:
         raise Misuse("--nearest and --text: use one of them")
-    request: dict[str, Any] = {
-        "k": limit,
-        "vector": {"single_vector": _vector(nearest)},
-        "filter": filter,
-        "prefilter": True,
-    }
-    if (names := _names(columns)) is not None:
-        request["columns"] = {"column_names": names}
+    request: dict[str, Any] = {"vector": {"single_vector": _vector(nearest)}, "filter": filter, "prefilter": True}
     if nearest is not None:
         request["vector_column"] = on_column
     if text is not None:
         request["full_text_query"] = {"string_query": {"query": text, "columns": [on_column] if on_column else None}}
-    with open_table(on, table) as (catalog, id):
-        answer = catalog.query_table({"id": list(id), **request}).data
-    output.write_rows(pa.ipc.open_file(answer).read_all(), format_for(format, out), out)
+    is_search = nearest is not None or text is not None
+    most = limit or (_SHOWN if out is None or is_search else _ALL)
+    with open_table(on, table) as (catalog, id), _advising(filter):
+        rows = _query(catalog, id, most, _names(columns), version, **request)
+    output.write_rows(rows, format_for(format, out), out)
+    if limit is None and rows.num_rows == _SHOWN and not is_search:
+        hint(f"the first {_SHOWN} rows; --limit shows more")
+
+
+def _query(
+    catalog: Namespace, id: TableId, limit: int, columns: list[str] | None, version: str | None, **request: Any
+) -> pa.Table:
+    import pyarrow as pa
+    from lance_namespace.errors import TableColumnNotFoundError
+
+    selection = {} if columns is None else {"columns": {"column_names": columns}}
+    number = find_version(catalog, id, version)
+    fields = {"id": list(id), "k": limit, "version": number, "vector": {"single_vector": []}, **selection, **request}
+    try:
+        answer = catalog.query_table(fields)
+    except TableColumnNotFoundError:
+        there = catalog.open(id, version=number).schema.names
+        if missing := [name for name in columns or () if name not in there]:
+            raise Misuse(f"--columns {missing[0]}: no such column; the table has {', '.join(there)}") from None
+        raise
+    return pa.ipc.open_file(answer.data).read_all()
+
+
+@contextmanager
+def _advising(filter: str | None) -> Iterator[None]:
+    """Adds advice about quotes to the error of an unknown column in a filter."""
+    from lance_namespace.errors import TableColumnNotFoundError
+
+    try:
+        yield
+    except TableColumnNotFoundError as error:
+        if filter is not None:
+            error.add_note("text in a filter needs single quotes, such as \"name = 'ann'\"")
+        raise
 
 
 def _names(columns: str | None) -> list[str] | None:

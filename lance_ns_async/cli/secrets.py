@@ -46,6 +46,12 @@ def resolve(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def check(key: str) -> None:
+    """Checks that a secret can be stored; raises `Misuse` if not."""
+    with _keyring(key) as keyring:
+        keyring.get_password(SERVICE, key)
+
+
 def store(user: str, value: str) -> None:
     """Stores a secret in the keyring.
 
@@ -99,5 +105,5 @@ def _keyring(what: str) -> Iterator[ModuleType]:
     except KeyringError as error:
         # Some messages go on with advice about packages.
         reason = str(error).partition(". ")[0].rstrip(".")
-        advice = "name a command that prints the secret instead, with -p KEY_command=COMMAND"
+        advice = f"name a command that prints the secret instead, with -p {what.rpartition('.')[2]}_command=COMMAND"
         raise Misuse(f"{what}: the keyring cannot be used ({reason}); {advice}") from error

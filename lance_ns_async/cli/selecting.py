@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lance_ns_async.cli.common import CommonOptions
 from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.errors import suggest
 
 if TYPE_CHECKING:
     from lance_ns_async import Namespace
@@ -65,6 +66,24 @@ def select_tables(catalog: Namespace, texts: Sequence[str]) -> Sequence[TableId]
             raise TableNotFoundError(f"no table matches {text!r}; list the tables with lance-ns ls -r")
         ids.update(dict.fromkeys(found))
     return list(ids)
+
+
+def find_version(catalog: Namespace, id: TableId, text: str | None) -> int | None:
+    """Returns the number of a version, which is given by its number or by a tag; None for the newest.
+
+    Raises:
+        TableTagNotFoundError: There is no such tag.
+
+    Cost: none for a number, the listing of the tags for a tag.
+    """
+    from lance_namespace.errors import TableTagNotFoundError
+
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    tags = catalog.list_table_tags({"id": list(id)}).tags
+    if text not in tags:
+        raise TableTagNotFoundError(f"{id}: no tag {text!r}; {suggest(text, tags, quoted=True)}")
+    return tags[text].version
 
 
 def match_tables(catalog: Namespace, pattern: str) -> Sequence[TableId]:

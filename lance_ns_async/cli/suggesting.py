@@ -27,19 +27,22 @@ def suggest_id(catalog: Namespace, id: Id) -> str | None:
     return None
 
 
-def _suggest(catalog: Namespace, id: Id) -> str | None:
+def _suggest(catalog: Namespace, id: Id, rest: tuple[str, ...] = ()) -> str | None:
+    """Returns the suggestion; `rest` are the names below a namespace that does not exist."""
     if not id:
         return None
     parent = NamespaceId(id[:-1])
     try:
         namespaces = [it.name for it in islice(catalog.iter_namespaces(parent), _SIBLINGS)]
     except NamespaceNotFoundError:
-        return _suggest(catalog, parent)
+        return _suggest(catalog, parent, (id[-1], *rest))
     if isinstance(id, TableId):
-        if id.name in namespaces:
+        if not rest and id.name in namespaces:
             return f"it is a namespace: list its tables with lance-ns ls {shlex.quote(str(id))}"
         names = list(catalog.list_tables({"id": list(parent), "limit": _SIBLINGS}).tables)
     else:
         names = namespaces
     near = nearest(id[-1], names)
-    return None if near is None else f"did you mean {type(id)((*parent, near))}?"
+    if near is None or near == id[-1]:
+        return None
+    return f"did you mean {TableId((*parent, near, *rest)) if rest else type(id)((*parent, near))}?"

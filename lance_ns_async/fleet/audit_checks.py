@@ -39,6 +39,9 @@ COLUMNS_DIFFER, UNPROTECTED, NOT_EXTERNAL = "columns-differ", "unprotected", "no
 HIDDEN_MARKER = "hidden-marker"
 NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
 
+_NAMED = 3
+"""Maximum number of files in a description."""
+
 KINDS: Mapping[str, FindingKind] = {
     METADATA_MISSING: FindingKind(
         "error", "the catalog lists the table, but does not find it: remove it with a tool of the catalog"
@@ -123,7 +126,8 @@ def _check_storage(table: Table, state: StorageState) -> Iterator[tuple[str, str
         yield DECLARED_ONLY, "the location has no data"
     for kind, paths in ((DATA_MISSING, state.missing), (DATA_DAMAGED, state.damaged)):
         if paths:
-            yield kind, f"{len(paths)} files of the newest version, such as {paths[0]}"
+            files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
+            yield kind, f"{files} of the newest version: {', '.join(paths[:_NAMED])}"
     try:
         check_deletable(table)
     except InvalidTableStateError as e:

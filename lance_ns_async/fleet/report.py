@@ -20,6 +20,14 @@ Subject: TypeAlias = TableId | NamespaceId | str
 ERRORS = frozenset({MISSING, DENIED, FAILED})
 """The outcomes of errors, in the reports of all operations."""
 
+WOULD: Mapping[str, str] = {
+    "changed": "would change",
+    "created": "would create",
+    "deregistered": "would deregister",
+    "registered": "would register",
+}
+"""How outcomes of a dry run are shown."""
+
 _OWN = ("kind", "id", "outcome", "reason", "location", "attempts")
 _FACTS = ("rows", "size", "versions", "last_write")
 """Fields that a representation shows of a row without a reason."""
@@ -117,7 +125,8 @@ class Report:
 
     def line(self) -> str:
         """Returns a summary of the report in one line."""
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items())
+        would = WOULD if self.dry_run else {}
+        counts = ", ".join(f"{count} {would.get(outcome, outcome)}" for outcome, count in self.counts.items())
         counts = counts or _NOTHING.get(self.operation, "nothing")
         mode = " (dry run)" if self.dry_run else ""
         costs = [f"{self.calls} calls"]

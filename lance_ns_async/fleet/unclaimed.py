@@ -134,8 +134,8 @@ async def find_missing(location: str, options: Mapping[str, str] | None) -> Sequ
 def describe_missing(missing: Sequence[str]) -> str:
     """Returns the reason why a table is not complete."""
     return (
-        f"its newest version names {len(missing)} data files that do not exist, such as {missing[0]}: a drop of it was "
-        "probably interrupted; delete the folder, or restore the files"
+        f"its newest version names {len(missing)} data files that do not exist, such as {missing[0]}: they were "
+        "removed, perhaps by a drop that was interrupted; restore them, or delete the folder if nobody needs it"
     )
 
 

@@ -52,6 +52,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
         ),
         TableVersionNotFoundError,
     ),
+    (re.compile(r"Not found: \S+/(data|_deletions)/\S+"), InvalidTableStateError),
     (re.compile(r"tree/\S+/_versions|Branch \S+ does not exist"), TableBranchNotFoundError),
     (re.compile(r"Branch \S+ already exists"), TableBranchAlreadyExistsError),
     (re.compile(r"is referenced by|Refusing to drop"), InvalidTableStateError),
@@ -118,7 +119,7 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
         cls = InvalidInputError if refused_in_python else InternalError
     if cls is TableNotFoundError:
         # The catalog has the table, otherwise its location would not be known.
-        text = "it is declared, and nothing was written there yet"
+        text = "there is no version: nothing was written, or the data was removed"
     return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
 
 

@@ -37,9 +37,9 @@ async def test_the_table_is_there_and_has_no_rows(ns: AsyncNamespace, home: Home
     assert (await ns.list_tables(ListTablesRequest(id=list(home.id)))).tables == ["t"]
     assert await ns.exists(killed)
     assert (await ns.describe_table(DescribeTableRequest(id=killed))).location
-    with pytest.raises(TableNotFoundError, match="it is declared, and nothing was written there yet"):
+    with pytest.raises(TableNotFoundError, match="there is no version: nothing was written, or the data was removed"):
         await ns.count_table_rows(CountTableRowsRequest(id=killed))
-    with pytest.raises(TableNotFoundError, match="it is declared, and nothing was written there yet"):
+    with pytest.raises(TableNotFoundError, match="there is no version: nothing was written, or the data was removed"):
         await ns.open(killed)
     with pytest.raises(TableAlreadyExistsError):
         await ns.write(killed, ROWS)

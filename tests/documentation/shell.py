@@ -45,7 +45,7 @@ def _command(command: Any, context: Any) -> Iterator[str]:
     if not children:
         yield f"### {context.command_path.removeprefix('lance-ns ')}"
         yield ""
-        usage = " ".join(piece.replace("{", "").replace("}", "") for piece in command.collect_usage_pieces(context))
+        usage = " ".join(command.collect_usage_pieces(context))
         yield from ("```text", f"{context.command_path} {usage}", "```", "")
         yield from (" ".join(part.split()) + "\n" for part in command.help.split("\n\n"))
         parameters = [it for it in command.get_params(context) if getattr(it, "rich_help_panel", None) not in _COMMON]

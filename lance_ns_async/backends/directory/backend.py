@@ -361,8 +361,8 @@ class DirectoryBackend(Backend):
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
-            f"Not supported: rename_table of {id} (a directory catalog derives locations from names; "
-            "declare the new name and copy the data)"
+            f"Not supported: rename_table of {id} (a directory catalog does not rename; "
+            f"deregister it, and register {to} at its location)"
         )
 
     async def aclose(self) -> None:

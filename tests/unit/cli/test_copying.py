@@ -52,7 +52,7 @@ def test_copy_registers_and_repeats(root: Path, iceberg: FakeIceberg, tmp_path: 
         0,
         ["sales$Items\tlake$Items\twould create\t", "sales$orders\tlake$orders\twould create\t"],
     )
-    assert "copy (dry run): 2 created" in dry.err and not listing(iceberg)
+    assert "copy (dry run): 2 would create" in dry.err and not listing(iceberg)
     first = Run("copy", *where, "--journal", str(tmp_path / "journal"), "-o", "csv")
     assert first.code == 0 and [row["outcome"] for row in csv.DictReader(first.lines)] == ["created", "created"]
     assert listing(iceberg) == ["lake$Items", "lake$orders"]

@@ -16,7 +16,7 @@ def test_discover_registers_and_repeats(tmp_path: Path) -> None:
     where = (str(tmp_path), "--into", "lake", "--exclude", "*/old", "-i", "dir", "-p", f"root={tmp_path}")
     dry = Run("discover", *where, "--dry-run", "-o", "plain")
     assert (dry.code, dry.lines) == (0, ["lake$sales$orders\twould register"])
-    assert "discover (dry run): 1 registered" in dry.err
+    assert "discover (dry run): 1 would register" in dry.err
     assert Run("discover", *where).code == 0
     again = Run("discover", *where, "-o", "json", "--journal", str(tmp_path / "journal"))
     assert json.loads(again.out)["counts"] == {"present": 1}

@@ -10,6 +10,7 @@ import pytest
 
 from lance_ns_async import Namespace
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
 from tests.unit.cli.test_app import Run, at
 
 
@@ -19,13 +20,13 @@ def test_all_steps_succeed_with_a_catalog_that_works(tmp_path: Path) -> None:
         catalog.write(["shop", "orders"], pa.table({"id": [1, 2]}))
     run = Run("doctor", *at(tmp_path))
     assert run.code == 0 and all(line.startswith("ok      ") for line in run.lines)
-    assert run.lines[-1] == "ok      data of shop$orders: version 1, 2 rows, 1 columns"
-    assert [step["outcome"] for step in json.loads(Run("doctor", "-o", "json", *at(tmp_path)).out)] == ["ok"] * 5
+    assert run.lines[-1] == "ok      data of shop$orders: version 1, 2 rows, 1 column"
+    assert [step["outcome"] for step in json.loads(Run("doctor", "-o", "json", *at(tmp_path)).out)] == ["ok"] * 6
 
 
-def test_an_empty_catalog_ends_with_the_listing(tmp_path: Path) -> None:
+def test_an_empty_catalog_ends_with_the_search_for_a_table(tmp_path: Path) -> None:
     run = Run("doctor", *at(tmp_path))
-    assert run.code == 0 and run.lines[-1] == "ok      sign-in and listing: 0 namespaces"
+    assert run.code == 0 and run.lines[-1] == "ok      search for a table: there is none"
 
 
 def test_the_first_step_that_fails_is_the_last(tmp_path: Path) -> None:
@@ -38,6 +39,21 @@ def test_the_first_step_that_fails_is_the_last(tmp_path: Path) -> None:
         assert run.code == 3 and run.lines[-1].startswith("failed  description of shop$gone: ")
     run = Run("doctor", *endpoint)
     assert run.code == 5 and "is the port right, and the server up?" in run.lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("properties", "failed"),
+    [
+        ({"credential": "root:wrong", "catalogs": "cat"}, "Unauthenticated"),
+        ({"credential": "root:s3cr3t", "catalogs": "absent"}, "Namespace not found: absent"),
+    ],
+)
+def test_a_listing_from_properties_alone_is_not_success(properties: dict[str, str], failed: str) -> None:
+    with FakePolaris(credential=("root", "s3cr3t")) as catalog:
+        catalog.add_namespace("cat", ("a",))
+        options = [it for pair in properties.items() for it in ("-p", "=".join(pair))]
+        run = Run("doctor", "-i", "polaris", "-p", f"endpoint={catalog.endpoint}", *options)
+    assert run.code in (3, 4) and run.lines[-1].startswith(f"failed  sign-in and listing: {failed}")
 
 
 def test_an_unknown_host_is_named() -> None:

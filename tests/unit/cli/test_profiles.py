@@ -171,7 +171,9 @@ def test_a_machine_without_keyring_is_an_error(file: Path) -> None:
         run = Run("profile", "add", "a", *ICEBERG, "--ask", "auth_token", stdin="s3cret\n")
     finally:
         keyring.set_keyring(before)
-    assert run.code == Code.USAGE and "the keyring cannot be used" in run.err and "KEY_command=COMMAND" in run.err
+    assert (
+        run.code == Code.USAGE and "the keyring cannot be used" in run.err and "auth_token_command=COMMAND" in run.err
+    )
     assert not file.exists()
 
 

@@ -183,7 +183,7 @@ def test_a_wrong_question_is_explained(lake: Sequence[str], arguments: Sequence[
         (["ls", "shob"], "did you mean shop?"),
         (["ns", "describe", "shob"], "did you mean shop?"),
         (["describe", "shop.order"], "did you mean shop$orders?"),
-        (["head", "shob.orders"], "did you mean shop?"),
+        (["head", "shob.orders"], "did you mean shop$orders?"),
         (["count", "shop"], "it is a namespace: list its tables with lance-ns ls shop"),
         (["drop", "-y", "shop.imagez"], "did you mean shop$images?"),
     ],
@@ -245,3 +245,50 @@ def test_patterns_that_do_not_fit_change_nothing(
     run = Run(*command, *lake)
     assert run.code == code and message in run.err and len(run.err.splitlines()) == 1
     assert Run("ls", "shop", *lake).lines == ["shop$images", "shop$orders"]
+
+
+def test_a_version_is_a_number_or_a_tag(lake: Sequence[str], tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("id,name,price\n4,dan,5.5\n")
+    Run("create", "shop.orders", str(tmp_path / "more.csv"), "--mode", "append", *lake)
+    with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
+        catalog.open(["shop", "orders"]).tags.create("first", 1)
+    for version in ("1", "first"):
+        assert Run("count", "shop.orders", "--version", version, *lake).out == "3\n"
+        for command in ("head", "query"):
+            assert len(json.loads(Run(command, "shop.orders", "--version", version, "--json", *lake).out)) == 3
+    assert "did you mean 'first'?" in Run("count", "shop.orders", "--version", "frist", *lake).err
+    assert Run("head", "shop.orders", "--version", "9", *lake).code == 3
+
+
+def test_a_file_gets_all_rows(lake: Sequence[str], tmp_path: Path) -> None:
+    with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
+        catalog.write(["shop", "many"], pa.table({"id": range(100)}))
+    shown = Run("query", "shop.many", "-f", "id < 90", *lake)
+    assert len(shown.lines) == 11 and "--limit shows more" in shown.err
+    assert Run("query", "shop.many", "-f", "id < 90", "--out", str(tmp_path / "o.parquet"), *lake).err == ""
+    assert pq.read_table(tmp_path / "o.parquet").num_rows == 90
+
+
+def test_text_in_a_filter_needs_quotes(lake: Sequence[str]) -> None:
+    run = Run("query", "shop.orders", "-f", "name = ann", *lake)
+    assert run.code == 2 and "text in a filter needs single quotes" in run.err
+
+
+def test_a_missing_file_is_no_internal_error(lake: Sequence[str]) -> None:
+    with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
+        location = str(catalog.describe_table({"id": ["shop", "orders"]}).location).removeprefix("file://")
+    next(Path(location, "data").iterdir()).unlink()
+    run = Run("head", "shop.orders", *lake)
+    assert run.code == 1 and "Not found: " in run.err and ".rs" not in run.err
+
+
+def test_a_place_without_a_table_is_a_warning(lake: Sequence[str], tmp_path: Path) -> None:
+    run = Run("register", "shop.nothing", str(tmp_path / "lake" / "nothing"), *lake)
+    assert run.code == 0 and "warning: Table not found" in run.err
+
+
+def test_the_properties_of_a_kind_are_listed() -> None:
+    run = Run("profile", "properties", "iceberg", "-o", "plain")
+    assert run.lines[0].split("\t")[:2] == ["endpoint", "required"] and "The address of the catalog" in run.lines[0]
+    assert any(line.startswith("warehouse\t") for line in run.lines)
+    assert "did you mean 'iceberg'?" in Run("profile", "properties", "icberg").err

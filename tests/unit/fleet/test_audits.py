@@ -265,7 +265,7 @@ async def test_half_deleted_data_is_reported_with_its_size_and_age(tmp_path: Pat
             rows = {str(row.location): row for row in report.having("unclaimed")}
             assert [*rows] == ["s3://lake/half.lance", "s3://lake/whole.lance"]
             assert all(row.fields["bytes"] > 100 and row.fields["modified"] for row in rows.values())
-            assert "a drop of it was probably interrupted" in rows["s3://lake/half.lance"].reason
+            assert "restore them, or delete the folder" in rows["s3://lake/half.lance"].reason
             assert "last changed 0 minutes ago" in rows["s3://lake/whole.lance"].reason
 
 
@@ -329,7 +329,7 @@ async def test_a_deep_audit_finds_files_that_are_missing_or_damaged(tmp_path: Pa
         "data-missing": {"ns$missing", "ns$no-deletions"},
         "data-damaged": {"ns$short", "ns$garbage"},
     }
-    assert all(row.reason.startswith("1 files of the newest version, such as ") for row in report.problems)
+    assert all(row.reason.startswith("1 file of the newest version: ") for row in report.problems)
 
 
 async def test_a_deep_audit_looks_at_a_bucket() -> None:

@@ -52,7 +52,9 @@ async def test_a_describe_says_which_it_is(ns: AsyncNamespace, detailed: bool | 
 
 
 async def test_operations_on_rows_say_why_there_are_none(ns: AsyncNamespace) -> None:
-    message = r"^Table not found: a\$declared \(at .*: it is declared, and nothing was written there yet\)$"
+    message = (
+        r"^Table not found: a\$declared \(at .*: there is no version: nothing was written, or the data was removed\)$"
+    )
     with pytest.raises(TableNotFoundError, match=message):
         await ns.count_table_rows({"id": ["a", "declared"]})
 
