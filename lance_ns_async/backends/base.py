@@ -428,6 +428,13 @@ class Backend(ABC):
         what = f"table {spelled(id)}"
         check_location(what, location, relative=can.relative_locations, also=can.location_schemes)
 
+    def check_new_namespace(self, id: NamespaceId) -> None:  # noqa: B027
+        """Checks a namespace to create, without a remote call.
+
+        Raises:
+            InvalidInputError: The catalog would always reject the namespace.
+        """
+
     def check_area(self, uri: str) -> None:  # noqa: B027
         """Checks without a remote call whether tables somewhere below a folder can be registered.
 

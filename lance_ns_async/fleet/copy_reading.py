@@ -64,6 +64,12 @@ async def read_target(
                 raise error
             impossible[id] = error
         present.update(described)
+        for id in level:
+            if id not in present and id not in impossible:
+                try:
+                    backend.check_new_namespace(id)
+                except InvalidInputError as e:
+                    impossible[id] = e
         # The parent of an existing namespace exists, too.
         level = dict.fromkeys(
             id.parent for id in level if id not in described and id.parent and id.parent not in requested

@@ -145,8 +145,12 @@ class DirectoryBackend(Backend):
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
         return await self._call(lambda: _properties(self._directory.entries(), id), id, "describe_namespace")
 
-    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+    def check_new_namespace(self, id: NamespaceId) -> None:
+        """Checks the names; see the base class."""
         _check_names(id)
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        self.check_new_namespace(id)
 
         def edit(entries: Entries) -> Change:
             _properties(entries, id.parent)

@@ -97,8 +97,12 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         wire.check_names(id)
         return await super().describe_namespace(id)
 
-    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+    def check_new_namespace(self, id: NamespaceId) -> None:
+        """Checks the names; see the base class."""
         wire.check_names(id)
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        self.check_new_namespace(id)
         return await super().create_namespace(id, properties)
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:

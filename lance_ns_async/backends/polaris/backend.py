@@ -111,10 +111,13 @@ class PolarisBackend(GenericTableBackend):
             return await self._catalog(id)
         return await self._properties(id, "describe_namespace")
 
-    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+    def check_new_namespace(self, id: NamespaceId) -> None:
+        """Checks that the namespace is inside a catalog, and can be addressed afterwards; see the base class."""
         _below_a_catalog(id, "created")
-        # A namespace that could not be addressed afterwards is not created.
         wire.namespace(id)
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        self.check_new_namespace(id)
         create = partial(
             self._http.request,
             "POST",

@@ -123,11 +123,15 @@ class UnityBackend(Backend):
             decode=partial(wire.namespace_properties, id),
         )
 
-    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+    def check_new_namespace(self, id: NamespaceId) -> None:
+        """Checks that the namespace is a schema of this catalog with a possible name; see the base class."""
         if id[:1] != self._catalog:
             raise InvalidInputError(f"namespace {id}: {self._serves()}")
         self._must_be_schema(id)
         wire.check_name(id)
+
+    async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
+        self.check_new_namespace(id)
         wire.check_properties(id, properties)
         return await self._create(
             id,

@@ -160,3 +160,17 @@ async def test_a_namespace_that_the_target_cannot_have_is_refused_and_the_rest_i
             assert {str(row.id) for row in report.having("refused")} == {"v1.2$t", "holder.lance$inner$t"}
             assert all("cannot address a level" in row.reason for row in report.problems)
             assert [id async for id in target.iter_tables(recursive=True)] == [TableId(["ok", "t"])]
+
+
+async def test_a_dry_run_refuses_what_only_an_administrator_can_create(tmp_path: Path) -> None:
+    with FakePolaris(base=tmp_path.as_uri()) as server:
+        server.add_catalog("lake")
+        async with (
+            AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as source,
+            AsyncNamespace.connect("polaris", server.properties) as target,
+        ):
+            await source.create_namespace(CreateNamespaceRequest(id=["sales"]))
+            await source.declare_table(DeclareTableRequest(id=["sales", "t"]))
+            for home, outcome in (("gone.s", "refused"), ("lake.s", "created")):
+                report = await copy(source, target, ["**"], to={"sales": home}, dry_run=True)
+                assert table_counts(report) == {outcome: 1}, report
