@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 
 from lance_ns_async.cli.messages import say
+from lance_ns_async.cli.secrets import split
 
 _SECRET = re.compile(
     r"^header[._-]|(^|[._-])(credential|password|proxy|(auth[._-]?)?token|secret)$"
@@ -21,8 +22,8 @@ _SECRET = re.compile(
 
 
 def secrets_among(properties: Iterable[str]) -> list[str]:
-    """Returns the names of properties whose values are secrets."""
-    return [name for name in properties if _SECRET.search(name)]
+    """Returns the names of properties whose values are secrets; those that say where a secret is have none."""
+    return [name for name in properties if _SECRET.search(name) and split(name)[1] is None]
 
 
 def warn_if_exposed(file: Path, what: str) -> None:
