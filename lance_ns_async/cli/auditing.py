@@ -8,7 +8,14 @@ import typer
 
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.options import OutputFormat, StorageOptions, What, exit_after, parse_storage_options
+from lance_ns_async.cli.options import (
+    OutputFormat,
+    StorageOptions,
+    What,
+    exit_after,
+    parse_storage_options,
+    require_tables,
+)
 from lance_ns_async.cli.output import Format
 
 FIXABLE = ("location-missing", "declared-only", "columns-differ", "unprotected", "not-external")
@@ -36,7 +43,10 @@ def audit(
     storage_option: StorageOptions = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Compare the catalog with the storage; changes nothing without --fix, and never deletes data."""
+    """Compare the catalog with the storage; never deletes data, and changes nothing without --fix.
+
+    Reads only the manifests of tables; use --deep to find missing or damaged data files.
+    """
     from lance_ns_async.fleet import sync
 
     with on.require().open() as catalog:
@@ -50,4 +60,5 @@ def audit(
             progress=messages.shows_progress(),
         )
     output.write_report(report, COLUMNS, format)
+    require_tables(report.rows, report.counters.get("tables", 0), what)
     exit_after(report.problems)

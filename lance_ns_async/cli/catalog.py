@@ -54,7 +54,7 @@ class Catalog:
         """Raises `Misuse` if the catalog is a local directory that does not exist, which is empty for other callers."""
         for _, path in self._local_roots():
             if not os.path.isdir(path):
-                raise Misuse(f"-p root={path}: there is no such directory")
+                raise Misuse(f"root={path}: there is no such directory; the first namespace or table creates it")
 
     def with_absolute_root(self) -> Catalog:
         """Returns the catalog independent of the current directory."""

@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lance_ns_async.cli import messages
+from lance_ns_async.cli import output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Code, Misuse
 from lance_ns_async.cli.messages import say
-from lance_ns_async.cli.options import DryRun, NewTable, TableName, TableNames, Yes, exit_after, parse_pair
+from lance_ns_async.cli.options import (
+    ChangeFormat,
+    DryRun,
+    NewTable,
+    TableName,
+    TableNames,
+    Yes,
+    exit_after,
+    parse_pair,
+)
+from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.selecting import name_some, open_table, select_tables
 
 if TYPE_CHECKING:
@@ -50,6 +60,7 @@ def create(
     location: Annotated[
         str | None, typer.Option("--location", help="Where the data goes; only without a file.", show_default=False)
     ] = None,
+    format: ChangeFormat = None,
 ) -> None:
     """Create a table with the rows of a file, or declare it without rows."""
     from lance_ns_async.model import TableId
@@ -60,13 +71,14 @@ def create(
     if file is not None and location is not None:
         raise Misuse("--location: only without a file; declare the table first, and then use --mode append")
     rows = None if file is None else _rows(file)
-    with on.require().open() as catalog:
+    with on.require().open() as catalog, output.tell_changes(format) as tell:
         if rows is None:
             place = catalog.declare_table({"id": list(id), "location": location}).location
-            messages.tell(f"declared {id} at {place}")
+            tell(f"declared {id} at {place}", id, "declared", place)
         else:
             dataset = catalog.write(id, rows, mode=mode)
-            messages.tell(f"wrote version {dataset.version} of {id}: {dataset.count_rows():,} rows")
+            sentence = f"wrote version {dataset.version} of {id}, which has {dataset.count_rows():,} rows"
+            tell(sentence, id, "written", str(dataset.uri))
 
 
 @with_common_options
@@ -78,6 +90,7 @@ def register(
     set_property: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Property of the table; may be repeated.")
     ] = None,
+    format: ChangeFormat = None,
 ) -> None:
     """Register existing data as a table."""
     from lance_namespace.errors import TableNotFoundError
@@ -88,8 +101,9 @@ def register(
     properties = dict(parse_pair("--set", text) for text in set_property or ())
     mode = "Overwrite" if overwrite else "Create"
     request = {"id": list(id), "location": location, "mode": mode, "properties": properties or None}
-    with on.require().open() as catalog:
-        messages.tell(f"registered {id} at {catalog.register_table(request).location}")
+    with on.require().open() as catalog, output.tell_changes(format) as tell:
+        place = catalog.register_table(request).location
+        tell(f"registered {id} at {place}", id, "registered", place)
         try:
             catalog.open(id)
         except TableNotFoundError as error:
@@ -97,20 +111,24 @@ def register(
 
 
 @with_common_options
-def deregister(on: CommonOptions, tables: TableNames, dry_run: DryRun = False) -> None:
+def deregister(on: CommonOptions, tables: TableNames, dry_run: DryRun = False, format: ChangeFormat = None) -> None:
     """Remove tables from the catalog; their data stays."""
     with _selected(on, tables) as (catalog, ids):
-        _change_each(ids, "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run)
+        _change_each(
+            ids, "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run, format
+        )
 
 
 @with_common_options
-def drop(on: CommonOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False) -> None:
+def drop(
+    on: CommonOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False, format: ChangeFormat = None
+) -> None:
     """Remove tables from the catalog, and delete their data."""
     with _selected(on, tables) as (catalog, ids):
         if not dry_run:
             what = str(ids[0]) if len(ids) == 1 else name_some(ids)
             ask(f"Delete the data of {what}?", yes, look_first="--dry-run")
-        _change_each(ids, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run)
+        _change_each(ids, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run, format)
 
 
 @with_common_options
@@ -120,17 +138,18 @@ def rename(
     new: Annotated[
         str, typer.Argument(help="New name; or new id, to move the table to another namespace.", show_default=False)
     ],
+    format: ChangeFormat = None,
 ) -> None:
     """Rename a table; its data stays where it is."""
     from lance_ns_async.model import TableId
 
     target = TableId.parse(new)
-    with open_table(on, table) as (catalog, id):
+    with open_table(on, table) as (catalog, id), output.tell_changes(format) as tell:
         if len(target) == 1:
             target = id.parent.table(target.name)
         request = {"id": list(id), "new_table_name": target.name, "new_namespace_id": list(target.parent)}
         catalog.rename_table(request)
-    messages.tell(f"renamed {id} to {target}")
+        tell(f"renamed {id} to {target}", target, "renamed")
 
 
 def ask(question: str, yes: bool, *, look_first: str) -> None:
@@ -170,24 +189,27 @@ def _change_each(
     describe: Callable[[Any], Any],
     change: Callable[[Any], Any],
     dry_run: bool,
+    format: Format | None,
 ) -> None:
     """Changes tables one after another; goes on after failures, and ends with their exit code."""
     from lance_namespace.errors import LanceNamespaceError
 
     failures: list[LanceNamespaceError] = []
-    for id in ids:
-        request = {"id": list(id)}
-        try:
-            if dry_run:
-                messages.tell(f"would {verb} {id} at {describe(request).location}")
-            else:
-                change(request)
-                messages.tell(f"{done} {id}")
-        except LanceNamespaceError as error:
-            if len(ids) == 1:
-                raise
-            say(str(error))
-            failures.append(error)
+    with output.tell_changes(format) as tell:
+        for id in ids:
+            request = {"id": list(id)}
+            try:
+                if dry_run:
+                    place = describe(request).location
+                    tell(f"would {verb} {id} at {place}", id, f"would {verb}", place)
+                else:
+                    change(request)
+                    tell(f"{done} {id}", id, done)
+            except LanceNamespaceError as error:
+                if len(ids) == 1:
+                    raise
+                say(str(error))
+                failures.append(error)
     exit_after(failures)
 
 

@@ -7,10 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from lance_ns_async.settings import Settings
+from typing import Any
 
 
 def property_rows(impl: str) -> Iterator[Mapping[str, Any]]:
@@ -20,9 +17,10 @@ def property_rows(impl: str) -> Iterator[Mapping[str, Any]]:
         InvalidInputError: There is no such kind of catalog.
     """
     from lance_ns_async import registry
+    from lance_ns_async.calls.policy import Policy
 
     settings = registry.load(impl).settings
-    meanings: dict[str, str] = {}
+    meanings = dict(_attribute_docstrings(Policy))
     for cls in reversed(settings.__mro__):
         if hasattr(cls, "model_fields"):
             meanings.update(_attribute_docstrings(cls))
@@ -32,7 +30,7 @@ def property_rows(impl: str) -> Iterator[Mapping[str, Any]]:
         yield {"property": name, "default": default, "meaning": meanings.get(name.removesuffix(".*"), "")}
 
 
-def _attribute_docstrings(cls: type[Settings]) -> Iterator[tuple[str, str]]:
+def _attribute_docstrings(cls: type[Any]) -> Iterator[tuple[str, str]]:
     """Yields the names of attributes with the first paragraphs of the docstrings below them."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     body = definition.body if isinstance(definition, ast.ClassDef) else []

@@ -6,6 +6,7 @@ import platform
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ import typer
 from lance_ns_async.cli import output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_table
-from lance_ns_async.cli.errors import Code, describe_error, exit_code
+from lance_ns_async.cli.errors import Code, Misuse, describe_error, exit_code
 from lance_ns_async.cli.options import OutputFormat
 from lance_ns_async.cli.output import Format
 
@@ -62,10 +63,10 @@ def check(chosen: Catalog, id: TableId | None, format: Format) -> NoReturn:
     code = Code.OK
     results: list[dict[str, str]] = []
     with chosen.open() as catalog:
-        for name, step in _steps(catalog, id, has_proxy="proxy" in chosen.properties):
+        for name, step in _steps(chosen, catalog, id):
             try:
                 outcome, detail = "ok", step()
-            except (LanceNamespaceError, OSError) as error:
+            except (LanceNamespaceError, Misuse, OSError) as error:
                 outcome, detail, code = "failed", describe_error(error), exit_code(error) or Code.INTERNAL
             results.append({"step": name, "outcome": outcome, "detail": detail})
             if format is Format.TABLE:
@@ -77,10 +78,10 @@ def check(chosen: Catalog, id: TableId | None, format: Format) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _steps(catalog: Namespace, id: TableId | None, *, has_proxy: bool) -> Iterator[Step]:
+def _steps(chosen: Catalog, catalog: Namespace, id: TableId | None) -> Iterator[Step]:
     """Yields the steps; each is possible only if the ones before it have succeeded."""
     yield "versions", _versions
-    yield "address", lambda: _reach(catalog.namespace_id(), has_proxy=has_proxy)
+    yield "address", lambda: _reach(chosen, catalog.namespace_id())
     yield "sign-in and listing", lambda: _list(catalog)
     tables = [] if id is None else [id]
     if id is None:
@@ -99,8 +100,9 @@ def _versions() -> str:
     return ", ".join([f"Python {platform.python_version()}", *packages])
 
 
-def _reach(namespace_id: str, *, has_proxy: bool) -> str:
+def _reach(chosen: Catalog, namespace_id: str) -> str:
     """Resolves the host of a catalog and connects to it, unless that is the task of a proxy."""
+    chosen.check_root()
     from lance_namespace.errors import ServiceUnavailableError
 
     from lance_ns_async.transports.http.wire import environment_proxy
@@ -111,7 +113,7 @@ def _reach(namespace_id: str, *, has_proxy: bool) -> str:
     port = url.port or _PORTS.get(url.scheme)
     if url.hostname is None or port is None:
         return f"{impl} at {identity}"
-    if has_proxy or environment_proxy(url.geturl()) is not None:
+    if "proxy" in chosen.properties or environment_proxy(url.geturl()) is not None:
         return f"{impl} at {url.hostname}:{port}, through a proxy"
     try:
         with socket.create_connection((url.hostname, port), _TIME_TO_CONNECT) as connection:
@@ -125,7 +127,15 @@ def _reach(namespace_id: str, *, has_proxy: bool) -> str:
 
 
 def _list(catalog: Namespace) -> str:
-    page = catalog.list_namespaces({"id": [], "limit": 100})
+    from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
+
+    try:
+        page = catalog.list_namespaces({"id": [], "limit": 100})
+    except InvalidInputError:
+        # Polaris lists its catalogs only on request, without a call. Any other call shows whether the sign-in works.
+        with suppress(NamespaceNotFoundError):
+            catalog.describe_namespace({"id": ["lance-ns-doctor"]})
+        raise
     more = " or more" if page.page_token else ""
     if page.namespaces:
         # Some catalogs list the names in their properties, without a call.

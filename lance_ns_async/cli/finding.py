@@ -8,7 +8,7 @@ import typer
 
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.options import OutputFormat, What, exit_after, parse_pair
+from lance_ns_async.cli.options import OutputFormat, What, exit_after, parse_pair, require_tables
 from lance_ns_async.cli.output import Format
 
 COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
@@ -65,4 +65,5 @@ def find(
     with on.require().open() as catalog:
         report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=messages.shows_progress())
     output.write_report(report, COLUMNS, format)
+    require_tables(report.rows, report.counters.get("tables", 0), what)
     exit_after(report.problems)

@@ -150,7 +150,11 @@ def _write_sections(rows: Iterable[tuple[str, tuple[str, str]]], formatter: Any)
 
 def _plain_type(option: str) -> str:
     """Returns the text of an option with a short name of its type."""
-    return re.sub(r"<(int|float)( range)?>", "N", option.replace("<str>", "TEXT").replace("<path>", "FILE"))
+    return re.sub(
+        r"<(int|float)( range)?>",
+        "N",
+        option.replace("<str>", "TEXT").replace("<list[str]>", "TEXT").replace("<path>", "FILE"),
+    )
 
 
 def _panel(thing: Any, usual: str) -> str:

@@ -11,7 +11,7 @@ import typer
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, parse_pair
+from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, parse_pair, require_tables
 from lance_ns_async.cli.output import Format, format_for
 
 if TYPE_CHECKING:
@@ -110,7 +110,17 @@ def maintain(
                 executor = SparkEngine(spark)
             result = sync.maintain(namespace, what, engine=executor, progress=messages.shows_progress(), **steps)
     _write(result, format_for(format, out), out)
+    require_tables(result.problems, _count(result), what)
     exit_after(result.problems)
+
+
+def _count(result: Report | MaintenancePlan) -> int:
+    """Returns the number of the tables that exist."""
+    from lance_ns_async.fleet import Report
+
+    if isinstance(result, Report):
+        return result.counters.get("tables", 0)
+    return len(result.tables) + len(result.without_data)
 
 
 def _write(result: Report | MaintenancePlan, format: Format, file: Path | None) -> None:

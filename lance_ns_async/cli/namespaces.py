@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from lance_ns_async.cli import messages, output
+from lance_ns_async.cli import output
 from lance_ns_async.cli.changing import ask
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_namespace
 from lance_ns_async.cli.groups import Command, Group
 from lance_ns_async.cli.listing import write_listing
-from lance_ns_async.cli.options import NamespaceName, OutputFormat, Yes, parse_pair
+from lance_ns_async.cli.options import ChangeFormat, NamespaceName, OutputFormat, Yes, parse_pair
 from lance_ns_async.cli.output import Format
 
 ns: typer.Typer = typer.Typer(
@@ -61,6 +61,7 @@ def create(
     set_property: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Property of the namespace; may be repeated.")
     ] = None,
+    format: ChangeFormat = None,
 ) -> None:
     """Create a namespace."""
     from lance_ns_async.model import NamespaceId
@@ -68,9 +69,9 @@ def create(
     id = NamespaceId.parse(namespace)
     properties = dict(parse_pair("--set", text) for text in set_property or ())
     mode = "ExistOk" if exist_ok else "Create"
-    with on.require().open() as catalog:
+    with on.require().open() as catalog, output.tell_changes(format) as tell:
         catalog.create_namespace({"id": list(id), "mode": mode, "properties": properties or None})
-    messages.tell(f"created {id}")
+        tell(f"created {id}", id, "created")
 
 
 @ns.command(cls=Command)
@@ -82,6 +83,7 @@ def drop(
         bool, typer.Option("--cascade", help="Remove also the registrations in it, after a question; data stays.")
     ] = False,
     yes: Yes = False,
+    format: ChangeFormat = None,
 ) -> None:
     """Drop an empty namespace."""
     from lance_ns_async.model import NamespaceId
@@ -89,6 +91,6 @@ def drop(
     id = NamespaceId.parse(namespace)
     if cascade:
         ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=f"lance-ns ls -r {shlex.quote(str(id))}")
-    with on.require().open(id) as catalog:
+    with on.require().open(id) as catalog, output.tell_changes(format) as tell:
         catalog.drop_namespace({"id": list(id), "behavior": "Cascade" if cascade else "Restrict"})
-    messages.tell(f"dropped {id}")
+        tell(f"dropped {id}", id, "dropped")

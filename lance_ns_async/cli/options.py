@@ -10,6 +10,7 @@ import typer
 
 from lance_ns_async.cli.completing import complete_namespace, complete_table
 from lance_ns_async.cli.errors import Code, Misuse
+from lance_ns_async.cli.messages import say
 from lance_ns_async.cli.output import Format
 
 What = Annotated[
@@ -43,6 +44,7 @@ Version = Annotated[str | None, typer.Option("--version", help="Number of a vers
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")]
 OutputFormat = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
+ChangeFormat = Annotated[Format | None, typer.Option("--output", "-o", help="Output format; by default a sentence.")]
 FormatOrSuffix = Annotated[
     Format | None, typer.Option("--output", "-o", help="Output format; by default that of the suffix of --out.")
 ]
@@ -105,3 +107,10 @@ def exit_after(problems: object) -> None:
     """Ends the command with the exit code of a failure if there are problems."""
     if problems:
         raise typer.Exit(Code.FAILURE)
+
+
+def require_tables(rows: object, tables: int, what: Iterable[str]) -> None:
+    """Ends the command if ids and patterns have matched nothing, because a report without rows looks like success."""
+    if not rows and not tables:
+        say(f"no table matches {' '.join(map(repr, what))}; '**' also matches the tables of child namespaces")
+        raise typer.Exit(Code.NOT_FOUND)

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from lance_ns_async.cli import messages
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.messages import summarize, use_options
 
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_ns_async.fleet import MaintenancePlan, Report
+    from lance_ns_async.model import Id
 
 OutputRow = Mapping[str, Any]
+
+
+class TellChange(Protocol):
+    """Tells what was done, as a sentence or as the parts of a row."""
+
+    def __call__(self, sentence: str, id: Id, outcome: str, location: str | None = None) -> None: ...
+
 
 _SHORT_LIST, _SHORT_TEXT = 4, 200
 """Elements of a list, and characters of a text, that a table of rows shows."""
@@ -137,6 +146,24 @@ def report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
         yield {**row.to_dict(), "outcome": outcome, "reason": use_options(row.reason)}
 
 
+@contextmanager
+def tell_changes(format: Format | None) -> Iterator[TellChange]:
+    """Provides a function that tells what was done: as a sentence at once, or as a row of the format at the end."""
+    rows: list[OutputRow] = []
+
+    def tell(sentence: str, id: Id, outcome: str, location: str | None = None) -> None:
+        if format is None:
+            messages.tell(sentence)
+        rows.append({"id": str(id), "names": list(id), "outcome": outcome, "location": location})
+
+    try:
+        yield tell
+    finally:
+        # Also after an error, because the changes before it were made.
+        if format is not None:
+            write(rows, ("id", "outcome", "location"), format, sys.stdout)
+
+
 def write_result(
     result: Report | MaintenancePlan,
     rows: Iterable[OutputRow],
@@ -159,11 +186,15 @@ def write_rows(rows: pa.Table, format: Format, file: Path | None) -> None:
     """Writes rows of a table to the file, or to standard output if `file` is None; a table shortens long values."""
     if format is Format.PARQUET:
         write_parquet(rows, file)
+        if file is not None:
+            messages.hint(f"wrote {rows.num_rows:,} rows to {file}")
         return
     shorten = _shorten if format is Format.TABLE else lambda value: value
     lines = ({name: shorten(value) for name, value in row.items()} for row in rows.to_pylist())
     with open_text(file) as stream:
         write(lines, rows.column_names, format, stream)
+    if file is not None:
+        messages.hint(f"wrote {rows.num_rows:,} rows to {file}")
 
 
 def write_object(row: OutputRow, format: Format) -> None:

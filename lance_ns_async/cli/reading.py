@@ -70,7 +70,7 @@ def query(
         typer.Option("--nearest", metavar="NUMBER,...|@FILE", help="The rows nearest to this vector; a file has JSON."),
     ] = None,
     text: Annotated[str | None, typer.Option("--text", help="The rows that match this text best.")] = None,
-    on_column: Annotated[
+    vector_column: Annotated[
         str | None, typer.Option("--on", metavar="COLUMN", help="Column of --nearest or --text, if there are several.")
     ] = None,
     columns: Columns = None,
@@ -87,9 +87,11 @@ def query(
         raise Misuse("--nearest and --text: use one of them")
     request: dict[str, Any] = {"vector": {"single_vector": _vector(nearest)}, "filter": filter, "prefilter": True}
     if nearest is not None:
-        request["vector_column"] = on_column
+        request["vector_column"] = vector_column
     if text is not None:
-        request["full_text_query"] = {"string_query": {"query": text, "columns": [on_column] if on_column else None}}
+        request["full_text_query"] = {
+            "string_query": {"query": text, "columns": [vector_column] if vector_column else None}
+        }
     is_search = nearest is not None or text is not None
     most = limit or (_SHOWN if out is None or is_search else _ALL)
     with open_table(on, table) as (catalog, id), _advising(filter):
@@ -126,7 +128,7 @@ def _advising(filter: str | None) -> Iterator[None]:
     try:
         yield
     except TableColumnNotFoundError as error:
-        if filter is not None:
+        if filter is not None and "Did you mean" not in str(error):
             error.add_note("text in a filter needs single quotes, such as \"name = 'ann'\"")
         raise
 

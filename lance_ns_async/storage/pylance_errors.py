@@ -38,6 +38,8 @@ _LONGEST = 800
 _REFUSALS = (ValueError, TypeError, NotImplementedError, IndexError, OverflowError)
 """The classes that pylance's Python code raises for invalid arguments."""
 
+_LOST_FILE = re.compile(r"Not found: \S*?/((?:data|_deletions)/[^\s,:)]+)")
+
 _PHRASE = "|".join(map(re.escape, PHRASES.values()))
 # An error of this package that Lance raised again: `Namespace error: <phrase of Lance>: <our phrase>: ...`. Both
 # phrases may be equal.
@@ -52,7 +54,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
         ),
         TableVersionNotFoundError,
     ),
-    (re.compile(r"Not found: \S+/(data|_deletions)/\S+"), InvalidTableStateError),
+    (_LOST_FILE, InvalidTableStateError),
     (re.compile(r"tree/\S+/_versions|Branch \S+ does not exist"), TableBranchNotFoundError),
     (re.compile(r"Branch \S+ already exists"), TableBranchAlreadyExistsError),
     (re.compile(r"is referenced by|Refusing to drop"), InvalidTableStateError),
@@ -120,6 +122,8 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
     if cls is TableNotFoundError:
         # The catalog has the table, otherwise its location would not be known.
         text = "there is no version: nothing was written, or the data was removed"
+    if (lost := _LOST_FILE.search(text)) is not None:
+        text = f"its file {lost[1]} does not exist; an audit with deep=True names all"
     return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
 
 

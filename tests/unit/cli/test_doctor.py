@@ -46,6 +46,7 @@ def test_the_first_step_that_fails_is_the_last(tmp_path: Path) -> None:
     [
         ({"credential": "root:wrong", "catalogs": "cat"}, "Unauthenticated"),
         ({"credential": "root:s3cr3t", "catalogs": "absent"}, "Namespace not found: absent"),
+        ({"credential": "root:wrong"}, "Unauthenticated"),
     ],
 )
 def test_a_listing_from_properties_alone_is_not_success(properties: dict[str, str], failed: str) -> None:
@@ -71,3 +72,8 @@ def test_a_host_behind_a_proxy_is_not_looked_up(proxy: str, monkeypatch: pytest.
     run = Run("doctor", "-i", "iceberg", "-p", "endpoint=http://nothing.invalid", *options)
     assert run.lines[1] == "ok      address: iceberg at nothing.invalid:80, through a proxy"
     assert run.code == 5
+
+
+def test_a_directory_that_does_not_exist_yet_is_named(tmp_path: Path) -> None:
+    run = Run("doctor", *at(tmp_path / "later"))
+    assert run.code == 2 and run.lines[-1].endswith("the first namespace or table creates it")
