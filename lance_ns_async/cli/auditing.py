@@ -8,15 +8,9 @@ import typer
 
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.options import (
-    OutputFormat,
-    StorageOptions,
-    What,
-    exit_after,
-    parse_storage_options,
-    require_tables,
-)
+from lance_ns_async.cli.options import OutputFormat, StorageOptions, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.parsing import parse_storage_options
 
 FIXABLE = ("location-missing", "declared-only", "columns-differ", "unprotected", "not-external")
 """The kinds with a fix; the import of `audit_checks.KINDS` would take half a second."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lance_ns_async.cli import exposure, profiles, secrets
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import parse_pair, read_text
+from lance_ns_async.cli.parsing import parse_pair, read_text
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
@@ -76,6 +76,23 @@ class Catalog:
         from lance_ns_async import AsyncNamespace
 
         return AsyncNamespace.connect(self.impl, self.properties)
+
+
+def require(impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None) -> Catalog:
+    """Returns the catalog from the options, the environment, a profile, or else the default profile.
+
+    Raises:
+        Misuse: None of them names a catalog, or see `choose`.
+    """
+    catalog = choose(impl, properties, profile, config)
+    if catalog is None and (usual := profiles.default_name(profiles.files_with_profiles(config, os.environ))):
+        catalog = choose(None, properties, usual, config)
+    if catalog is None:
+        raise Misuse(
+            "no catalog: use --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE, or "
+            "create a profile with lance-ns profile add"
+        )
+    return catalog
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lance_ns_async.cli import completing, messages, profiles
-from lance_ns_async.cli.catalog import Catalog, choose
-from lance_ns_async.cli.errors import DEBUG, Misuse
+from lance_ns_async.cli import completing, messages
+from lance_ns_async.cli.catalog import Catalog, require
+from lance_ns_async.cli.errors import DEBUG
 from lance_ns_async.cli.output import Format
 
 IMPLS = ("dir", "glue", "hive3", "iceberg", "lakekeeper", "polaris", "rest", "unity")
@@ -117,15 +116,7 @@ class CommonOptions:
 
     def require(self) -> Catalog:
         """Returns the catalog; raises `Misuse` if neither the options, the environment nor a profile name one."""
-        catalog = choose(self.impl, self.properties, self.profile, self.config)
-        if catalog is None and (usual := profiles.default_name(profiles.files_with_profiles(self.config, os.environ))):
-            catalog = choose(None, self.properties, usual, self.config)
-        if catalog is None:
-            raise Misuse(
-                "no catalog: use --impl and -p KEY=VALUE, or --profile, or set LANCE_NS_IMPL or LANCE_NS_PROFILE, or "
-                "create a profile with lance-ns profile add"
-            )
-        return catalog
+        return require(self.impl, self.properties, self.profile, self.config)
 
     def apply(self, context: typer.Context) -> None:
         """Sets how much is shown."""

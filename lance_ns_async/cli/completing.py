@@ -45,20 +45,16 @@ def complete_namespace(context: typer.Context, incomplete: str) -> Sequence[str]
 def _complete(context: typer.Context, incomplete: str, *, with_tables: bool) -> Sequence[str]:
     from lance_namespace.errors import LanceNamespaceError
 
-    from lance_ns_async.cli.common import CommonOptions
+    from lance_ns_async.cli.catalog import Catalog, require
     from lance_ns_async.model import NamespaceId
 
-    chosen = CommonOptions(
-        _option(context, "impl"),
-        [*_options(context.parent).get("properties", ()), *_options(context).get("properties", ())],
-        _option(context, "profile"),
-        _option(context, "config"),
-    )
+    properties = [*_options(context.parent).get("properties", ()), *_options(context).get("properties", ())]
     delimiter = "$" if "$" in incomplete else "."
     parent, _, _ = incomplete.rpartition(delimiter)
     with suppress(Misuse, LanceNamespaceError):
-        catalog = chosen.require()
-        with type(catalog)(catalog.impl, {**catalog.properties, **_LIMITS}).open() as namespace:
+        impl, profile, config = (_option(context, name) for name in ("impl", "profile", "config"))
+        catalog = require(impl, properties, profile, config)
+        with Catalog(catalog.impl, {**catalog.properties, **_LIMITS}).open() as namespace:
             return list(_offers(namespace, NamespaceId.parse(parent), incomplete, delimiter, with_tables))
     return []
 

@@ -8,15 +8,9 @@ import typer
 
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.options import (
-    FormatOrSuffix,
-    Journal,
-    Out,
-    StorageOptions,
-    exit_after,
-    parse_storage_options,
-)
+from lance_ns_async.cli.options import FormatOrSuffix, Journal, Out, StorageOptions, exit_after
 from lance_ns_async.cli.output import Format, format_for
+from lance_ns_async.cli.parsing import parse_storage_options
 
 
 @with_common_options

@@ -8,8 +8,9 @@ import typer
 
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.options import OutputFormat, What, exit_after, parse_pair, require_tables
+from lance_ns_async.cli.options import OutputFormat, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.parsing import parse_pair
 
 COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
 

@@ -11,8 +11,9 @@ import typer
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, parse_pair, require_tables
+from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format, format_for
+from lance_ns_async.cli.parsing import parse_pair
 
 if TYPE_CHECKING:
     from lance_ns_async.fleet import MaintenancePlan, Report

@@ -13,8 +13,9 @@ from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_namespace
 from lance_ns_async.cli.groups import Command, Group
 from lance_ns_async.cli.listing import write_listing
-from lance_ns_async.cli.options import ChangeFormat, NamespaceName, OutputFormat, Yes, parse_pair
+from lance_ns_async.cli.options import ChangeFormat, NamespaceName, OutputFormat, Yes
 from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.parsing import parse_pair
 
 ns: typer.Typer = typer.Typer(
     cls=Group, help="List, describe, create and drop namespaces.", rich_markup_mode=None, no_args_is_help=True

@@ -14,8 +14,9 @@ from lance_ns_async.cli import output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.messages import hint
-from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version, read_text
+from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version
 from lance_ns_async.cli.output import format_for
+from lance_ns_async.cli.parsing import read_text
 from lance_ns_async.cli.selecting import find_version, open_table
 
 if TYPE_CHECKING:

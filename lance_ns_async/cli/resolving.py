@@ -12,8 +12,9 @@ import typer
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import FormatOrSuffix, Out, Secrets, exit_after, read_text
+from lance_ns_async.cli.options import FormatOrSuffix, Out, Secrets, exit_after
 from lance_ns_async.cli.output import Format, format_for
+from lance_ns_async.cli.parsing import read_text
 
 if TYPE_CHECKING:
     from lance_ns_async.model import TableId

@@ -17,7 +17,8 @@ from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.exposure import warn_if_exposed
 from lance_ns_async.cli.messages import say
-from lance_ns_async.cli.options import exit_after, read_text
+from lance_ns_async.cli.options import exit_after
+from lance_ns_async.cli.parsing import read_text
 
 if TYPE_CHECKING:
     import ssl

@@ -9,7 +9,7 @@ import pytest
 from lance_ns_async.cli import messages
 from lance_ns_async.cli.errors import Code
 from lance_ns_async.cli.messages import use_options
-from lance_ns_async.cli.options import parse_storage_options
+from lance_ns_async.cli.parsing import parse_storage_options
 from tests.unit.cli.test_app import Run
 
 

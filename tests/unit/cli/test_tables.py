@@ -261,7 +261,7 @@ def test_a_version_is_a_number_or_a_tag(lake: Sequence[str], tmp_path: Path) -> 
         assert Run("count", "shop.orders", "--version", version, *lake).out == "3\n"
         for command in ("head", "query"):
             assert len(json.loads(Run(command, "shop.orders", "--version", version, "--json", *lake).out)) == 3
-    assert "did you mean 'first'?" in Run("count", "shop.orders", "--version", "frist", *lake).err
+    assert "did you mean 'first'?" in Run("count", "shop.orders", "--version", "first2", *lake).err
     assert Run("head", "shop.orders", "--version", "9", *lake).code == 3
 
 

@@ -313,7 +313,10 @@ async def test_a_bucket_is_walked() -> None:
     with FakeS3() as server, FakeIceberg() as catalog:
         put(server, *(f"x/{name}/_versions/1.manifest" for name in names), "x/marker.lance/_versions/")
         async with AsyncNamespace.connect("iceberg", {"endpoint": catalog.url}) as namespace:
-            report = await discover(namespace, "s3://lake/x", into=["n"], storage_options=server.options, dry_run=True)
+            # No table gets an id, because moto cannot serve the files of some of them.
+            report = await discover(
+                namespace, "s3://lake/x", name=lambda path: None, storage_options=server.options, dry_run=True
+            )
             assert report.counters["tables"] == len(names), report
             assert [row.location for row in report.having("unfinished")] == ["s3://lake/x/marker.lance"]
             with pytest.raises(InvalidInputError, match="NoSuchBucket"):

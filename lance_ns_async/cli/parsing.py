@@ -1,0 +1,48 @@
+"""Parsing of the values of options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from lance_ns_async.cli.errors import Misuse
+
+
+def parse_pair(option: str, text: str) -> tuple[str, str]:
+    """Returns the key and the value of KEY=VALUE; raises `Misuse` if there is no key or no `=`."""
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        # The message does not contain the text, because it may be a secret without its key.
+        raise Misuse(f"{option}: must be KEY=VALUE, but one has no key or no '='")
+    return key, value
+
+
+def parse_storage_options(values: Iterable[str] | None) -> dict[str, str] | None:
+    """Returns storage options from `KEY=VALUE` and `@FILE` arguments; None if there are none.
+
+    A file has a `KEY=VALUE` on each line; empty lines and lines that start with `#` are skipped.
+
+    Raises:
+        Misuse: An argument or a line has no key or no `=`, or a file cannot be read.
+    """
+    lines: list[str] = []
+    for text in values or ():
+        if not text.startswith("@"):
+            lines.append(text)
+            continue
+        try:
+            content = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise Misuse(f"--storage-option {text}: the file cannot be read ({e})") from e
+        lines += (line for line in map(str.strip, content.splitlines()) if line and not line.startswith("#"))
+    pairs = (parse_pair("--storage-option", line) for line in lines)
+    return {key.strip(): value.strip() for key, value in pairs} or None
+
+
+def read_text(file: Path, option: str) -> str:
+    """Returns the content of a file; raises `Misuse` with the name of the option if it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Misuse(f"{option}: {reason}") from error
