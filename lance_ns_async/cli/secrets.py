@@ -74,8 +74,16 @@ def delete(user: str) -> None:
 
 
 def _run(key: str, command: str) -> str:
-    # The command is the user's own, from the user's own file. It may ask on the terminal, through stderr and the tty.
-    done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, text=True, check=False)  # nosec B602
+    # The command is the user's own, from the user's own file. It may ask on the terminal, but must not read the input
+    # of this program.
+    done = subprocess.run(
+        command,
+        shell=True,  # nosec B602
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise Misuse(f"{key}: the command ended with exit code {done.returncode}")
     value = done.stdout.removesuffix("\n").removesuffix("\r")

@@ -70,11 +70,11 @@ def at(root: Path) -> Sequence[str]:
     return ["-i", "dir", "-p", f"root={root}"]
 
 
-def real(*args: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def real(*args: str, stdin: str = "", stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     """Runs a command like a user's shell."""
     return subprocess.run(
         [*COMMAND, *args],
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
