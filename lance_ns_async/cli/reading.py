@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.messages import hint
 from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version
-from lance_ns_async.cli.output import format_for
+from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import read_text
 from lance_ns_async.cli.selecting import find_version, open_table
 
@@ -54,11 +55,23 @@ def head(
 
 
 @with_common_options
-def count(on: CommonOptions, table: TableName, filter: Filter = None, version: Version = None) -> None:
+def count(
+    on: CommonOptions,
+    table: TableName,
+    filter: Filter = None,
+    version: Version = None,
+    format: Annotated[
+        Format | None, typer.Option("--output", "-o", help="Output format; by default only the number.")
+    ] = None,
+) -> None:
     """Count the rows of a table, or those that match a filter."""
     with open_table(on, table) as (catalog, id), _advising(filter):
         number = find_version(catalog, id, version)
-        print(catalog.count_table_rows({"id": list(id), "predicate": filter, "version": number}).count)
+        rows = catalog.count_table_rows({"id": list(id), "predicate": filter, "version": number}).count
+    if format is None:
+        print(rows)
+    else:
+        output.write([{"id": str(id), "names": list(id), "rows": rows}], ("id", "rows"), format, sys.stdout)
 
 
 @with_common_options

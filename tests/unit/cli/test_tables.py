@@ -252,6 +252,12 @@ def test_patterns_that_do_not_fit_change_nothing(
     assert Run("ls", "shop", *lake).lines == ["shop$images", "shop$orders"]
 
 
+def test_a_count_has_all_formats(lake: Sequence[str]) -> None:
+    row = {"id": "shop$orders", "names": ["shop", "orders"], "rows": 3}
+    assert json.loads(Run("count", "shop.orders", "--json", *lake).out) == [row]
+    assert Run("count", "shop.orders", "-o", "csv", *lake).lines == ["id,rows", "shop$orders,3"]
+
+
 def test_a_version_is_a_number_or_a_tag(lake: Sequence[str], tmp_path: Path) -> None:
     (tmp_path / "more.csv").write_text("id,name,price\n4,dan,5.5\n")
     Run("create", "shop.orders", str(tmp_path / "more.csv"), "--mode", "append", *lake)
