@@ -82,7 +82,7 @@ def _steps(chosen: Catalog, catalog: Namespace, id: TableId | None) -> Iterator[
     """Yields the steps; each is possible only if the ones before it have succeeded."""
     yield "versions", _versions
     yield "address", lambda: _reach(chosen, catalog.namespace_id())
-    yield "sign-in and listing", lambda: _list(catalog)
+    yield "sign-in and listing", lambda: _list(chosen, catalog)
     tables = [] if id is None else [id]
     if id is None:
         yield "search for a table", lambda: _search(catalog, tables)
@@ -126,7 +126,7 @@ def _reach(chosen: Catalog, namespace_id: str) -> str:
         raise ServiceUnavailableError(message) from error
 
 
-def _list(catalog: Namespace) -> str:
+def _list(chosen: Catalog, catalog: Namespace) -> str:
     from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
     try:
@@ -137,8 +137,8 @@ def _list(catalog: Namespace) -> str:
             catalog.describe_namespace({"id": ["lance-ns-doctor"]})
         raise
     more = " or more" if page.page_token else ""
-    if page.namespaces:
-        # Some catalogs list the names in their properties, without a call.
+    if page.namespaces and any(key.rpartition(".")[2] == "catalogs" for key in chosen.properties):
+        # The names are those of the property, and were listed without a call.
         catalog.describe_namespace({"id": [page.namespaces[0]]})
     return _count(len(page.namespaces), "namespace", more)
 

@@ -38,7 +38,8 @@ _LONGEST = 800
 _REFUSALS = (ValueError, TypeError, NotImplementedError, IndexError, OverflowError)
 """The classes that pylance's Python code raises for invalid arguments."""
 
-_LOST_FILE = re.compile(r"Not found: \S*?/((?:data|_deletions)/[^\s,:)]+)")
+_LOST_FILE = re.compile(r"Not found: \S*/(data/[^/\s]+\.lance|_deletions/[^/\s]+\.(?:arrow|bin))(?!/)")
+"""A file of rows; the folders above a table may have the same names."""
 
 _PHRASE = "|".join(map(re.escape, PHRASES.values()))
 # An error of this package that Lance raised again: `Namespace error: <phrase of Lance>: <our phrase>: ...`. Both
@@ -54,7 +55,6 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
         ),
         TableVersionNotFoundError,
     ),
-    (_LOST_FILE, InvalidTableStateError),
     (re.compile(r"tree/\S+/_versions|Branch \S+ does not exist"), TableBranchNotFoundError),
     (re.compile(r"Branch \S+ already exists"), TableBranchAlreadyExistsError),
     (re.compile(r"is referenced by|Refusing to drop"), InvalidTableStateError),
@@ -63,6 +63,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
     (re.compile(r"Ref conflict error: tag"), TableTagAlreadyExistsError),
     (re.compile(r"Dataset already exists"), TableAlreadyExistsError),
     (re.compile(r"Dataset at path .* was not found"), TableNotFoundError),
+    (_LOST_FILE, InvalidTableStateError),
     (re.compile(r"Index name .* already exists"), TableIndexAlreadyExistsError),
     (re.compile(r"Lance index not found|Index \"[^\"]*\" not found"), TableIndexNotFoundError),
     (
@@ -122,7 +123,7 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
     if cls is TableNotFoundError:
         # The catalog has the table, otherwise its location would not be known.
         text = "there is no version: nothing was written, or the data was removed"
-    if (lost := _LOST_FILE.search(text)) is not None:
+    elif cls is InvalidTableStateError and (lost := _LOST_FILE.search(text)) is not None:
         text = f"its file {lost[1]} does not exist; an audit with deep=True names all"
     return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
 

@@ -47,6 +47,26 @@ STATUS = f"{S3}Server returned non-2xx status code:"
         (ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"), TableBranchNotFoundError),
         (ValueError("Ref not found error: Branch zz does not exist"), TableBranchNotFoundError),
         (OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"), TableVersionNotFoundError),
+        (
+            OSError(f"Generic N/A error: Not found: b/t/data/1f.lance, {RUST}/object_reader.rs:1:1"),
+            InvalidTableStateError,
+        ),
+        (OSError(f"Not found: b/t.lance/_deletions/0-1-7.arrow, {RUST}/io.rs:1:1"), InvalidTableStateError),
+        # Tables in folders that are named like those of files.
+        (
+            ValueError(
+                f"Dataset at path b/data/t.lance was not found: Not found: b/data/t.lance/_versions, {RUST}/c.rs:1:1"
+            ),
+            TableNotFoundError,
+        ),
+        (
+            OSError(f"Not found: b/data/t.lance/_versions/9.manifest, {RUST}/io/commit.rs:1:1"),
+            TableVersionNotFoundError,
+        ),
+        (
+            ValueError(f"Not found: b/data/t.lance/tree/br/_versions, {RUST}/io/commit.rs:653:26"),
+            TableBranchNotFoundError,
+        ),
         (RuntimeError("Not supported: Nested column references in update"), UnsupportedOperationError),
         (OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), InvalidInputError),
         (OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"), InvalidInputError),
