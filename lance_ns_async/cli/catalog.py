@@ -85,7 +85,7 @@ def require(impl: str | None, properties: Sequence[str] | None, profile: str | N
         Misuse: None of them names a catalog, or see `choose`.
     """
     catalog = choose(impl, properties, profile, config)
-    if catalog is None and (usual := profiles.default_name(profiles.files_with_profiles(config, os.environ))):
+    if catalog is None and (usual := profiles.default_name(config, os.environ)):
         catalog = choose(None, properties, usual, config)
     if catalog is None:
         raise Misuse(

@@ -15,7 +15,7 @@ import typer
 
 from lance_ns_async.cli import completing, messages
 from lance_ns_async.cli.catalog import Catalog, require
-from lance_ns_async.cli.errors import DEBUG
+from lance_ns_async.cli.errors import DEBUG, Misuse
 from lance_ns_async.cli.output import Format
 
 IMPLS = ("dir", "glue", "hive3", "iceberg", "lakekeeper", "polaris", "rest", "unity")
@@ -139,6 +139,7 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
     as_json = Parameter("as_json", Parameter.KEYWORD_ONLY, annotation=_Json, default=False)
     names = [it.name for it in own]
     json_option = [as_json] if "format" in names else []
+    usual_format = next((it.default for it in own if it.name == "format"), None)
 
     @wraps(command)
     def run(*, context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
@@ -146,6 +147,8 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
         options = options.after(context.obj or CommonOptions())
         options.apply(context)
         if as_json:
+            if arguments["format"] not in (usual_format, Format.JSON):
+                raise Misuse("--json and --output: use one of them")
             arguments["format"] = Format.JSON
         if "context" in names:
             arguments["context"] = context

@@ -102,11 +102,11 @@ def _versions() -> str:
 
 def _reach(chosen: Catalog, namespace_id: str) -> str:
     """Resolves the host of a catalog and connects to it, unless that is the task of a proxy."""
-    chosen.check_root()
     from lance_namespace.errors import ServiceUnavailableError
 
     from lance_ns_async.transports.http.wire import environment_proxy
 
+    chosen.check_root()
     _, impl, identity = namespace_id.rpartition("#")[0].split(":", 2)
     # A metastore may have several addresses.
     url = urlsplit(identity.partition("|")[0].partition(",")[0])

@@ -65,8 +65,8 @@ class Group(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands with the first sentence of their help."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        shown = [(name, it) for name, it in commands if it is not None and not it.hidden]
-        rows = ((_panel(it, "Commands"), (name, _first_paragraph(it.help or ""))) for name, it in shown)
+        visible = [(name, it) for name, it in commands if it is not None and not it.hidden]
+        rows = ((_panel(it, "Commands"), (name, _first_paragraph(it.help or ""))) for name, it in visible)
         _write_sections(rows, formatter)
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the parsing of their values."""
+"""Options that several commands have, and the exit codes that follow from their results."""
 
 from __future__ import annotations
 

@@ -186,13 +186,11 @@ def write_rows(rows: pa.Table, format: Format, file: Path | None) -> None:
     """Writes rows of a table to the file, or to standard output if `file` is None; a table shortens long values."""
     if format is Format.PARQUET:
         write_parquet(rows, file)
-        if file is not None:
-            messages.hint(f"wrote {rows.num_rows:,} rows to {file}")
-        return
-    shorten = _shorten if format is Format.TABLE else lambda value: value
-    lines = ({name: shorten(value) for name, value in row.items()} for row in rows.to_pylist())
-    with open_text(file) as stream:
-        write(lines, rows.column_names, format, stream)
+    else:
+        shorten = _shorten if format is Format.TABLE else lambda value: value
+        lines = ({name: shorten(value) for name, value in row.items()} for row in rows.to_pylist())
+        with open_text(file) as stream:
+            write(lines, rows.column_names, format, stream)
     if file is not None:
         messages.hint(f"wrote {rows.num_rows:,} rows to {file}")
 

@@ -105,7 +105,7 @@ def properties(
 def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> None:
     """List the profiles; * marks the default."""
     files = profiles.files_with_profiles(on.config, os.environ)
-    default = profiles.default_name(files)
+    default = profiles.default_name(on.config, os.environ)
 
     def rows() -> Iterator[dict[str, Any]]:
         for name, file in profiles.list_all(files):
@@ -141,10 +141,8 @@ def test(on: CommonOptions, name: Name, format: OutputFormat = Format.TABLE) -> 
 @with_common_options
 def use(on: CommonOptions, name: Name) -> None:
     """Make a profile the default: that of commands without options for the catalog."""
-    files = profiles.files_with_profiles(on.config, os.environ)
-    profiles.find(name, files)
-    # The first file decides.
-    with profiles.edit(files[0]) as content:
+    profiles.find(name, profiles.files_with_profiles(on.config, os.environ))
+    with profiles.edit(profiles.file_for_new(on.config, os.environ)) as content:
         content["default"] = name
     messages.tell(f"the default is profile {name}")
 
@@ -158,7 +156,8 @@ def remove(on: CommonOptions, name: Name) -> None:
         secrets.delete(user)
     with profiles.edit(file) as content:
         del content["profiles"][name]
-        if content.get("default") == name:
+    if profiles.default_name(on.config, os.environ) == name:
+        with profiles.edit(profiles.file_for_new(on.config, os.environ)) as content:
             del content["default"]
     messages.tell(f"removed profile {name} from {file}")
 

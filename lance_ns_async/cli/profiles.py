@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lance_ns_async.cli import exposure
+from lance_ns_async.cli import exposure, secrets
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.errors import suggest
 
@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from tomlkit.items import Table
 
 
+_IN_DIRECTORY = Path("lance-ns.toml")
+"""The file in the current directory, which may be another user's; the only relative path of a file with profiles."""
+
+
 def files_with_profiles(config: Path | None, environment: Mapping[str, str]) -> Sequence[Path]:
-    """Returns the files with profiles: that of the option or of LANCE_NS_CONFIG, else the existing usual ones."""
+    """Returns the files with profiles: that of the option or of LANCE_NS_CONFIG, else the usual ones that exist."""
     if named := config or environment.get("LANCE_NS_CONFIG"):
-        return [Path(named)]
-    return [file for file in (_own_file(), Path("lance-ns.toml")) if file.is_file()]
+        return [Path(named).absolute()]
+    return [file for file in (_own_file(), _IN_DIRECTORY) if file.is_file()]
 
 
 def file_for_new(config: Path | None, environment: Mapping[str, str]) -> Path:
@@ -71,15 +75,16 @@ def list_all(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
         seen.update(_profiles(file))
 
 
-def default_name(files: Sequence[Path]) -> str | None:
-    """Returns the name of the default profile, from the first file that has one; None if none has."""
-    for file in files:
-        name = _content(file).get("default")
-        if name is not None and not isinstance(name, str):
-            raise Misuse(f'{file}: default must be the name of a profile, such as default = "prod"')
-        if name is not None:
-            return name
-    return None
+def default_name(config: Path | None, environment: Mapping[str, str]) -> str | None:
+    """Returns the name of the default profile; None if there is none.
+
+    It is never that of a file in the current directory, which may be another user's.
+    """
+    file = file_for_new(config, environment)
+    name = _content(file).get("default") if file.is_file() else None
+    if name is not None and not isinstance(name, str):
+        raise Misuse(f'{file}: default must be the name of a profile, such as default = "prod"')
+    return name
 
 
 def new_table() -> Table:
@@ -115,7 +120,7 @@ def edit(file: Path) -> Iterator[TOMLDocument]:
             with open(handle, "w", encoding="utf-8") as stream:
                 stream.write(tomlkit.dumps(document))
             os.replace(temporary, target)
-        except BaseException:
+        except BaseException:  # an interrupt, too, must not leave the file, which may contain secrets
             with suppress(OSError):
                 os.unlink(temporary)
             raise
@@ -134,6 +139,9 @@ def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
     properties = dict(_flat(content, "", where))
     if "impl" not in properties:
         raise Misuse(f'{where} has no impl; write e.g. impl = "iceberg"')
+    commands = [key for key in properties if secrets.split(key)[1] == "command"]
+    if commands and file == _IN_DIRECTORY:
+        raise Misuse(f"{where}: {commands[0]} is not run from a file of the current directory; use --config {file}")
     if exposed := exposure.secrets_among(properties):
         exposure.warn_if_exposed(file, f"{', '.join(exposed)} of profile {name!r}")
     return properties.pop("impl"), properties

@@ -34,16 +34,16 @@ def resolve(properties: Mapping[str, str]) -> dict[str, str]:
     Raises:
         Misuse: A command fails, or a keyring does not have a secret.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, value in properties.items():
         name, source = split(key)
         if source == _COMMAND:
-            found[name] = _run(key, value)
+            values[name] = _run(key, value)
         elif source == _KEYRING:
-            found[name] = _read(key, value)
+            values[name] = _read(key, value)
         else:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def check(key: str) -> None:

@@ -61,10 +61,10 @@ def select_tables(catalog: Namespace, texts: Sequence[str]) -> Sequence[TableId]
 
     ids: dict[TableId, None] = {}
     for text in texts:
-        found = list(match_tables(catalog, text)) if is_pattern(text) else [TableId.parse(text)]
-        if not found:
+        matches = match_tables(catalog, text) if is_pattern(text) else [TableId.parse(text)]
+        if not matches:
             raise TableNotFoundError(f"no table matches {text!r}; list the tables with lance-ns ls -r")
-        ids.update(dict.fromkeys(found))
+        ids.update(dict.fromkeys(matches))
     return list(ids)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
@@ -23,9 +22,6 @@ from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.folders import LISTINGS, Folders, place_key
 from lance_ns_async.storage.threads import in_thread
-
-if TYPE_CHECKING:
-    pass
 
 _DATA = frozenset({FolderKind.TABLE, FolderKind.UNFINISHED})
 

@@ -251,7 +251,7 @@ class Dropping:
     def _rename_back_if_refused(self, name: str, place: str) -> Iterator[None]:
         try:
             yield
-        except BaseException:
+        except BaseException:  # an interrupt, too, must not leave the data under the other name
             # If another table is there now, the data stays where it is.
             with suppress(OSError):
                 os.rename(self._places.path(name), self._places.path(place))

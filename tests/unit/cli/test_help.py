@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lance_ns_async.cli.auditing import FIXABLE
+from lance_ns_async.cli.common import IMPLS
 from lance_ns_async.cli.errors import Code
+from lance_ns_async.fleet.audit_checks import KINDS
+from lance_ns_async.registry import BACKENDS
 from tests.unit.cli.test_app import Run, real
 
 
@@ -101,3 +105,14 @@ def test_debug_shows_one_traceback() -> None:
 )
 def test_profiles_namespaces_and_tables_are_completed(lake: Path, words: Sequence[str], offers: Sequence[str]) -> None:
     assert sorted(complete(*words)) == offers
+
+
+def test_json_and_another_format_contradict_each_other(lake: Path) -> None:
+    run = Run("ls", "--json", "-o", "csv")
+    assert run.code == Code.USAGE and run.err == "lance-ns: --json and --output: use one of them\n"
+    assert Run("ls", "--json", "-o", "json").code == Code.OK
+
+
+def test_what_help_lists_is_what_there_is() -> None:
+    assert set(IMPLS) == set(BACKENDS)
+    assert set(FIXABLE) == {name for name, kind in KINDS.items() if kind.fix is not None}

@@ -220,3 +220,26 @@ def test_a_command_does_not_read_the_input_of_the_program(tmp_path: Path) -> Non
     assert Run("ns", "create", "n").code == Code.OK and Run("create", "n.t").code == Code.OK
     run = real("resolve", "--from-file", "-", "--no-pin", "-o", "csv", stdin="n.t\n")
     assert run.returncode == Code.OK and "n$t" in run.stdout
+
+
+def test_the_current_directory_neither_chooses_the_catalog_nor_runs_commands(tmp_path: Path, file: Path) -> None:
+    hostile = (
+        f'default = "a"\n[profiles.a]\nimpl = "dir"\nroot = "{tmp_path}"\nstorage.x_command = "touch ran; echo x"\n'
+    )
+    (tmp_path / "lance-ns.toml").write_text(hostile)
+    assert Run("ls").err.startswith("lance-ns: no catalog")
+    for command in (["ls", "-P", "a"], ["profile", "test", "a"]):
+        run = Run(*command)
+        assert run.code == Code.USAGE and "storage.x_command is not run from a file of the current directory" in run.err
+    assert not (tmp_path / "ran").exists()
+    assert Run("ls", "-P", "a", "--config", "lance-ns.toml").code == Code.OK
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_profile_of_the_current_directory_may_be_the_default(tmp_path: Path, file: Path) -> None:
+    (tmp_path / "lance-ns.toml").write_text('[profiles.here]\nimpl = "dir"\nroot = "r"\n')
+    assert Run("profile", "use", "here").code == Code.OK
+    assert file.read_text() == 'default = "here"\n'
+    assert CommonOptions().require() == Catalog("dir", {"root": "r"})
+    assert Run("profile", "remove", "here").code == Code.OK
+    assert "default" not in file.read_text()
