@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from lance_ns_async.transports.unread_bytes import unread
 from tests.fakes.clock import pass_time
 from tests.fakes.sockets import reset
 from tests.network.proxy import PATIENCE, Act, Exchange, Fault
@@ -91,11 +92,17 @@ async def _drip(exchange: Exchange) -> bool:
 
 
 def _respond_later(response: Callable[[Exchange], bytes]) -> Act:
-    """Sends the correct response, and more bytes after the client has read it."""
+    """Sends the correct response, and more bytes after the client has read it.
+
+    A client may already have sent its next request then. `_with_next` injects what follows that, so this closes.
+    """
 
     async def act(exchange: Exchange) -> bool:
         await exchange.send(exchange.response)
         await let_client_read()
+        if exchange.reader._buffer or unread(exchange.writer.transport)():  # type: ignore[attr-defined]
+            exchange.writer.close()
+            return False
         await exchange.send(response(exchange))
         return True
 
