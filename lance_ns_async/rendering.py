@@ -38,6 +38,12 @@ class Section:
     """The cells of each row; the text form has only the first two, the subject and the reason."""
 
 
+def counted(count: int, things: str) -> str:
+    """Returns a number and what it counts: `things` begins with a plural, from which one has no `s`."""
+    first, space, rest = things.partition(" ")
+    return f"{count:,} {first.removesuffix('s') if count == 1 else first}{space}{rest}"
+
+
 def error_kind(error: LanceNamespaceError) -> str:
     """Returns the kind of an error in reports: "missing", "denied" (also for failed sign-ins), or "failed"."""
     match error:

@@ -11,6 +11,7 @@ from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.options import OutputFormat, StorageOptions, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_storage_options
+from lance_ns_async.cli.selecting import hint_at_missing
 
 FIXABLE = ("location-missing", "declared-only", "columns-differ", "unprotected", "not-external")
 """The kinds with a fix; the import of `audit_checks.KINDS` would take half a second."""
@@ -53,6 +54,7 @@ def audit(
             storage_options=parse_storage_options(storage_option),
             progress=messages.shows_progress(),
         )
+        hint_at_missing(catalog, what, report.problems)
     output.write_report(report, COLUMNS, format)
     require_tables(report.rows, report.counters.get("tables", 0), what)
     exit_after(report.problems)

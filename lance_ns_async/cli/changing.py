@@ -56,6 +56,7 @@ def create(
 ) -> None:
     """Create a table with the rows of a file, or declare it without rows."""
     from lance_ns_async.model import TableId
+    from lance_ns_async.rendering import counted
 
     id = TableId.parse(table)
     if file is None and mode != "create":
@@ -69,7 +70,7 @@ def create(
             tell(f"declared {id} at {place}", id, "declared", place)
         else:
             dataset = catalog.write(id, rows, mode=mode)
-            sentence = f"wrote version {dataset.version} of {id}, which has {dataset.count_rows():,} rows"
+            sentence = f"wrote version {dataset.version} of {id}, which has {counted(dataset.count_rows(), 'rows')}"
             tell(sentence, id, "written", str(dataset.uri))
 
 

@@ -12,6 +12,7 @@ import typer
 from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.catalog import Catalog, choose
 from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.completing import complete_profile
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import DryRun, Journal, OutputFormat, exit_after
 from lance_ns_async.cli.output import Format
@@ -110,7 +111,13 @@ def copy(
     ] = None,
     to_profile: Annotated[
         str | None,
-        typer.Option("--to-profile", metavar="NAME", help="Name of a profile.", rich_help_panel="Target catalog"),
+        typer.Option(
+            "--to-profile",
+            metavar="NAME",
+            help="Name of a profile.",
+            rich_help_panel="Target catalog",
+            autocompletion=complete_profile,
+        ),
     ] = None,
 ) -> None:
     """Copy the registrations of tables to another catalog, or keep a copy in sync; the data stays where it is."""

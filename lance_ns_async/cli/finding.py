@@ -11,6 +11,7 @@ from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.options import OutputFormat, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair
+from lance_ns_async.cli.selecting import hint_at_missing
 
 COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
 
@@ -65,6 +66,7 @@ def find(
     )
     with on.require().open() as catalog:
         report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=messages.shows_progress())
+        hint_at_missing(catalog, what, report.problems)
     output.write_report(report, COLUMNS, format)
     require_tables(report.rows, report.counters.get("tables", 0), what)
     exit_after(report.problems)

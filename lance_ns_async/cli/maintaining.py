@@ -14,6 +14,7 @@ from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import parse_pair
+from lance_ns_async.cli.selecting import hint_at_missing
 
 if TYPE_CHECKING:
     from lance_ns_async.fleet import MaintenancePlan, Report
@@ -110,6 +111,7 @@ def maintain(
                 stack.callback(spark.stop)
                 executor = SparkEngine(spark)
             result = sync.maintain(namespace, what, engine=executor, progress=messages.shows_progress(), **steps)
+        hint_at_missing(namespace, what, result.problems)
     _write(result, format_for(format, out), out)
     require_tables(result.problems, _count(result), what)
     exit_after(result.problems)

@@ -192,7 +192,9 @@ def write_rows(rows: pa.Table, format: Format, file: Path | None) -> None:
         with open_text(file) as stream:
             write(lines, rows.column_names, format, stream)
     if file is not None:
-        messages.hint(f"wrote {rows.num_rows:,} rows to {file}")
+        from lance_ns_async.rendering import counted
+
+        messages.hint(f"wrote {counted(rows.num_rows, 'rows')} to {file}")
 
 
 def write_object(row: OutputRow, format: Format) -> None:

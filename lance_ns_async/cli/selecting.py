@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lance_ns_async.cli import messages
 from lance_ns_async.cli.common import CommonOptions
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.errors import suggest
 
 if TYPE_CHECKING:
     from lance_ns_async import Namespace
+    from lance_ns_async.fleet import Row
     from lance_ns_async.model import NamespaceId, TableId
 
 _SHOWN = 5
@@ -109,6 +111,19 @@ def match_namespaces(catalog: Namespace, pattern: str) -> Iterator[NamespaceId]:
         # Patterns compare only names.
         if parsed.matches(TableId(id)):
             yield id
+
+
+def hint_at_missing(catalog: Namespace, what: Sequence[str], rows: Iterable[Row]) -> None:
+    """Writes what ids probably mean that do not exist, according to the rows of a report. Cost: as `suggest_id`."""
+    from lance_ns_async.cli.suggesting import suggest_id
+    from lance_ns_async.model import TableId, is_pattern
+    from lance_ns_async.rendering import MISSING
+
+    missing = {row.id for row in rows if row.outcome == MISSING}
+    ids = [id for id in (TableId.parse(text) for text in what if not is_pattern(text)) if id in missing]
+    for id in ids[:_SHOWN]:
+        if (suggestion := suggest_id(catalog, id)) is not None:
+            messages.hint(f"{id}: {suggestion}")
 
 
 def name_some(ids: Sequence[TableId]) -> str:

@@ -38,7 +38,7 @@ def _suggest(catalog: Namespace, id: Id, rest: tuple[str, ...] = ()) -> str | No
         return _suggest(catalog, parent, (id[-1], *rest))
     if isinstance(id, TableId):
         if not rest and id.name in namespaces:
-            return f"it is a namespace: list its tables with lance-ns ls {shlex.quote(str(id))}"
+            return f"it is a namespace: list its tables with lance-ns ls {shlex.quote(str(id))}, or use '{id}.**'"
         names = list(catalog.list_tables({"id": list(parent), "limit": _SIBLINGS}).tables)
     else:
         names = namespaces

@@ -10,6 +10,7 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import TableId
+from lance_ns_async.rendering import counted
 
 T = TypeVar("T")
 
@@ -44,4 +45,4 @@ class BulkResult(Generic[T]):
         return len(self.tables) + len(self.errors)
 
     def __repr__(self) -> str:
-        return f"BulkResult({len(self.tables)} tables, {len(self.errors)} errors)"
+        return f"BulkResult({counted(len(self.tables), 'tables')}, {counted(len(self.errors), 'errors')})"

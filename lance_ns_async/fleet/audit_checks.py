@@ -11,6 +11,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError, Pe
 from lance_ns_async.fleet.report import Subject
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.model import NamespaceId, Table, TableId, place_of
+from lance_ns_async.rendering import counted
 from lance_ns_async.storage.locations import check_deletable, check_location
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ def _check_storage(table: Table, state: StorageState) -> Iterator[tuple[str, str
         yield DECLARED_ONLY, "the location has no data"
     for kind, paths in ((DATA_MISSING, state.missing), (DATA_DAMAGED, state.damaged)):
         if paths:
-            files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
-            yield kind, f"{files} of the newest version: {', '.join(paths[:_NAMED])}"
+            yield kind, f"{counted(len(paths), 'files')} of the newest version: {', '.join(paths[:_NAMED])}"
     try:
         check_deletable(table)
     except InvalidTableStateError as e:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.rendering import DENIED, FAILED, MISSING, Section, as_html, as_text, duration
+from lance_ns_async.rendering import DENIED, FAILED, MISSING, Section, as_html, as_text, counted, duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,10 +129,10 @@ class Report:
         counts = ", ".join(f"{count} {would.get(outcome, outcome)}" for outcome, count in self.counts.items())
         counts = counts or _NOTHING.get(self.operation, "nothing")
         mode = " (dry run)" if self.dry_run else ""
-        costs = [f"{self.calls} calls"]
+        costs = [counted(self.calls, "calls")]
         if self.p50 is not None and self.p95 is not None:
             costs[0] += f", p50 {duration(self.p50)}, p95 {duration(self.p95)}"
-        costs += (f"{count} {name}" for name, count in self.counters.items())
+        costs += (counted(count, name) for name, count in self.counters.items())
         line = f"{self.operation}{mode}: {counts} in {duration(self.seconds)} ({'; '.join(costs)})"
         return f"{line}; {self.resumed} from the journal" if self.resumed else line
 

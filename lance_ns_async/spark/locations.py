@@ -11,6 +11,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.patterns import Selection, What, table_id
+from lance_ns_async.rendering import counted
 from lance_ns_async.spark.resolve import serialize
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.report import PrefetchReport
@@ -66,7 +67,7 @@ class Locations(Mapping[TableId, Location]):
         return len(self._by_id)
 
     def __repr__(self) -> str:
-        return f"Locations of {len(self)} tables: {self.report!r}"
+        return f"Locations of {counted(len(self), 'tables')}: {self.report!r}"
 
     def _repr_html_(self) -> str:
         return self.report._repr_html_()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_ns_async.fleet.report import Row
 from lance_ns_async.model import TableId
-from lance_ns_async.rendering import Section, as_html, as_text, duration
+from lance_ns_async.rendering import Section, as_html, as_text, counted, duration
 from lance_ns_async.tables.maintaining import DatasetState
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class TablePlan:
         """Returns what there is to do, in words; empty if there is nothing."""
         state, words = self.state, []
         if self.tasks:
-            tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
+            tasks = counted(self.tasks, "tasks")
             deleted = f", {state.deleted_rows} deleted rows" if state.deleted_rows else ""
             words.append(
                 f"compact {self.task_fragments} of {state.fragments} fragments "
@@ -96,18 +96,22 @@ class MaintenancePlan:
     def line(self) -> str:
         """Returns a summary of the plan in one line."""
         pending = self.pending
-        fragments, tasks = sum(it.task_fragments for it in pending), sum(it.tasks for it in pending)
+        fragments = counted(sum(it.task_fragments for it in pending), "fragments")
+        tasks = counted(sum(it.tasks for it in pending), "tasks")
+        rows = counted(sum(it.state.unindexed_rows for it in pending), "rows")
+        versions = counted(sum(it.state.old_versions for it in pending), "versions")
         size = size_text(sum(it.task_bytes for it in pending))
         parts = [
-            f"compact {_count(pending, COMPACT)} ({fragments} fragments, {size}, {tasks} tasks)",
-            f"index {_count(pending, INDEX)} ({sum(it.state.unindexed_rows for it in pending)} rows)",
-            f"clean up {_count(pending, CLEAN_UP)} ({sum(it.state.old_versions for it in pending)} versions)",
+            f"compact {_count(pending, COMPACT)} ({fragments}, {size}, {tasks})",
+            f"index {_count(pending, INDEX)} ({rows})",
+            f"clean up {_count(pending, CLEAN_UP)} ({versions})",
         ]
+        total = counted(len(self.tables), "tables")
         empty = f"; {len(self.without_data)} without data" if self.without_data else ""
         problems = f"; {len(self.problems)} could not be examined" if self.problems else ""
         return (
-            f"maintain (plan): {len(pending)} of {len(self.tables)} tables: {', '.join(parts)}{empty}{problems}; "
-            f"examined in {duration(self.seconds)} ({self.calls} calls)"
+            f"maintain (plan): {len(pending)} of {total}: {', '.join(parts)}{empty}{problems}; "
+            f"examined in {duration(self.seconds)} ({counted(self.calls, 'calls')})"
         )
 
     def __repr__(self) -> str:
@@ -157,5 +161,4 @@ def size_text(size: int) -> str:
 
 
 def _count(tables: Sequence[TablePlan], step: str) -> str:
-    count = sum(step in table.steps for table in tables)
-    return "1 table" if count == 1 else f"{count} tables"
+    return counted(sum(step in table.steps for table in tables), "tables")

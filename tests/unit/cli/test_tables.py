@@ -189,7 +189,7 @@ def test_a_wrong_question_is_explained(lake: Sequence[str], arguments: Sequence[
         (["ns", "describe", "shob"], "did you mean shop?"),
         (["describe", "shop.order"], "did you mean shop$orders?"),
         (["head", "shob.orders"], "did you mean shop$orders?"),
-        (["count", "shop"], "it is a namespace: list its tables with lance-ns ls shop"),
+        (["count", "shop"], "it is a namespace: list its tables with lance-ns ls shop, or use 'shop.**'"),
         (["drop", "-y", "shop.imagez"], "did you mean shop$images?"),
     ],
 )
@@ -328,3 +328,10 @@ def test_changes_are_told_as_rows(lake: Sequence[str], tmp_path: Path) -> None:
 def test_a_pattern_that_matches_nothing_is_no_success(lake: Sequence[str], command: Sequence[str]) -> None:
     run = Run(*command, "*.none", *lake)
     assert run.code == 3 and "no table matches '*.none'; '**' also matches" in run.err
+
+
+@pytest.mark.parametrize("command", [["audit"], ["find"], ["maintain", "--dry-run"]])
+def test_reports_on_ids_that_do_not_exist_suggest_near_ones(lake: Sequence[str], command: Sequence[str]) -> None:
+    run = Run(*command, "shop", "shop.ordes", *lake)
+    assert run.code == 1 and "lance-ns: shop: it is a namespace" in run.err
+    assert "lance-ns: shop$ordes: did you mean shop$orders?" in run.err
