@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import lance
 import pyarrow as pa
@@ -122,8 +122,11 @@ def verify(root: Path, tables: int) -> tuple[int, int]:
     return compacted, tables - compacted
 
 
-def measure(tables: int, damaged: int) -> Iterator[tuple[str, float, float, tuple[int, int]]]:
-    """Yields each client with its seconds, the peak of its memory in bytes, and the numbers of `verify`."""
+def measure(tables: int, damaged: int) -> Iterator[tuple[str, float, float, float, tuple[int, int]]]:
+    """Yields each client with its seconds, its CPU a table, its peak of memory in bytes, and the numbers of `verify`.
+
+    The CPU of the JVM and of the processes of Spark and Ray does not count.
+    """
     for client in CLIENTS:
         if client in NEEDS and find_spec(NEEDS[client]) is None:
             continue
@@ -132,8 +135,8 @@ def measure(tables: int, damaged: int) -> Iterator[tuple[str, float, float, tupl
             build(root, tables, 0 if "lance-ray" in client else damaged)
             command = [sys.executable, "-m", "benchmarks.maintain", "--client", client, "--root", folder]
             output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            seconds, memory = json.loads(output.splitlines()[-1])
-            yield client, seconds, memory, verify(root, tables)
+            seconds, cpu, memory = json.loads(output.splitlines()[-1])
+            yield client, seconds, cpu / tables, memory, verify(root, tables)
 
 
 def main() -> None:
@@ -146,15 +149,18 @@ def main() -> None:
     options = parser.parse_args()
     if options.client:
         started = perf_counter()
+        cpu = process_time()
         seconds = CLIENTS[options.client](options.root)
-        print(json.dumps([seconds or perf_counter() - started, peak()]))
+        print(json.dumps([seconds or perf_counter() - started, process_time() - cpu, peak()]))
         return
-    print("| client | seconds | ratio | peak of the process | compacted | unchanged |\n|---|---|---|---|---|---|")
+    print("| client | seconds | ratio | CPU a table | peak of the process | compacted | unchanged |")
+    print("|---|---|---|---|---|---|---|")
     loop = None
-    for client, seconds, memory, (compacted, unchanged) in measure(options.tables, options.damaged):
+    for client, seconds, cpu, memory, (compacted, unchanged) in measure(options.tables, options.damaged):
         loop = loop or seconds
         print(
-            f"| {client} | {seconds:.1f} | {seconds / loop:.2f} | {memory / 1e6:.0f} MB | {compacted} | {unchanged} |",
+            f"| {client} | {seconds:.1f} | {seconds / loop:.2f} | {cpu * 1000:.1f} ms | {memory / 1e6:.0f} MB "
+            f"| {compacted} | {unchanged} |",
             flush=True,
         )
 

@@ -1,23 +1,27 @@
 """Maintenance of one dataset: its state, compaction in separate tasks, refresh of indexes, and clean-up.
 
-All functions block: for `in_thread`, or for a task of another process. The state and the commits need the dataset as
-the namespace opens it; a compaction task only needs a dataset of the version that it was planned for.
+All functions block: for `in_thread`, or for a task of another process, which gets and returns text. Commits need the
+dataset as the namespace opens it; a compaction task only needs a dataset of the version that it was planned for.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
 _SYSTEM_INDEX = "__lance"
 """The beginning of the names of indexes that Lance keeps for itself."""
+
+Kind: TypeAlias = Literal["examine", "rewrite", "clean up"]
+"""The kinds of tasks that need no catalog."""
 
 TARGET_ROWS = 1024 * 1024
 """Lance's default for the number of rows of a compacted fragment."""
@@ -27,8 +31,8 @@ TARGET_ROWS = 1024 * 1024
 class CleanupLimits:
     """The versions that a clean-up removes: those beyond both limits. Tagged ones and the newest always stay."""
 
-    older_than: timedelta | None
-    """Minimum age; None for any age."""
+    older_than: float | None
+    """Minimum age in seconds; None for any age."""
     retain_versions: int | None
     """Number of newest versions that stay; None for no such limit."""
     delete_unverified: bool = False
@@ -36,13 +40,38 @@ class CleanupLimits:
 
     def for_pylance(self) -> dict[str, Any]:
         """Returns the arguments of `cleanup_old_versions`."""
+        age = self.older_than
         return {
             # Without any limit, Lance would use its own of two weeks.
-            "older_than": timedelta(0) if self.older_than is None and self.retain_versions is None else self.older_than,
+            "older_than": None if age is None and self.retain_versions is not None else timedelta(seconds=age or 0),
             "retain_versions": self.retain_versions,
             "delete_unverified": self.delete_unverified,
             "error_if_tagged_old_versions": False,
         }
+
+    def encoded(self) -> str:
+        """Returns the content of a "clean up" task."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What there is to find out about a dataset."""
+
+    target_rows: int = TARGET_ROWS
+    """Fragments with fewer rows are small."""
+    indexes: bool = True
+    """Whether indexes are examined."""
+    cleanup: CleanupLimits | None = None
+    """The limits of a clean-up; None for no look at versions and unused files."""
+    compaction: Mapping[str, Any] | None = None
+    """The options of the compaction to plan, as pylance has them; None for no plan."""
+    min_fragments: int = 1
+    """Tasks that only merge are omitted if they merge fewer fragments than this in total."""
+
+    def encoded(self) -> str:
+        """Returns the content of an "examine" task."""
+        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,45 +102,39 @@ class DatasetState:
 class RewriteTask:
     """One task of a compaction, which a single process executes."""
 
-    content: bytes
-    """The task for `execute`, packed."""
+    content: str
+    """The content of a "rewrite" task."""
     fragments: int
     size: int
     """Bytes of the fragments to read."""
     deleted_rows: int
 
 
-def read_state(
-    dataset: LanceDataset,
-    *,
-    target_rows: int = TARGET_ROWS,
-    indexes: bool = True,
-    cleanup: CleanupLimits | None = None,
-) -> DatasetState:
-    """Returns the state of an open dataset.
-
-    Args:
-        dataset: The newest version.
-        target_rows: Fragments with fewer rows are small.
-        indexes: Whether indexes are examined.
-        cleanup: The limits of a clean-up; None for no look at versions and unused files.
+def examine(dataset: LanceDataset, what: Examination) -> tuple[DatasetState, Sequence[RewriteTask]]:
+    """Returns the state of the newest version, and the tasks of its compaction; none if there is nothing to compact.
 
     Cost: with `cleanup`, a listing of the table's files and a read of each version, as a clean-up itself.
     """
+    state = read_state(dataset, what)
+    return state, () if what.compaction is None else _plan_tasks(dataset, what.compaction, what.min_fragments)
+
+
+def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
+    """Returns the state of the newest version. Cost: as `examine`."""
     fragments = [(it.fragment_id, it.metadata, it.num_deletions) for it in dataset.get_fragments()]
     live = {id: metadata.physical_rows - deletions for id, metadata, deletions in fragments}
-    stale = _stale_rows(dataset, live) if indexes else {}
+    stale = _stale_rows(dataset, live) if what.indexes else {}
     versions, old, removable = (0, 0, 0)
-    if cleanup is not None:
+    if what.cleanup is not None:
         versions = len(dataset.versions())
-        stats: Any = cast(Any, dataset).explain_cleanup_old_versions(**cleanup.for_pylance()).stats
+        stats: Any = cast(Any, dataset).explain_cleanup_old_versions(**what.cleanup.for_pylance()).stats
         old, removable = stats.old_versions, stats.bytes_removed
     return DatasetState(
         version=dataset.version,
         rows=sum(live.values()),
         size=sum(file.file_size_bytes or 0 for _, metadata, _ in fragments for file in metadata.files),
         fragments=len(fragments),
-        small_fragments=sum(rows < target_rows for rows in live.values()),
+        small_fragments=sum(rows < what.target_rows for rows in live.values()),
         deleted_rows=sum(deletions for _, _, deletions in fragments),
         unindexed_rows=max(stale.values(), default=0),
         stale_indexes=tuple(sorted(stale)),
@@ -121,14 +144,7 @@ def read_state(
     )
 
 
-def plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], *, min_fragments: int = 1) -> Sequence[RewriteTask]:
-    """Returns the tasks of a compaction; none if there is nothing to compact.
-
-    Args:
-        dataset: The newest version.
-        options: The options of the compaction, as pylance has them.
-        min_fragments: Tasks that only merge are omitted if they merge fewer fragments than this in total.
-    """
+def _plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], min_fragments: int) -> Sequence[RewriteTask]:
     from lance.optimize import Compaction
 
     tasks = []
@@ -142,20 +158,58 @@ def plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], *, min_fragmen
     return tasks
 
 
-def execute(dataset: LanceDataset, content: bytes) -> bytes:
-    """Writes the fragments of one task, and returns what `commit` needs. No version contains the fragments yet.
+def execute(dataset: LanceDataset, kind: Kind, content: str) -> str:
+    """Executes a task, and returns its result as text.
 
     Args:
-        dataset: The version that the task was planned for.
-        content: The content of a `RewriteTask`.
+        dataset: The newest version; for "rewrite" the version that the task was planned for.
+        kind: "examine", whose result is for `parse_examination`; "rewrite", which writes fragments that no version
+            contains yet, and whose result is for `commit`; or "clean up", whose result is for `parse_removed`.
+        content: Of an `Examination`, a `RewriteTask`, or `CleanupLimits`.
     """
+    return _EXECUTE[kind](dataset, content)
+
+
+def _execute_examination(dataset: LanceDataset, content: str) -> str:
+    fields = json.loads(content)
+    if fields["cleanup"] is not None:
+        fields["cleanup"] = CleanupLimits(**fields["cleanup"])
+    state, tasks = examine(dataset, Examination(**fields))
+    return json.dumps([asdict(state), [asdict(task) for task in tasks]])
+
+
+def parse_examination(result: str) -> tuple[DatasetState, Sequence[RewriteTask]]:
+    """Returns what an "examine" task has found out."""
+    state, tasks = json.loads(result)
+    state["stale_indexes"] = tuple(state["stale_indexes"])
+    return DatasetState(**state), [RewriteTask(**task) for task in tasks]
+
+
+def _execute_rewrite(dataset: LanceDataset, content: str) -> str:
     from lance.optimize import CompactionTask
 
     task: Any = cast(Any, CompactionTask).from_json(_unpack(content))
     return _pack(task.execute(dataset).json())
 
 
-def commit(dataset: LanceDataset, results: Sequence[bytes], options: Mapping[str, Any]) -> int:
+def parse_removed(result: str) -> tuple[int, int]:
+    """Returns what a "clean up" task has removed; see `clean_up`."""
+    versions, size = json.loads(result)
+    return versions, size
+
+
+def _execute_cleanup(dataset: LanceDataset, content: str) -> str:
+    return json.dumps(clean_up(dataset, CleanupLimits(**json.loads(content))))
+
+
+_EXECUTE: Mapping[Kind, Callable[[LanceDataset, str], str]] = {
+    "examine": _execute_examination,
+    "rewrite": _execute_rewrite,
+    "clean up": _execute_cleanup,
+}
+
+
+def commit(dataset: LanceDataset, results: Sequence[str], options: Mapping[str, Any]) -> int:
     """Commits the results of all tasks as one version, and returns it; Lance rebases it on concurrent appends.
 
     If Lance fails, a look at the newest version decides whether the commit has succeeded nevertheless.
@@ -176,7 +230,7 @@ def commit(dataset: LanceDataset, results: Sequence[bytes], options: Mapping[str
     return version
 
 
-def new_files(results: Iterable[bytes]) -> Sequence[str]:
+def new_files(results: Iterable[str]) -> Sequence[str]:
     """Returns the data files that tasks have written, relative to the table's location."""
     rewrites = (json.loads(_unpack(it)) for it in results)
     return [
@@ -227,9 +281,9 @@ def _has_files(dataset: LanceDataset, paths: Iterable[str]) -> bool:
         return False
 
 
-def _pack(text: str) -> bytes:
-    return zlib.compress(text.encode(), 3)
+def _pack(text: str) -> str:
+    return base64.b64encode(zlib.compress(text.encode(), 3)).decode()
 
 
-def _unpack(content: bytes) -> str:
-    return zlib.decompress(content).decode()
+def _unpack(content: str) -> str:
+    return zlib.decompress(base64.b64decode(content)).decode()

@@ -18,6 +18,7 @@ from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark import LocationResolver, SparkEngine
 from lance_ns_async.spark.delivery import Delivery
 from lance_ns_async.tables import maintaining
+from lance_ns_async.tables.maintaining import Examination
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_lake import Lake
 
@@ -49,6 +50,8 @@ def test_tables_are_compacted_by_spark_and_committed_here(spark: SparkSession, l
     cleanup = CleanupOptions(older_than=None)
     plan = sync.plan_maintenance(lake.namespace, "db.*", cleanup=cleanup)
     assert len(plan.pending) == TABLES and "36 tables" in repr(plan)
+    by_spark = sync.plan_maintenance(lake.namespace, "db.*", cleanup=cleanup, engine=SparkEngine(spark))
+    assert by_spark.tables == plan.tables
     report = sync.maintain(lake.namespace, "db.*", cleanup=cleanup, engine=SparkEngine(spark, partitions=5))
     assert report.counts == {"maintained": TABLES - 2, "failed": 2}
     assert {str(row.id) for row in report.problems} == {"db$t7", "db$t9"}
@@ -82,12 +85,13 @@ def test_versions_of_the_catalog_are_committed_by_the_driver(spark: SparkSession
 async def test_results_arrive_with_each_spark_task_and_errors_are_results(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     dataset = lance.write_dataset(pa.table({"id": range(40)}), path, max_rows_per_file=4)
-    tasks = maintaining.plan_tasks(dataset, {"target_rows_per_fragment": 20})
+    _, tasks = maintaining.examine(dataset, Examination(compaction={"target_rows_per_fragment": 20}))
     assert len(tasks) == 2
-    jobs = [Job(Table(TableId(["t"]), path), 1, n, task) for n, task in enumerate(tasks)]
-    jobs.append(Job(Table(TableId(["gone"]), str(tmp_path / "gone")), 1, 0, tasks[0]))
+    table, gone = Table(TableId(["t"]), path), Table(TableId(["gone"]), str(tmp_path / "gone"))
+    jobs = [Job(table, "rewrite", task.content, 1, n) for n, task in enumerate(tasks)]
+    jobs.append(Job(gone, "rewrite", tasks[0].content, 1))
     results: list[JobResult] = []
-    await SparkEngine(spark).rewrite(jobs, results.append)
+    await SparkEngine(spark).run(jobs, results.append)
     assert sorted((str(it.id), it.number) for it in results) == [("gone", 0), ("t", 0), ("t", 1)]
     contents = [it.content for it in sorted(results, key=lambda it: it.number) if it.error is None]
     maintaining.commit(dataset, contents, {})

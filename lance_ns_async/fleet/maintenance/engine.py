@@ -1,4 +1,4 @@
-"""Engines that execute compaction tasks; the local one uses the threads of this process."""
+"""Engines that execute tasks of maintenance; the local one uses the threads of this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables import maintaining
-from lance_ns_async.tables.maintaining import RewriteTask
+from lance_ns_async.tables.maintaining import Kind
 from lance_ns_async.tables.opening import Opener
 
 TASKS = 8
@@ -29,20 +29,24 @@ class Job:
 
     table: Table
     """The table, with the storage options for the storage."""
-    version: int
-    """The version that the task was planned for."""
-    number: int
+    kind: Kind
+    content: str = field(repr=False)
+    """See `maintaining.execute`."""
+    version: int | None = None
+    """The version that the task was planned for; None for the newest."""
+    number: int = 0
     """Position of the task among those of its table."""
-    task: RewriteTask
+    size: int = 0
+    """Bytes of data to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The outcome of a job: what it has written, or its error."""
+    """The outcome of a job: its result, or its error."""
 
     id: TableId
     number: int
-    content: bytes = field(default=b"", repr=False)
+    content: str = field(default="", repr=False)
     error: LanceNamespaceError | None = None
     seconds: float = 0.0
     """Duration of the task, without waiting for its turn."""
@@ -53,14 +57,21 @@ Settle: TypeAlias = Callable[[JobResult], None]
 
 
 class Engine(Protocol):
-    """Executes compaction tasks somewhere. The commits are not its work."""
+    """Executes tasks somewhere. The commits are not its work."""
 
-    async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of jobs for this engine; compactions are always for it, other work is done in this process."""
+
+    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
         """Executes all jobs; each of them is settled once, also if it fails, and soon after it has ended."""
 
 
 class LocalEngine:
     """Executes compaction tasks in threads of this process, where Lance uses all processors.
+
+    Examinations and clean-ups are no jobs here, because each follows the other steps of its table without a wait for
+    those of other tables.
 
     Args:
         opener: Opens the datasets.
@@ -68,12 +79,14 @@ class LocalEngine:
         tasks: Number of tasks at once; None for one for each processor, at least 8.
     """
 
+    kinds: frozenset[Kind] = frozenset({"rewrite"})
+
     def __init__(self, opener: Opener, *, timeout: float, tasks: int | None = None) -> None:
         self._opener = opener
         self._timeout = timeout
         self._tasks = tasks or max(TASKS, os.cpu_count() or 1)
 
-    async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
         """Executes all jobs in threads."""
 
         async def execute(job: Job) -> None:
@@ -88,6 +101,6 @@ class LocalEngine:
 
         await each(execute, jobs, max_in_flight=self._tasks)
 
-    def _execute(self, job: Job) -> bytes:
+    def _execute(self, job: Job) -> str:
         dataset = self._opener.open(job.table, Snapshot(job.version))
-        return maintaining.execute(dataset, job.task.content)
+        return maintaining.execute(dataset, job.kind, job.content)

@@ -10,7 +10,7 @@ from typing import Any
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.fleet.conditions import parse_age
-from lance_ns_async.tables.maintaining import TARGET_ROWS, CleanupLimits
+from lance_ns_async.tables.maintaining import TARGET_ROWS, CleanupLimits, Examination
 
 _EXCLUDED = frozenset({"target_rows_per_fragment", "excluded_fragment_ids"})
 """Options of pylance's compactions that another field has, or that apply to one table only."""
@@ -95,7 +95,8 @@ class CleanupOptions:
             raise InvalidInputError(f"older_than {older_than}: must not be negative")
         if self.retain_versions is not None and self.retain_versions < 1:
             raise InvalidInputError(f"retain_versions {self.retain_versions}: must be at least 1")
-        return CleanupLimits(older_than, self.retain_versions, self.delete_unverified)
+        seconds = None if older_than is None else older_than.total_seconds()
+        return CleanupLimits(seconds, self.retain_versions, self.delete_unverified)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,4 +125,15 @@ class MaintenanceOptions:
             compact=(CompactOptions() if compact is True else compact) or None,
             index=(IndexOptions() if index is True else index) or None,
             cleanup=(CleanupOptions() if cleanup is True else cleanup) or None,
+        )
+
+    def examination(self) -> Examination:
+        """Returns what there is to find out about each table."""
+        compact = self.compact or CompactOptions()
+        return Examination(
+            compact.small_below,
+            self.index is not None,
+            None if self.cleanup is None else self.cleanup.limits(),
+            None if self.compact is None else compact.for_pylance(),
+            compact.min_fragments,
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -17,7 +18,6 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine
 from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
@@ -34,7 +34,7 @@ from lance_ns_async.storage.datasets import remove_files
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables import maintaining
 from lance_ns_async.tables.lifecycle import commits, concurrent_changes
-from lance_ns_async.tables.maintaining import DatasetState, RewriteTask
+from lance_ns_async.tables.maintaining import DatasetState, Examination, Kind, RewriteTask
 
 MAINTAINED = "maintained"
 UNCHANGED = "unchanged"
@@ -56,6 +56,7 @@ async def plan_maintenance(
     compact: bool | CompactOptions = True,
     index: bool | IndexOptions = True,
     cleanup: bool | CleanupOptions = True,
+    engine: Engine | None = None,
     progress: bool | ProgressCallback = False,
 ) -> MaintenancePlan:
     """Returns what `maintain` would do with the same arguments. Changes nothing.
@@ -66,6 +67,7 @@ async def plan_maintenance(
         compact: Whether small fragments and deleted rows are examined, or the options for that.
         index: Whether indexes that lack rows are examined, or the options for that.
         cleanup: Whether old versions and unused files are examined, or the options for that.
+        engine: Examines the tables, for example `SparkEngine`; None for the threads of this process.
         progress: Shows a line on a terminal, or receives the number of completed tables and the total.
 
     Returns:
@@ -81,7 +83,8 @@ async def plan_maintenance(
     options = MaintenanceOptions.of(compact, index, cleanup)
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
-        work = _Maintenance(namespace.session, options, run)
+        executor = engine or LocalEngine(namespace.session.opener, timeout=TIMEOUT)
+        work = _Maintenance(namespace.session, options, run, executor)
         candidates = await work.examine(await work.select(selection))
         report = run.report()
         return MaintenancePlan(
@@ -119,7 +122,7 @@ async def maintain(
         index: Whether indexes that lack rows are refreshed, or the options for that.
         cleanup: Whether old versions and unused files are removed, or the options for that; by default versions older
             than 14 days. Tagged versions stay.
-        engine: Executes the compaction tasks; None for the threads of this process.
+        engine: Does the work that needs no catalog, for example `SparkEngine`; None for the threads of this process.
         timeout: Maximum duration of one step for one table, in seconds.
         progress: Shows a line on a terminal, or receives the number of completed tables and the total.
 
@@ -139,11 +142,11 @@ async def maintain(
         raise InvalidInputError(f"timeout {timeout}: must be a number of seconds above 0")
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
-        work = _Maintenance(namespace.session, options, run, timeout)
         executor = engine or LocalEngine(namespace.session.opener, timeout=timeout)
+        work = _Maintenance(namespace.session, options, run, executor, timeout)
         candidates = await work.select(selection)
         while candidates:
-            candidates = await work.finish(await work.examine(candidates), executor)
+            candidates = await work.finish(await work.examine(candidates))
             work.attempt += 1
         return run.report()
 
@@ -167,12 +170,6 @@ class _Candidate:
     """The state after a compaction."""
     removed: tuple[int, int] = (0, 0)
     """The versions and bytes that were cleaned up."""
-    contents: dict[int, bytes] = field(default_factory=dict)
-    """The results of the tasks that have succeeded, by number."""
-    error: LanceNamespaceError | None = None
-    """The error of the first task that has failed."""
-    waiting: int = 0
-    """Number of tasks without a result."""
 
 
 @dataclass(slots=True)
@@ -182,6 +179,7 @@ class _Maintenance:
     session: Session
     options: MaintenanceOptions
     run: Run
+    engine: Engine
     timeout: float | None = None
     """Maximum seconds of a step for one table; None if the tables are only examined, and not changed."""
     attempt: int = 1
@@ -201,11 +199,11 @@ class _Maintenance:
         """Looks at the tables concurrently, and prepares them for their compaction; returns those without a failure."""
         examined: list[_Candidate] = []
 
-        async def look(candidate: _Candidate) -> None:
+        async def look(candidate: _Candidate, results: Sequence[JobResult]) -> None:
             table = candidate.table
             try:
                 with self._step(candidate):
-                    await self._look(candidate)
+                    await self._look(candidate, results)
                     if self.timeout is not None:
                         await self._prepare(candidate)
             except TableNotFoundError as e:
@@ -221,59 +219,121 @@ class _Maintenance:
                 if self.timeout is None:
                     self.run.advance()
 
-        await each(look, await self._with_credentials(candidates), max_in_flight=THREADS)
+        content = self.options.examination().encoded()
+
+        def jobs(candidate: _Candidate) -> Sequence[Job]:
+            return [Job(candidate.table, "examine", content)] if self._is_for_engine("examine", candidate) else []
+
+        await self._work(await self._with_credentials(candidates), jobs, look)
         return examined
 
-    async def finish(self, candidates: Sequence[_Candidate], engine: Engine) -> Sequence[_Candidate]:
+    async def finish(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
         """Takes the other steps for all candidates; returns the tables to try again because of a conflict."""
-        waiting: dict[TableId, _Candidate] = {}
-        jobs: list[Job] = []
-        limiter = anyio.CapacityLimiter(THREADS)
+        limits = None if self.options.cleanup is None else self.options.cleanup.limits()
+        to_clean: list[_Candidate] = []
 
-        async def complete(candidate: _Candidate) -> None:
+        def rewrites(candidate: _Candidate) -> Sequence[Job]:
+            # The version is published at the location; see `_prepare`.
+            table, version = replace(candidate.table, managed_versioning=False), candidate.plan.state.version
+            return [
+                Job(table, "rewrite", task.content, version, number, task.size)
+                for number, task in enumerate(candidate.tasks)
+            ]
+
+        async def complete(candidate: _Candidate, results: Sequence[JobResult]) -> None:
             try:
-                async with limiter:
-                    with self._step(candidate):
-                        await self._complete(candidate)
+                with self._step(candidate):
+                    await self._complete(candidate, results)
+                    cleans = limits is not None and (
+                        candidate.plan.cleans_up or (bool(candidate.done) and not limits.older_than)
+                    )
+                    if cleans and self._is_for_engine("clean up", candidate):
+                        to_clean.append(candidate)
+                        return
+                    if cleans and limits is not None:
+                        work = partial(maintaining.clean_up, limits=limits)
+                        self._note_removed(candidate, await self._change(candidate.table, work))
             except LanceNamespaceError as e:
                 self._fail(candidate, e)
             else:
                 self._succeed(candidate)
-            # They may be large, and the candidate lives as long as the run.
-            candidate.tasks, candidate.contents = (), {}
+            finally:
+                # They may be large, and the candidate lives as long as the run.
+                candidate.tasks = ()
+
+        async def note(candidate: _Candidate, results: Sequence[JobResult]) -> None:
+            (result,) = results
+            try:
+                async with concurrent_changes.explain(self.session.backend, candidate.table):
+                    if result.error is not None:
+                        raise result.error
+            except LanceNamespaceError as e:
+                self._fail(candidate, e)
+            else:
+                self._note_removed(candidate, maintaining.parse_removed(result.content))
+                self._succeed(candidate)
+
+        await self._work(candidates, rewrites, complete)
+        if limits is not None:
+            content = limits.encoded()
+            await self._work(to_clean, lambda it: [Job(it.table, "clean up", content)], note)
+        again, self.again = self.again, []
+        return again
+
+    async def _work(
+        self,
+        candidates: Sequence[_Candidate],
+        jobs_of: Callable[[_Candidate], Sequence[Job]],
+        then: Callable[[_Candidate, Sequence[JobResult]], Awaitable[None]],
+    ) -> None:
+        """Lets the engine execute the jobs of all tables, and takes the next step for each as soon as its jobs ended.
+
+        Args:
+            candidates: The tables.
+            jobs_of: Returns the jobs of a table; one without jobs does not wait for those of others.
+            then: The next step, which gets the results.
+        """
+        waiting: dict[TableId, tuple[_Candidate, int, list[JobResult]]] = {}
+        jobs: list[Job] = []
+        limiter = anyio.CapacityLimiter(THREADS)
+
+        async def proceed(candidate: _Candidate, results: Sequence[JobResult]) -> None:
+            async with limiter:
+                await then(candidate, results)
 
         async with anyio.create_task_group() as group:
 
             def settle(result: JobResult) -> None:
-                candidate = waiting[result.id]
+                candidate, number, results = waiting[result.id]
                 candidate.seconds += result.seconds
-                candidate.waiting -= 1
-                if result.error is None:
-                    candidate.contents[result.number] = result.content
-                else:
-                    candidate.error = candidate.error or result.error
-                if not candidate.waiting:
+                results.append(result)
+                if len(results) == number:
                     del waiting[result.id]
-                    group.start_soon(complete, candidate)
+                    group.start_soon(proceed, candidate, results)
 
             for candidate in candidates:
-                if not candidate.tasks:
-                    group.start_soon(complete, candidate)
-                    continue
-                waiting[candidate.table.id] = candidate
-                table = replace(candidate.table, managed_versioning=False)
-                version = candidate.plan.state.version
-                jobs += (Job(table, version, number, task) for number, task in enumerate(candidate.tasks))
+                if own := jobs_of(candidate):
+                    waiting[candidate.table.id] = (candidate, len(own), [])
+                    jobs += own
+                else:
+                    group.start_soon(proceed, candidate, ())
             problem: Exception | None = None
             try:
                 if jobs:
-                    await engine.rewrite(jobs, settle)
+                    await self.engine.run(jobs, settle)
             except Exception as e:  # an error of the engine itself; what has been settled is committed first
                 problem = e
         if problem is not None:
             raise problem
-        again, self.again = self.again, []
-        return again
+
+    def _is_for_engine(self, kind: Kind, candidate: _Candidate) -> bool:
+        """Returns whether the engine does this work, which needs the catalog if it commits the table's versions."""
+        return kind in self.engine.kinds and not candidate.table.managed_versioning
+
+    def _note_removed(self, candidate: _Candidate, removed: tuple[int, int]) -> None:
+        candidate.removed = removed
+        if any(removed):
+            candidate.done.append(CLEAN_UP)
 
     @contextmanager
     def _step(self, candidate: _Candidate) -> Iterator[None]:
@@ -304,24 +364,19 @@ class _Maintenance:
             candidate.table = described.tables.get(candidate.table.id, candidate.table)
         return [it for it in candidates if it.table.id not in described.errors]
 
-    async def _look(self, candidate: _Candidate) -> None:
-        """Reads the state of a table, and plans its tasks. Cost: one open."""
-        options, table = self.options, candidate.table
-
-        def work() -> tuple[DatasetState, Sequence[RewriteTask]]:
-            dataset = self.session.opener.open(table)
-            state = maintaining.read_state(
-                dataset,
-                target_rows=(options.compact or CompactOptions()).small_below,
-                indexes=options.index is not None,
-                cleanup=None if options.cleanup is None else options.cleanup.limits(),
-            )
-            if (compact := options.compact) is None:
-                return state, ()
-            return state, maintaining.plan_tasks(dataset, compact.for_pylance(), min_fragments=compact.min_fragments)
+    async def _look(self, candidate: _Candidate, results: Sequence[JobResult] = ()) -> None:
+        """Reads the state of a table, and plans its tasks, unless an engine has done so. Cost: one open."""
+        table, examination = candidate.table, self.options.examination()
 
         async with concurrent_changes.explain(self.session.backend, table):
-            state, tasks = await in_thread(table, work)
+            for result in results:
+                if result.error is not None:
+                    raise result.error
+                state, tasks = maintaining.parse_examination(result.content)
+            if not results:
+                state, tasks = await in_thread(
+                    table, lambda: maintaining.examine(self.session.opener.open(table), examination)
+                )
         candidate.plan = TablePlan(
             table.id,
             table.location,
@@ -332,8 +387,7 @@ class _Maintenance:
             cleans_up=bool(state.old_versions or state.removable_bytes),
         )
         candidate.first = candidate.first or state
-        candidate.version, candidate.after, candidate.error = state.version, None, None
-        candidate.tasks, candidate.waiting, candidate.contents = tasks, len(tasks), {}
+        candidate.version, candidate.after, candidate.tasks = state.version, None, tasks
 
     async def _prepare(self, candidate: _Candidate) -> None:
         """Refreshes stale indexes, and makes the version readable for tasks."""
@@ -352,29 +406,22 @@ class _Maintenance:
         if INDEX not in candidate.done:
             candidate.done.append(INDEX)
 
-    async def _complete(self, candidate: _Candidate) -> None:
-        """Commits the compaction of a table, and takes the steps after it."""
-        if candidate.tasks:
-            await self._commit(candidate)
-            candidate.done.append(COMPACT)
-            after = candidate.after
-            # Some kinds of indexes lose the fragments that were rewritten.
-            if after is not None and after.stale_indexes:
-                await self._refresh(candidate, after.stale_indexes)
-        if self.options.cleanup is None:
+    async def _complete(self, candidate: _Candidate, results: Sequence[JobResult]) -> None:
+        """Commits the compaction of a table, if there is any, and refreshes the indexes that it made stale."""
+        if not results:
             return
-        limits = self.options.cleanup.limits()
-        if candidate.plan.cleans_up or (candidate.done and not limits.older_than):
-            candidate.removed = await self._change(
-                candidate.table, lambda dataset: maintaining.clean_up(dataset, limits)
-            )
-            if any(candidate.removed):
-                candidate.done.append(CLEAN_UP)
+        await self._commit(candidate, results)
+        candidate.done.append(COMPACT)
+        after = candidate.after
+        # Some kinds of indexes lose the fragments that were rewritten.
+        if after is not None and after.stale_indexes:
+            await self._refresh(candidate, after.stale_indexes)
 
-    async def _commit(self, candidate: _Candidate) -> None:
-        table, error = candidate.table, candidate.error
-        contents = [candidate.contents[number] for number in sorted(candidate.contents)]
-        if error is not None:
+    async def _commit(self, candidate: _Candidate, results: Sequence[JobResult]) -> None:
+        table = candidate.table
+        ordered = sorted(results, key=lambda it: it.number)
+        contents = [it.content for it in ordered if it.error is None]
+        for error in (it.error for it in ordered if it.error is not None):
             await self._discard(table, contents, error)
             async with concurrent_changes.explain(self.session.backend, table):
                 raise error
@@ -382,7 +429,7 @@ class _Maintenance:
 
         def work(dataset: Any) -> tuple[int, DatasetState]:
             version = maintaining.commit(dataset, contents, options)
-            return version, maintaining.read_state(dataset, indexes=self.options.index is not None)
+            return version, maintaining.read_state(dataset, Examination(indexes=self.options.index is not None))
 
         try:
             candidate.version, candidate.after = await self._change(table, work)
@@ -391,7 +438,7 @@ class _Maintenance:
             await self._discard(table, contents, e)
             raise
 
-    async def _discard(self, table: Table, contents: Sequence[bytes], error: LanceNamespaceError) -> None:
+    async def _discard(self, table: Table, contents: Sequence[str], error: LanceNamespaceError) -> None:
         """Deletes the files of tasks that are not committed; otherwise, a clean-up removes them after seven days."""
         try:
             await remove_files(table, maintaining.new_files(contents))

@@ -1,4 +1,4 @@
-"""Execution of compaction tasks by Spark, in one job whose tasks have about the same number of bytes."""
+"""Execution of maintenance by Spark, in jobs whose tasks have about the same number of bytes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from lance_ns_async.spark.session import (
     local_properties,
     one_task_each,
 )
+from lance_ns_async.tables.maintaining import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,13 +51,17 @@ _POOL = "spark.scheduler.pool"
 
 
 class SparkEngine:
-    """Executes compaction tasks in Spark. The driver's process makes all calls to the catalog and all commits.
+    """Examines, compacts and cleans up tables in Spark. The driver makes all calls to the catalog and all commits.
+
+    Tables whose versions the catalog commits are examined and cleaned up by the driver, because that needs the catalog.
 
     Args:
         spark: The Spark session; its executors need this package, pylance and pyarrow.
         partitions: Maximum number of Spark tasks; None for at least four for each core, with at most 50 compaction
             tasks or 2 GiB each.
     """
+
+    kinds: frozenset[Kind] = frozenset({"examine", "rewrite", "clean up"})
 
     def __init__(self, spark: SparkSession, *, partitions: int | None = None) -> None:
         if partitions is not None and partitions < 1:
@@ -67,7 +72,7 @@ class SparkEngine:
         # The job runs in another thread, which would not inherit the pool of the caller.
         self._pool = None if self._context is None else self._context.getLocalProperty(_POOL)
 
-    async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
         """Executes all jobs in one Spark job; those of failed Spark tasks in further ones, in smaller groups."""
         loop = asyncio.get_running_loop()
         waiting: dict[tuple[str, int], Job] = {(str(job.table.id), job.number): job for job in jobs}
@@ -94,7 +99,7 @@ class SparkEngine:
                 return
         reason = "its result was not delivered" if problem is None else _message(problem)
         for job in waiting.values():
-            error = error_about(InternalError, job.table.id, f"the Spark task of its compaction failed: {reason}")
+            error = error_about(InternalError, job.table.id, f"its Spark task ({job.kind}) failed: {reason}")
             error.__cause__ = problem
             settle(JobResult(job.table.id, job.number, error=error))
 
@@ -115,7 +120,7 @@ class SparkEngine:
             raise
 
     def _work(self, groups: Sequence[str], deliver: Callable[[str], None], name: str) -> None:
-        description = f"lance-ns: compact tables in {len(groups)} tasks"
+        description = f"lance-ns: maintain tables in {len(groups)} tasks"
         if self._context is None:
             frame = one_task_each(self._spark, groups)
             self._spark.addTag(name)
@@ -153,9 +158,9 @@ class SparkEngine:
         time fail with it.
         """
         if attempt == 1:
-            size = sum(job.task.size for job in jobs)
+            size = sum(job.size for job in jobs)
             number = max(default_tasks(self._spark), ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
-            groups = distribute(jobs, lambda job: job.task.size + OPENING, self._partitions or number)
+            groups = distribute(jobs, lambda job: job.size + OPENING, self._partitions or number)
             return [tasks.encode(group) for group in groups]
         by_table: dict[TableId, list[Job]] = {}
         for job in jobs:

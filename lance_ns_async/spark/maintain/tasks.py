@@ -1,4 +1,4 @@
-"""Compaction tasks in a Spark task: each is executed on its dataset, and its result or error is returned as text.
+"""Tasks of maintenance in a Spark task: each is executed on its dataset, and its result or error is returned as text.
 
 Spark's Python processes import this module, so this package must be installed there. It makes no catalog call.
 """
@@ -34,7 +34,8 @@ def encode(jobs: Iterable[Job]) -> str:
             {key: value for key, value in (job.table.storage_options or {}).items() if key != EXPIRY},
             job.version,
             job.number,
-            base64.b64encode(job.task.content).decode(),
+            job.kind,
+            job.content,
         )
         for job in jobs
     ]
@@ -52,7 +53,7 @@ def execute(text: str) -> Iterator[str]:
 
     # Jobs of one table follow each other and share its dataset.
     key, dataset = None, None
-    for id, location, options, version, number, content in json.loads(zlib.decompress(base64.b64decode(text))):
+    for id, location, options, version, number, kind, content in json.loads(zlib.decompress(base64.b64decode(text))):
         started = monotonic()
         result, error = "", None
         table = Table(TableId.parse(id), location, storage_options=options or None)
@@ -60,7 +61,7 @@ def execute(text: str) -> Iterator[str]:
             with translate_errors(table):
                 if dataset is None or key != (id, version):
                     key, dataset = (id, version), open_snapshot(table, Snapshot(version))
-                result = base64.b64encode(maintaining.execute(dataset, base64.b64decode(content))).decode()
+                result = maintaining.execute(dataset, kind, content)
         except Exception as e:  # an error of one table must not end the Spark task, which has further ones
             known = isinstance(e, LanceNamespaceError)
             dataset, error = None, (type(e).__name__ if known else "InternalError", str(e))
@@ -89,7 +90,7 @@ def batch_executor() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordB
     return work
 
 
-def decode(text: str) -> tuple[str, int, bytes, Sequence[Any] | None, float]:
+def decode(text: str) -> tuple[str, int, str, Sequence[Any] | None, float]:
     """Returns the table, the number, the content, the error's class and message, and the seconds of a result."""
     id, number, result, error, seconds = json.loads(text)
-    return id, number, base64.b64decode(result), error, seconds
+    return id, number, result, error, seconds

@@ -66,10 +66,10 @@ class Interfering(LocalEngine):
         self.before = before
         self.rounds: list[int] = []
 
-    async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
         self.rounds.append(len(jobs))
         results: list[Any] = []
-        await super().rewrite(jobs, results.append)
+        await super().run(jobs, results.append)
         for job in jobs:
             await anyio.to_thread.run_sync(self.before, job)
         for result in results:
@@ -250,10 +250,10 @@ def test_a_run_that_is_stopped_leaves_finished_and_unchanged_tables(namespace: N
             raise Killed
 
     class Stopping(LocalEngine):
-        async def rewrite(self, jobs: Sequence[Job], settle: Settle) -> None:
+        async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
             for job in jobs:
                 kill(job)
-                await super().rewrite([job], settle)
+                await super().run([job], settle)
 
     with pytest.raises(Killed):
         sync.maintain(namespace, "db.*", engine=Stopping(Opener(), timeout=60))
