@@ -74,7 +74,7 @@ def maintain(
         ),
     ] = False,
     engine: Annotated[
-        Literal["local", "spark"], typer.Option("--engine", help="Compact in this process, or with Spark.")
+        Literal["local", "spark"], typer.Option("--engine", help="Work in this process, or with Spark.")
     ] = "local",
     master: Annotated[
         str | None, typer.Option("--master", help="Master of Spark; by default this machine.", show_default=False)
@@ -97,20 +97,19 @@ def maintain(
     steps: dict[str, Any] = {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
     with ExitStack() as stack:
         namespace = stack.enter_context(on.require().open())
-        result: Report | MaintenancePlan
-        if dry_run:
-            result = sync.plan_maintenance(namespace, what, progress=messages.shows_progress(), **steps)
-        else:
-            executor = None
-            if engine == "spark":
-                from lance_ns_async.spark import SparkEngine
-                from lance_ns_async.spark.local import local_spark
+        executor = None
+        if engine == "spark":
+            from lance_ns_async.spark import SparkEngine
+            from lance_ns_async.spark.local import local_spark
 
-                config_of_spark = {**settings, **({} if master is None else {"spark.master": master})}
-                spark = local_spark("lance-ns maintain", config=config_of_spark)
-                stack.callback(spark.stop)
-                executor = SparkEngine(spark)
-            result = sync.maintain(namespace, what, engine=executor, progress=messages.shows_progress(), **steps)
+            config_of_spark = {**settings, **({} if master is None else {"spark.master": master})}
+            spark = local_spark("lance-ns maintain", config=config_of_spark)
+            stack.callback(spark.stop)
+            executor = SparkEngine(spark)
+        work: Any = sync.plan_maintenance if dry_run else sync.maintain
+        result: Report | MaintenancePlan = work(
+            namespace, what, engine=executor, progress=messages.shows_progress(), **steps
+        )
         hint_at_missing(namespace, what, result.problems)
     _write(result, format_for(format, out), out)
     require_tables(result.problems, _count(result), what)
