@@ -22,6 +22,7 @@ from lance_ns_async.cli import (
     reading,
     resolving,
     serving,
+    token_commands,
 )
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Code
@@ -99,3 +100,4 @@ for _panel, _commands in _COMMANDS.items():
 app.command("status", cls=Command, hidden=True, help="The same as doctor.")(doctor.doctor)
 app.add_typer(namespaces.ns, name="ns", rich_help_panel="Change")
 app.add_typer(profile_commands.profile, name="profile", rich_help_panel="Set up")
+app.add_typer(token_commands.token, name="token", rich_help_panel="Set up")

@@ -6,17 +6,15 @@ tables (`[profiles.prod.storage]`). `default = "prod"` above all tables names th
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
-from tempfile import mkstemp
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lance_ns_async.cli import exposure, secrets
+from lance_ns_async.cli import exposure, secrets, toml_files
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.errors import suggest
 
@@ -94,38 +92,9 @@ def new_table() -> Table:
     return tomlkit.table(is_super_table=True)
 
 
-@contextmanager
-def edit(file: Path) -> Iterator[TOMLDocument]:
-    """Provides the content of a file to change, empty if there is no file; then writes it, for its owner only.
-
-    Comments stay. A reader sees the old content or the new one, and an error leaves the old one.
-
-    Raises:
-        Misuse: The file cannot be read or written.
-    """
-    import tomlkit
-
-    document = tomlkit.document()
-    if file.is_file():
-        _profiles(file)
-        document = tomlkit.parse(file.read_text(encoding="utf-8"))
-    yield document
-    # A link to a file, such as one in a repository of settings, stays a link.
-    target = file.resolve()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # The new file has mode 600 before it has a content.
-        handle, temporary = mkstemp(dir=target.parent, prefix=target.name)
-        try:
-            with open(handle, "w", encoding="utf-8") as stream:
-                stream.write(tomlkit.dumps(document))
-            os.replace(temporary, target)
-        except BaseException:  # an interrupt, too, must not leave the file, which may contain secrets
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise Misuse(f"{file}: {error.strerror}") from error
+def edit(file: Path) -> AbstractContextManager[TOMLDocument]:
+    """Provides the content of a file of profiles to change; see `toml_files.edit`."""
+    return toml_files.edit(file, _profiles)
 
 
 def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:

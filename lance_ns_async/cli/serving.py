@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +18,7 @@ from lance_ns_async.cli.catalog import Catalog
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.exposure import warn_if_exposed
-from lance_ns_async.cli.messages import say
+from lance_ns_async.cli.messages import hint, say
 from lance_ns_async.cli.options import exit_after
 from lance_ns_async.cli.parsing import read_text
 
@@ -46,7 +48,22 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="Read the token that clients must send; by default LANCE_NS_TOKEN, else a random one that is printed.",
+            help="Read the token of the owner; by default LANCE_NS_TOKEN, else, without --tokens, a random one that "
+            "is printed.",
+        ),
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option("--tokens", metavar="FILE", help="Further clients and their rights: see lance-ns token --help."),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse all changes.")] = False,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Show a line for each request.")] = False,
+    audit_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--audit-log",
+            metavar="FILE",
+            help="Append a line of JSON for each request: who, what, which table, result.",
         ),
     ] = None,
     tls_cert: Annotated[
@@ -103,8 +120,11 @@ def serve(
     token = _token(token_file)
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):
-        if token is None:
-            raise Misuse(f"--host {host}: reachable from other machines; set a token with --token-file or {TOKEN}")
+        if token is None and tokens is None:
+            raise Misuse(
+                f"--host {host}: reachable from other machines; set a token with --token-file or {TOKEN}, or use "
+                "--tokens"
+            )
         if tls is None:
             say(f"--host {host} without --tls-cert: token, credentials and rows are not encrypted on the network")
     server = partial(
@@ -112,6 +132,8 @@ def serve(
         host=host,
         port=port,
         token=token,
+        tokens=tokens and tokens.expanduser(),
+        read_only=read_only,
         delimiter=delimiter,
         tls=tls,
         hosts=name or (),
@@ -123,7 +145,9 @@ def serve(
         max_connections=max_connections,
         grace=grace,
     )
-    exit_after(asyncio.run(_serve(catalog, server, grace, show_token=token is None)))
+    with ExitStack() as stack:
+        _log_requests(stack, access_log, audit_log)
+        exit_after(asyncio.run(_serve(catalog, server, grace, show_token=token is None)))
 
 
 async def _serve(
@@ -137,6 +161,7 @@ async def _serve(
     import anyio
 
     from lance_ns_async.cli.shutdown import Deadline
+    from lance_ns_async.gateway.access import TOKEN_HEADER
     from lance_ns_async.storage import threads
 
     def under_way() -> str:
@@ -153,12 +178,39 @@ async def _serve(
             if show_token:
                 for name, value in gateway.headers.items():
                     print(f"{name}: {value}", flush=True)
+            if sys.stderr.isatty():
+                hint(f"serving {catalog.impl}; stop with Ctrl-C; a client, with the token in a file:")
+                hint(f"lance-ns ls -i rest -p uri={gateway.url} -p headers.{TOKEN_HEADER}=@FILE")
             async for _ in signals:
                 deadline = Deadline(grace, under_way)
                 break
     if cut_off := gateway.cut_off:
         deadline.report(f"{cut_off} request{'s' if cut_off > 1 else ''}")
     return cut_off
+
+
+def _log_requests(stack: ExitStack, access_log: bool, audit_log: Path | None) -> None:
+    """Writes each request to standard error and to a file, until the stack is closed."""
+    import logging
+
+    from lance_ns_async.gateway.request_log import JsonFormatter, log
+
+    handlers: list[logging.Handler] = []
+    if access_log:
+        handlers.append(logging.StreamHandler())
+    if audit_log is not None:
+        try:
+            handlers.append(logging.FileHandler(audit_log.expanduser(), encoding="utf-8"))
+        except OSError as error:
+            raise Misuse(f"--audit-log {audit_log}: {error.strerror}") from error
+        handlers[-1].setFormatter(JsonFormatter())
+    for handler in handlers:
+        log.setLevel(logging.INFO)
+        # The lines are for these handlers alone.
+        log.propagate = False
+        log.addHandler(handler)
+        stack.callback(handler.close)
+        stack.callback(log.removeHandler, handler)
 
 
 def _token(file: Path | None) -> str | None:

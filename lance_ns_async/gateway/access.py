@@ -1,18 +1,18 @@
-"""Access control of the gateway: a token is required, and requests from browsers are refused."""
+"""Access control of the gateway: tokens are required, and requests from browsers are refused."""
 
 from __future__ import annotations
 
-import hmac
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Self
 
-from lance_namespace.errors import ErrorCode, InvalidInputError
+from lance_namespace.errors import ErrorCode
 
 from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.gateway.rights import Principal
+from lance_ns_async.gateway.tokens import Tokens
 
 TOKEN_HEADER = "x-lance-token"
 
@@ -22,31 +22,23 @@ _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The token that requests need, and the accepted host names."""
+    """The tokens of principals, and the accepted host names."""
 
-    token: str = field(repr=False)
+    tokens: Tokens = field(repr=False)
     hosts: frozenset[str] | None
     """None accepts any name: a server that is reachable from other machines does not know its names."""
 
     @classmethod
-    def to(cls, host: str, token: str | None, hosts: Iterable[str]) -> Self:
+    def to(cls, host: str, tokens: Tokens, hosts: Iterable[str]) -> Self:
         """Returns the access to a server that listens on `host`.
 
         Args:
             host: The address or name on which the server listens.
-            token: The token that requests need; None creates a random one.
+            tokens: The tokens of principals.
             hosts: Additional host names to accept if `host` is a loopback address.
-
-        Raises:
-            InvalidInputError: The token is empty, or a header cannot contain it.
         """
-        if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-            # The message must not show the token.
-            raise InvalidInputError(
-                "token: empty, or contains characters that HTTP headers do not allow; use printable ASCII"
-            )
         names = frozenset({"localhost", host.lower(), *map(str.lower, hosts)}) if is_loopback(host) else None
-        return cls(secrets.token_urlsafe(32) if token is None else token, names)
+        return cls(tokens, names)
 
     def check_sender(self, headers: Mapping[str, str]) -> None:
         """Refuses requests of web pages: cross-origin requests and DNS rebinding.
@@ -66,22 +58,21 @@ class Access:
             )
             raise RequestError(403, ErrorCode.PERMISSION_DENIED, message)
 
-    def check_token(self, headers: Mapping[str, str]) -> None:
-        """Checks the token of a request.
+    def identify(self, headers: Mapping[str, str]) -> Principal:
+        """Returns the principal whose token a request has.
 
         Raises:
             RequestError: The token is missing or wrong.
         """
         scheme, _, bearer = headers.get("Authorization", "").partition(" ")
         tokens = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
-        if not any(self._is_right(token.strip()) for token in tokens if token is not None):
-            where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
-            reason = "wrong" if any(tokens) else "missing"
-            message = f"Unauthenticated: the gateway's token is {reason}; send it as {where}"
-            raise RequestError(401, ErrorCode.UNAUTHENTICATED, message, {"WWW-Authenticate": "Bearer"})
-
-    def _is_right(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(errors="surrogateescape"), self.token.encode())
+        for token in tokens:
+            if token is not None and (principal := self.tokens.find(token.strip())) is not None:
+                return principal
+        where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
+        reason = "wrong" if any(tokens) else "missing"
+        message = f"Unauthenticated: the gateway's token is {reason}; send it as {where}"
+        raise RequestError(401, ErrorCode.UNAUTHENTICATED, message, {"WWW-Authenticate": "Bearer"})
 
 
 def is_loopback(host: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -79,17 +79,11 @@ class AllowedLocations:
             for _, inner in operation:
                 if isinstance(inner, BaseModel):
                     await self.check(inner)
-        is_namespace = isinstance(request, CreateNamespaceRequest)
         parent: Sequence[str] = (getattr(request, "id", None) or ())[:-1]
-        properties: Mapping[str, str] = getattr(request, "properties", None) or {}
-        if not is_namespace:
-            _check_options(properties)
-        if isinstance(location := getattr(request, "location", None), str):
-            await self._check("location", location, parent)
-        patterns = _NAMESPACE_PLACES if is_namespace else _TABLE_PLACES
-        for name, value in properties.items():
-            if any(fnmatchcase(name.lower(), pattern) for pattern in patterns):
-                await self._check(f"property {shortened(name, 80)!r}", value, parent, folder=is_namespace)
+        if not isinstance(request, CreateNamespaceRequest):
+            _check_options(getattr(request, "properties", None) or {})
+        for what, place, is_folder in named_places(request):
+            await self._check(what, place, parent, folder=is_folder)
 
     async def _check(self, what: str, location: str, parent: Sequence[str], *, folder: bool = False) -> None:
         check_location(what, location, relative=True, folder=folder)
@@ -108,6 +102,18 @@ class AllowedLocations:
     async def _own_folders(self, parent: Sequence[str]) -> Sequence[str]:
         own_folders: Any = getattr(self._namespace, "own_folders", None)
         return () if own_folders is None else await own_folders(parent)
+
+
+def named_places(request: BaseModel) -> Iterator[tuple[str, str, bool]]:
+    """Yields each place in a request: what names it, the place, and whether it is a folder for several tables."""
+    is_namespace = isinstance(request, CreateNamespaceRequest)
+    if isinstance(location := getattr(request, "location", None), str):
+        yield "location", location, False
+    patterns = _NAMESPACE_PLACES if is_namespace else _TABLE_PLACES
+    properties: Mapping[str, str] = getattr(request, "properties", None) or {}
+    for name, value in properties.items():
+        if any(fnmatchcase(name.lower(), pattern) for pattern in patterns):
+            yield f"property {shortened(name, 80)!r}", value, is_namespace
 
 
 def is_below(location: str, folder: str) -> bool:

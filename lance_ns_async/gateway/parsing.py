@@ -22,10 +22,6 @@ _MAX_PARTS = 50_000
 """Maximum number of lists and objects in a JSON body; brackets inside strings count, too."""
 
 
-class _Fields(dict[str, Any]):
-    """The fields of a request. Not a plain dict, so that unknown fields of newer clients are accepted."""
-
-
 def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
     """Returns the request model for a route.
 
@@ -43,7 +39,7 @@ def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delim
     delimiter = dict(pairs).get("delimiter", delimiter)
     if not delimiter:
         raise InvalidInputError("delimiter: must not be empty")
-    fields = _Fields(_from_query(route.request, pairs))
+    fields = _from_query(route.request, pairs)
     match route.body:
         case "json":
             fields.update(_object(body))
@@ -58,7 +54,7 @@ def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delim
         if fields.get(name) is None:
             fields[name] = _id(encoded, delimiter) if name == "id" else _decode(encoded)
     try:
-        fields = _Fields(_with_integers(fields))
+        fields = _with_integers(fields)
     except RecursionError:
         raise InvalidInputError("body: nested too deeply; use fewer levels") from None
     model = requests.parse(route.request, fields)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
+from pathlib import Path
 from traceback import format_exception
 from typing import Any
 from uuid import uuid4
@@ -25,8 +28,12 @@ from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.listening import listeners
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
+from lance_ns_async.gateway.readiness import Readiness
 from lance_ns_async.gateway.remote_guard import RemoteGuard
+from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.gateway.rights import GrantedNamespace, Principal
+from lance_ns_async.gateway.tokens import Tokens
 from lance_ns_async.spec.routes import Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import guard
@@ -48,6 +55,9 @@ _HEAD_TIME = 30.0
 MAX_CONNECTIONS = 256
 """Maximum number of connections from one address: a quarter of the usual number of descriptors of a process."""
 
+_REQUEST_ID = "X-Request-Id"
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
 _LINGER = 10.0
 """Seconds that a client has to finish sending an unread body before it reads the response."""
 
@@ -57,7 +67,8 @@ class Gateway:
     """A running server: its address, its token and its metrics."""
 
     url: str
-    token: str = field(repr=False)
+    token: str | None = field(repr=False)
+    """The token of the owner; None if only the principals of a file may use the server."""
     metrics: Metrics = field(repr=False)
 
     @property
@@ -68,7 +79,7 @@ class Gateway:
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers for every request. Spark redacts them by name, and a request's identity does not replace them."""
-        return {TOKEN_HEADER: self.token}
+        return {} if self.token is None else {TOKEN_HEADER: self.token}
 
 
 @asynccontextmanager
@@ -78,6 +89,8 @@ async def serving(
     host: str = "127.0.0.1",
     port: int = 0,
     token: str | None = None,
+    tokens: Path | None = None,
+    read_only: bool = False,
     delimiter: str = "$",
     tls: ssl.SSLContext | None = None,
     hosts: Iterable[str] = (),
@@ -100,7 +113,9 @@ async def serving(
             unsupported operations.
         host: The address or name to listen on.
         port: The port to listen on; 0 selects a free one.
-        token: The token that requests need; None creates a random one.
+        token: The token of the owner, who may do everything; None creates a random one, unless there are `tokens`.
+        tokens: A file of further principals, as `lance-ns token` writes it. Its changes take effect within a second.
+        read_only: Whether all principals, including the owner, may only read.
         delimiter: Joins the names of an id, unless a request sets another delimiter.
         tls: TLS configuration; None for plain HTTP.
         hosts: Additional host names to accept if `host` is a loopback address.
@@ -125,7 +140,9 @@ async def serving(
         max_held_bytes=max_held_bytes,
         functions=frozenset(functions),
     )
-    access = Access.to(host, token, hosts)
+    if token is None and tokens is None:
+        token = secrets.token_urlsafe(32)
+    access = Access.to(host, Tokens(tokens, token), hosts)
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
@@ -140,6 +157,8 @@ async def serving(
             Memory(limits.memory),
             AllowedLocations(namespace, allow_locations),
             idle,
+            read_only,
+            Readiness(namespace),
         ),
         head_time=min(_HEAD_TIME, idle),
         handler_cancellation=True,
@@ -155,7 +174,7 @@ async def serving(
     with nullcontext() if observe is None else observe(metrics.record):
         async with _run_server(server, changes, grace, metrics) as runner:
             bound = await _listen(runner, host, port, tls, max_connections)
-            yield Gateway(_url(host, bound, tls), access.token, metrics)
+            yield Gateway(_url(host, bound, tls), token, metrics)
 
 
 @asynccontextmanager
@@ -197,34 +216,50 @@ class _Handler:
     memory: Memory
     locations: AllowedLocations
     idle: float
+    read_only: bool
+    readiness: Readiness
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         wire.end_head(request)
+        path = request.raw_path.partition("?")[0]
+        entry = RequestLog.start(_request_id(request), request.remote, f"{request.method} {path}")
         with self.metrics.count_request() as labels, self.memory.share() as share:
             try:
-                response = await _respond(self._answer(request, labels, share))
+                response = await _respond(self._answer(request, labels, share, entry))
+                response.headers[_REQUEST_ID] = entry.request_id
                 labels.code = str(response.status)
                 return await wire.send(request, response, self.idle)
             except asyncio.CancelledError:
                 if not wire.has_client_left(request):
                     self.metrics.count_cut_off(labels)
                 raise
+            finally:
+                entry.write(labels.code)
 
-    async def _answer(self, request: web.BaseRequest, labels: RequestLabels, share: Share) -> web.Response:
+    async def _answer(
+        self, request: web.BaseRequest, labels: RequestLabels, share: Share, entry: RequestLog
+    ) -> web.Response:
         self.access.check_sender(request.headers)
         path, _, query = request.raw_path.partition("?")
-        if (request.method, path) == ("GET", "/health"):
+        method = "GET" if request.method == "HEAD" else request.method
+        if (method, path) == ("GET", "/health"):
             return _health()
-        self.access.check_token(request.headers)
-        if (request.method, path) == ("GET", "/metrics"):
+        if (method, path) == ("GET", "/ready"):
+            return await self.readiness.respond()
+        principal = self.access.identify(request.headers)
+        entry.principal = principal.name
+        if self.read_only:
+            principal = replace(principal, right="read")
+        if (method, path) == ("GET", "/metrics"):
             return responses.text_response(self.metrics.text())
-        route, names = _match_route(request.method, path)
-        labels.operation = route.operation
+        route, names = _match_route(method, path)
+        labels.operation = entry.operation = route.operation
         if not hasattr(self.namespace, route.operation):
             raise UnsupportedOperationError(
                 f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"
             )
-        work = self._perform(route, await self._read_arguments(request, route, names, query, share), share)
+        arguments = await self._read_arguments(request, route, names, query, share, principal, entry)
+        work = self._perform(route, arguments, share, principal)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
             return await work
@@ -239,24 +274,39 @@ class _Handler:
             raise
 
     async def _read_arguments(
-        self, request: web.BaseRequest, route: Route, names: Mapping[str, str], query: str, share: Share
+        self,
+        request: web.BaseRequest,
+        route: Route,
+        names: Mapping[str, str],
+        query: str,
+        share: Share,
+        principal: Principal,
+        entry: RequestLog,
     ) -> tuple[Any, ...]:
-        """Returns the arguments of the namespace's method."""
-        if route.body == "rows":
-            # Check the request before its rows are read.
-            model = parsing.parse(route, names, query, b"", self.delimiter)
-            return model, await body(request, self.limits.max_bytes, self.idle, "rows", share)
-        content = await body(request, _MAX_JSON, self.idle, "JSON", share) if route.method == "POST" else b""
-        share.take(_PARSED_JSON * len(content))
+        """Returns the arguments of the namespace's method, after a check of the principal's rights."""
+        content = b""
+        if route.method == "POST" and route.body != "rows":
+            content = await body(request, _MAX_JSON, self.idle, "JSON", share)
+            share.take(_PARSED_JSON * len(content))
         if len(content) > _LARGE_JSON:
-            return (await asyncio.to_thread(parsing.parse, route, names, query, content, self.delimiter),)
-        return (parsing.parse(route, names, query, content, self.delimiter),)
+            model = await asyncio.to_thread(parsing.parse, route, names, query, content, self.delimiter)
+        else:
+            model = parsing.parse(route, names, query, content, self.delimiter)
+        entry.name(route.operation, getattr(model, "id", None))
+        principal.check(route.operation, model)
+        # Rows are read only from those who may write them.
+        if route.body == "rows":
+            return model, await body(request, self.limits.max_bytes, self.idle, "rows", share)
+        return (model,)
 
-    async def _perform(self, route: Route, arguments: tuple[Any, ...], share: Share) -> web.Response:
+    async def _perform(
+        self, route: Route, arguments: tuple[Any, ...], share: Share, principal: Principal
+    ) -> web.Response:
+        granted = GrantedNamespace(self.namespace, principal)
         # A change may outlast its request.
         with share.keep(), guard.apply(RemoteGuard(self.limits, share)):
             await self.locations.check(arguments[0])
-            return responses.result(route, await getattr(self.namespace, route.operation)(*arguments))
+            return responses.result(route, await getattr(granted, route.operation)(*arguments))
 
 
 async def _respond(work: Awaitable[web.Response]) -> web.Response:
@@ -286,6 +336,12 @@ def _match_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         message = f"Not supported: {route.operation} requires the method {route.method}, not {method}"
         raise RequestError(405, ErrorCode.UNSUPPORTED, message, {"Allow": route.method})
     return route, names
+
+
+def _request_id(request: web.BaseRequest) -> str:
+    """Returns the id that the client gave the request, or a new one."""
+    given = request.headers.get(_REQUEST_ID, "")
+    return given if _PLAIN_ID.fullmatch(given) else uuid4().hex
 
 
 def _health() -> web.Response:

@@ -87,6 +87,10 @@ class Pattern:
         """Returns whether the tables that match could depend on the namespace."""
         return bool(self._used(namespace))
 
+    def covers(self, namespace: NamespaceId) -> bool:
+        """Returns whether every table in the namespace, and below it, matches."""
+        return self.levels[-2:] == (..., _ANY_NAME) and len(self.levels) - 2 in self._used(namespace)
+
     def children(self, namespace: NamespaceId) -> set[str] | None:
         """Returns the names of the child namespaces that could lead to a match; None if a listing is necessary."""
         levels = list(self._open(namespace))
@@ -162,4 +166,6 @@ def table_id(item: str | Iterable[str]) -> TableId:
 def _level(name: str) -> Level:
     if name == "**":
         return ...
+    if name == "*":
+        return _ANY_NAME
     return re.compile(translate(name)) if is_pattern(name) else name

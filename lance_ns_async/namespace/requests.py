@@ -85,6 +85,9 @@ def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str)
             raise InvalidInputError(f"{where}{field.alias or name}: it is missing")
     for name, value in values.items():
         if name not in fields:
+            # Some clients send all fields of their version of the spec, those without a value as null.
+            if value is None:
+                continue
             raise InvalidInputError(f"{where}{name}: unknown, {suggest(str(name), fields)}")
         part = fields[name]
         if part is not None and value is not None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
@@ -41,9 +42,11 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANCE_NS_PROPERTY_ROOT", str(tmp_path))
 
 
-def get(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None) -> Any:
+def get(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None, *, data: object = None) -> Any:
+    """Returns the JSON of a response; sends data as JSON, with POST."""
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls))
-    with opener.open(Request(url, headers=dict(headers))) as answer:
+    body = None if data is None else json.dumps(data).encode()
+    with opener.open(Request(url, body, dict(headers))) as answer:
         return json.load(answer)
 
 
@@ -144,6 +147,9 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
         (("--tls-cert", "missing"), "missing: No such file"),
         (("--tls-cert", "blank"), "--tls-cert blank"),
         (("--delimiter", ""), "delimiter"),
+        (("--tokens", "missing"), "tokens 'missing': No such file"),
+        (("--tokens", "binary"), "not a TOML file"),
+        (("--audit-log", "no/where"), "--audit-log no/where: No such file"),
     ],
 )
 def test_what_cannot_be_served_is_reported(
@@ -190,3 +196,73 @@ def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp
         server.terminate()
         _, log = server.communicate(timeout=60)
     assert refused == 290 and log.count("refused") == 1 and len(log) < 2_000, log
+
+
+def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def token(*arguments: str) -> Any:
+        done = CliRunner().invoke(app, ["token", *arguments, "--tokens", "tokens.toml"])
+        assert done.exit_code == Code.OK, done.stderr
+        return done.stdout.strip()
+
+    reader = token("add", "ann", "--only", "sales.**")
+    admin = token("add", "bob", "--rights", "admin", "--credentials")
+    assert Path("tokens.toml").stat().st_mode & 0o777 == 0o600
+    assert reader not in Path("tokens.toml").read_text() and reader.startswith("lns_")
+    rows = json.loads(token("list", "--json"))
+    assert [(it["name"], it["rights"], it["only"], it["credentials"]) for it in rows] == [
+        ("ann", "read", "sales.**", False),
+        ("bob", "admin", "", True),
+    ]
+    files = ("--tokens", "tokens.toml", "--audit-log", "audit.jsonl", "--access-log")
+    with command("--impl", "dir", "-p", "root=lake", *files) as (server, url):
+        for name in ("sales", "other"):
+            get(f"{url}/v1/namespace/{name}/create", {"x-lance-token": admin}, data={})
+        assert get(url + LIST, {"x-lance-token": admin}) == {"namespaces": ["other", "sales"]}
+        assert get(url + LIST, {"x-lance-token": reader}) == {"namespaces": ["sales"]}
+        with pytest.raises(HTTPError, match="403"):
+            get(f"{url}/v1/namespace/sales/drop", {"x-lance-token": reader}, data={})
+        server.terminate()
+        out, err = server.communicate(timeout=30)
+    lines = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
+    assert [(it["principal"], it["operation"], it["status"]) for it in lines] == [
+        ("bob", "create_namespace", "200"),
+        ("bob", "create_namespace", "200"),
+        ("bob", "list_namespaces", "200"),
+        ("ann", "list_namespaces", "200"),
+        ("ann", "drop_namespace", "403"),
+    ]
+    # The owner has no token here, so that none is printed.
+    assert out == "" and err.count("\n") == 5 and "ann drop_namespace sales 403" in err
+    assert reader not in err and admin not in err
+    rotated = token("rotate", "ann")
+    assert rotated != reader and json.loads(token("list", "--json"))[0]["tokens"] == 2
+    token("rotate", "ann", "--at-once")
+    assert json.loads(token("list", "--json"))[0]["tokens"] == 1
+    token("remove", "bob")
+    assert [it["name"] for it in json.loads(token("list", "--json"))] == ["ann"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("add", "a b"), "name 'a b': use letters"),
+        (("add", "ann", "--only", "a..b"), "an empty name"),
+        (("add", "old"), "old exists in tokens.toml"),
+        (("rotate", "odl"), "odl: not in tokens.toml; did you mean old?"),
+        (("remove", "nobody"), "nobody: not in tokens.toml"),
+        (("list", "--tokens", "missing.toml"), "--tokens missing.toml: No such file"),
+        (("add", "new", "--tokens", "broken.toml"), "not a TOML file"),
+    ],
+)
+def test_what_is_no_token_changes_nothing(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["token", "add", "old", "--tokens", "tokens.toml"]).exit_code == Code.OK
+    Path("broken.toml").write_text("[a")
+    before = Path("tokens.toml").read_bytes()
+    done = CliRunner().invoke(app, ["token", arguments[0], "--tokens", "tokens.toml", *arguments[1:]])
+    assert done.exit_code == Code.USAGE and message in done.stderr and done.stdout == ""
+    assert Path("tokens.toml").read_bytes() == before and Path("broken.toml").read_text() == "[a"

@@ -276,13 +276,17 @@ async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             readers.append((reader, writer))
         # The sent rows are read at some time, and no more are accepted afterwards.
-        while (response := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 200:
+        while (
+            response := await ask(gateway, "POST", f"{TABLE}/describe", {"context": {"more": "x" * 100}})
+        ).status == 200:
             pass
         assert (response.status, response.code, response.headers["retry-after"]) == (503, 17, "1")
         for _, writer in readers:
             writer.close()
             await writer.wait_closed()
-        while (response := await ask(gateway, "POST", f"{TABLE}/describe", {"more": "x" * 100})).status == 503:
+        while (
+            response := await ask(gateway, "POST", f"{TABLE}/describe", {"context": {"more": "x" * 100}})
+        ).status == 503:
             pass
         assert response.status == 200
 

@@ -176,9 +176,11 @@ async def test_a_body_may_be_compressed_or_come_in_chunks(gateway: Gateway, keep
     assert keeper.requests[-1].version == 6
 
 
-async def test_what_a_newer_client_says_is_no_error(gateway: Gateway, keeper: Keeper) -> None:
-    body = {"id": ["t"], "version": 1, "with_more": {"deep": []}, "tag": None}
+async def test_fields_that_the_spec_does_not_have_are_refused(gateway: Gateway, keeper: Keeper) -> None:
+    body = {"id": ["t"], "version": 1, "tag": None, "of_a_newer_client": None}
     assert (await ask(gateway, "POST", "/v1/table/t/describe?more=1", body)).status == 200
+    answer = await ask(gateway, "POST", "/v1/table/t/describe", {**body, "versions": 2})
+    assert answer.status == 400 and "versions: unknown, did you mean version" in answer.json["error"]
 
 
 async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper: Keeper) -> None:

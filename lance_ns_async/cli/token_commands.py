@@ -1,0 +1,141 @@
+"""The commands below `token`: who may use a gateway, and for what."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lance_ns_async.cli import messages, output
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.groups import Command, Group
+from lance_ns_async.cli.options import OutputFormat
+from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.toml_files import edit
+
+token: typer.Typer = typer.Typer(
+    cls=Group,
+    help="Tokens for the clients of lance-ns serve: add, list, rotate and remove them.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+_Name = Annotated[str, typer.Argument(help="Name of the client.", show_default=False)]
+_File = Annotated[
+    Path,
+    typer.Option("--tokens", metavar="FILE", help="File of the tokens' hashes, as for serve.", show_default=False),
+]
+
+
+@token.command(cls=Command)
+@with_common_options
+def add(
+    on: CommonOptions,
+    name: _Name,
+    tokens: _File,
+    rights: Annotated[
+        Literal["read", "write", "admin"],
+        typer.Option("--rights", help="read; write: also add and change; admin: also drop and rename."),
+    ] = "read",
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="PATTERN", help="Only these tables, e.g. 'sales.**'. May be repeated."),
+    ] = None,
+    credentials: Annotated[
+        bool,
+        typer.Option(
+            "--credentials", help="Also hand out the catalog's storage credentials, which may allow more than --rights."
+        ),
+    ] = False,
+) -> None:
+    """Add a client and print its token, which is shown only once; the file has its hash.
+
+    A running server notices the change within a second.
+    """
+    from lance_ns_async.gateway.rights import Principal
+    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
+
+    principal = Principal.parse(name, rights, only or (), credentials=credentials)
+    secret = create_token()
+    with edit(tokens, _check) as content:
+        if name in content:
+            raise Misuse(f"{name} exists in {tokens}; use token rotate for a new token, or remove it first")
+        content[name] = {**principal.to_dict(), HASHES: [hash_of(secret)]}
+    print(secret)
+    messages.hint(f"added {name} to {tokens}")
+
+
+@token.command("list", cls=Command)
+@with_common_options
+def list_tokens(on: CommonOptions, tokens: _File, format: OutputFormat = Format.TABLE) -> None:
+    """List the clients and their rights."""
+    from lance_ns_async.gateway.tokens import HASHES
+
+    rows = [
+        {
+            "name": name,
+            "rights": fields["rights"],
+            "only": ", ".join(fields.get("only", ())),
+            "credentials": fields.get("credentials", False),
+            "tokens": len(fields.get(HASHES, ())),
+        }
+        for name, fields in _check(tokens).items()
+    ]
+    output.write(rows, ("name", "rights", "only", "credentials", "tokens"), format, sys.stdout)
+
+
+@token.command(cls=Command)
+@with_common_options
+def rotate(
+    on: CommonOptions,
+    name: _Name,
+    tokens: _File,
+    at_once: Annotated[
+        bool, typer.Option("--at-once", help="Refuse the old token from now on, not after the next rotation.")
+    ] = False,
+) -> None:
+    """Print a new token for a client; the last one stays valid until the next rotation."""
+    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
+
+    secret = create_token()
+    with edit(tokens, _check) as content:
+        fields = _find(content, name, tokens)
+        fields[HASHES] = [hash_of(secret), *([] if at_once else list(fields.get(HASHES, ()))[:1])]
+    print(secret)
+    messages.hint(f"{name} has a new token" + ("" if at_once else "; the last one is valid until the next rotation"))
+
+
+@token.command(cls=Command)
+@with_common_options
+def remove(on: CommonOptions, name: _Name, tokens: _File) -> None:
+    """Remove a client; its tokens are refused within a second."""
+    with edit(tokens, _check) as content:
+        _find(content, name, tokens)
+        del content[name]
+    messages.tell(f"removed {name} from {tokens}")
+
+
+def _find(content: Any, name: str, file: Path) -> Any:
+    """Returns the fields of a client; raises `Misuse` if there is none with this name."""
+    from lance_ns_async.errors import suggest
+
+    if name not in content:
+        raise Misuse(f"{name}: not in {file}; {suggest(name, content)}")
+    return content[name]
+
+
+def _check(file: Path) -> dict[str, Any]:
+    """Returns the content of a file whose entries are valid."""
+    import tomllib
+
+    from lance_ns_async.gateway.tokens import parse
+
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise Misuse(f"--tokens {file}: {error.strerror}") from error
+    parse(content, str(file))
+    return tomllib.loads(content.decode())

@@ -1,0 +1,236 @@
+"""Rights of a gateway's clients: which operations a principal may use, and on which tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import lance_namespace as spec
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError
+from pydantic import BaseModel
+
+from lance_ns_async.errors import spelled
+from lance_ns_async.gateway.allowed_locations import named_places
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
+from lance_ns_async.namespace.patterns import Pattern
+from lance_ns_async.spec.routes import BY_OPERATION
+
+Right = Literal["read", "write", "admin"]
+"""What a principal may do: see rows and metadata; also add and change them; also remove and rename things."""
+
+RIGHTS: Sequence[Right] = get_args(Right)
+"""All rights; each includes those before it."""
+
+REMOVING = frozenset(
+    {
+        *("drop_namespace", "drop_table", "deregister_table", "rename_table", "alter_transaction"),
+        *("batch_delete_table_versions", "delete_table_branch", "delete_table_tag", "drop_table_index"),
+        *("alter_table_drop_columns", "restore_table"),
+    }
+)
+"""The operations that require the right "admin"."""
+
+_NAME = re.compile(r"[\w.+@-]{1,100}")
+
+_OPERATION = {
+    "declare_table": "declare_table",
+    "create_table_version": "create_table_version",
+    "delete_table_versions": "batch_delete_table_versions",
+    "deregister_table": "deregister_table",
+}
+"""The operation for each part of a commit of several tables."""
+
+_WITH_IDS = ("/v1/namespace", "/v1/table")
+"""Beginnings of the paths of operations whose ids are those of tables and namespaces."""
+
+_PAGE = 1000
+"""Minimum number of entries to list for a page of a listing from which entries are removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A client of a gateway, and what it may do."""
+
+    name: str
+    right: Right = "admin"
+    only: tuple[Pattern, ...] = ()
+    """The tables that the principal may use; empty for all."""
+    credentials: bool = True
+    """Whether responses have storage options: the catalog's credentials, which may allow more than the rights."""
+
+    @classmethod
+    def parse(cls, name: str, right: object, only: Sequence[object] = (), *, credentials: object = False) -> Principal:
+        """Returns a principal from the values of a file or a command line.
+
+        Raises:
+            InvalidInputError: A value is invalid.
+        """
+        if not _NAME.fullmatch(name):
+            raise InvalidInputError(f"name {name!r}: use letters, digits, '-', '_', '.', '+' and '@'")
+        if right not in RIGHTS:
+            raise InvalidInputError(f"rights {right!r}: must be one of {', '.join(RIGHTS)}")
+        if not isinstance(credentials, bool):
+            raise InvalidInputError(f"credentials {credentials!r}: must be true or false")
+        if not all(isinstance(text, str) for text in only):
+            raise InvalidInputError("only: must be a list of patterns, such as 'sales.**'")
+        # The right was compared with all rights, which no type checker concludes from that.
+        chosen: Right = next(it for it in RIGHTS if it == right)
+        return cls(name, chosen, tuple(Pattern.parse(str(text)) for text in only), credentials)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the arguments of `parse` after the name, as a file has them."""
+        fields: dict[str, Any] = {"rights": self.right}
+        if self.only:
+            fields["only"] = [str(pattern.item) for pattern in self.only]
+        return {**fields, "credentials": True} if self.credentials else fields
+
+    def check(self, operation: str, request: BaseModel) -> None:
+        """Checks that the principal may send a request; the answer does not depend on what exists.
+
+        Raises:
+            PermissionDeniedError: An operation, an id or a location in the request is not allowed.
+        """
+        needed = _needed(operation, request)
+        if RIGHTS.index(needed) > RIGHTS.index(self.right):
+            raise PermissionDeniedError(
+                f"Permission denied: {operation} ({self.name} has the right {self.right!r}, and this requires "
+                f"{needed!r})"
+            )
+        parts = [*_parts(request)]
+        for inner, part in parts:
+            self.check(inner, part)
+        if not self.only or parts:
+            return
+        for what, _, _ in named_places(request):
+            raise PermissionDeniedError(
+                f"Permission denied: {what} ({self.name} may use {self._tables()} only, and a location could be that "
+                "of another table; omit it)"
+            )
+        for id in _ids(operation, request):
+            if not self._may_use(operation, id):
+                raise PermissionDeniedError(
+                    f"Permission denied: {operation}: {spelled(id)} ({self.name} may use {self._tables()} only)"
+                )
+
+    def may_see(self, id: Id) -> bool:
+        """Returns whether a listing shows a table, or a namespace, which leads to tables that the principal may use."""
+        if not self.only:
+            return True
+        if isinstance(id, TableId):
+            return any(pattern.matches(id) for pattern in self.only)
+        namespace = NamespaceId(id)
+        return any(pattern.holds(namespace) or pattern.leads(namespace) for pattern in self.only)
+
+    def has_all(self, namespace: NamespaceId) -> bool:
+        """Returns whether the principal may use every table in a namespace and below it."""
+        return not self.only or any(pattern.covers(namespace) for pattern in self.only)
+
+    def _may_use(self, operation: str, id: Id) -> bool:
+        route = BY_OPERATION[operation]
+        if isinstance(id, TableId) or (route.path.startswith(_WITH_IDS) and not route.changes):
+            return self.may_see(id)
+        return self.has_all(NamespaceId(id))
+
+    def _tables(self) -> str:
+        return ", ".join(str(pattern.item) for pattern in self.only)
+
+
+class GrantedNamespace:
+    """A namespace as one principal may use it: its methods are the operations that the namespace has.
+
+    Args:
+        namespace: The namespace.
+        principal: Who uses it.
+    """
+
+    def __init__(self, namespace: object, principal: Principal) -> None:
+        self._namespace = namespace
+        self._principal = principal
+
+    def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
+        if operation not in BY_OPERATION:
+            raise AttributeError(f"{operation} is no operation of the spec")
+        method: Callable[..., Awaitable[Any]] = getattr(self._namespace, operation)
+
+        async def call(request: BaseModel, *rows: object) -> Any:
+            self._principal.check(operation, request)
+            if isinstance(request, spec.ListTablesRequest | spec.ListNamespacesRequest):
+                return await self._list(operation, method, request)
+            answer = await method(request, *rows)
+            if not self._principal.credentials and getattr(answer, "storage_options", None):
+                answer = answer.model_copy(update={"storage_options": None})
+            return answer
+
+        return call
+
+    async def _list(
+        self,
+        operation: str,
+        method: Callable[..., Awaitable[Any]],
+        request: spec.ListTablesRequest | spec.ListNamespacesRequest,
+    ) -> Any:
+        """Returns a page of a listing, filled with what the principal may see.
+
+        Cost: for a page from which entries are removed, listings of at least 1,000 entries.
+        """
+        parent = NamespaceId(request.id or ())
+        if self._principal.has_all(parent):
+            return await method(request)
+        field = "namespaces" if isinstance(request, spec.ListNamespacesRequest) else "tables"
+
+        def is_visible(entry: str) -> bool:
+            if operation == "list_all_tables":
+                return self._principal.may_see(TableId(entry.split(DELIMITER)))
+            return self._principal.may_see(parent.child(entry) if field == "namespaces" else parent.table(entry))
+
+        limit, token, shown = request.limit, request.page_token, list[str]()
+        while True:
+            size = None if limit is None else max(limit - len(shown), _PAGE)
+            page = await method(request.model_copy(update={"limit": size, "page_token": token}))
+            entries = getattr(page, field)
+            visible = [place for place, entry in enumerate(entries) if is_visible(entry)]
+            if limit is not None and len(visible) > (left := limit - len(shown)):
+                # The same page again, but shorter: its token continues behind the last entry that is shown.
+                shorter = {"limit": visible[left - 1] + 1, "page_token": token}
+                page = await method(request.model_copy(update=shorter))
+                entries = getattr(page, field)
+                visible = [place for place, entry in enumerate(entries) if is_visible(entry)]
+            shown += (entries[place] for place in visible)
+            token = page.page_token
+            if not token or (limit is not None and len(shown) >= limit):
+                return page.model_copy(update={field: shown})
+
+
+def _needed(operation: str, request: BaseModel) -> Right:
+    """Returns the right that a request requires."""
+    if not BY_OPERATION[operation].changes:
+        return "read"
+    # A namespace that is overwritten is dropped first.
+    overwrites = operation == "create_namespace" and str(getattr(request, "mode", "")).lower() == "overwrite"
+    return "admin" if operation in REMOVING or overwrites else "write"
+
+
+def _parts(request: BaseModel) -> Iterator[tuple[str, BaseModel]]:
+    """Yields the operations, with their requests, of a commit of several tables."""
+    if isinstance(request, spec.BatchCommitTablesRequest):
+        for part in request.operations:
+            for name, operation in _OPERATION.items():
+                if (inner := getattr(part, name)) is not None:
+                    yield operation, inner
+    elif isinstance(request, spec.BatchCreateTableVersionsRequest):
+        yield from (("create_table_version", entry) for entry in request.entries)
+
+
+def _ids(operation: str, request: BaseModel) -> Iterator[Id]:
+    """Yields the tables and namespaces that a request uses."""
+    names = tuple(getattr(request, "id", None) or ())
+    path = BY_OPERATION[operation].path
+    if path.startswith("/v1/table/{id}") and names:
+        yield TableId(names)
+    else:
+        # Views and transactions are not named by patterns, so all tables are required for them.
+        yield NamespaceId(names if path.startswith(_WITH_IDS) else ())
+    if isinstance(request, spec.RenameTableRequest):
+        yield TableId((*(request.new_namespace_id or names[:-1]), request.new_table_name))
