@@ -161,7 +161,6 @@ async def _serve(
     import anyio
 
     from lance_ns_async.cli.shutdown import Deadline
-    from lance_ns_async.gateway.access import TOKEN_HEADER
     from lance_ns_async.storage import threads
 
     def under_way() -> str:
@@ -180,7 +179,7 @@ async def _serve(
                     print(f"{name}: {value}", flush=True)
             if sys.stderr.isatty():
                 hint(f"serving {catalog.impl}; stop with Ctrl-C; a client, with the token in a file:")
-                hint(f"lance-ns ls -i rest -p uri={gateway.url} -p headers.{TOKEN_HEADER}=@FILE")
+                hint(f"lance-ns ls -i rest -p uri={gateway.url} -p auth_token=@FILE")
             async for _ in signals:
                 deadline = Deadline(grace, under_way)
                 break

@@ -63,7 +63,7 @@ class RequestLog:
     def name(self, operation: str, id: object) -> None:
         """Sets what the request is about; `id` is a list of names or None."""
         self.operation = operation
-        self.id = _clean("$".join(map(str, id))) if isinstance(id, list) else None
+        self.id = _clean("$".join(map(str, id)) or "$") if isinstance(id, list) else None
 
     def write(self, status: str) -> None:
         """Writes the record."""

@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import lance_namespace as spec
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    ThrottlingError,
+)
 from pydantic import BaseModel
 
 from lance_ns_async.errors import spelled
 from lance_ns_async.gateway.allowed_locations import named_places
-from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
 from lance_ns_async.namespace.patterns import Pattern
+from lance_ns_async.spec.extensions import DescribeTablesRequest, DescribeTablesResponse
 from lance_ns_async.spec.routes import BY_OPERATION
 
 Right = Literal["read", "write", "admin"]
@@ -164,6 +171,30 @@ class GrantedNamespace:
             return answer
 
         return call
+
+    async def describe_tables(self, request: DescribeTablesRequest) -> DescribeTablesResponse:
+        """Describes the tables that the principal may use; leaves out those with an error."""
+        self._principal.check("describe_tables", request)
+        describe: Any = getattr(self._namespace, "describe_tables")  # noqa: B009 - the type of the namespace is open
+        parent = NamespaceId(request.id or ())
+        ids = [id for id in map(parent.table, request.names) if self._principal.may_see(id)]
+        result = await describe(ids, vend_credentials=bool(request.vend_credentials))
+        for error in result.errors.values():
+            # These concern all tables, and a client would ask for each of them again.
+            if isinstance(error, NamespaceNotFoundError | ServiceUnavailableError | ThrottlingError):
+                raise error
+        return DescribeTablesResponse(tables={id.name: self._fields(it) for id, it in result.tables.items()})
+
+    def _fields(self, table: Table) -> dict[str, Any]:
+        """Returns the fields of a description."""
+        fields = {
+            "location": table.location,
+            "properties": None if table.properties is None else dict(table.properties),
+            "storage_options": dict(table.storage_options or {}) if self._principal.credentials else None,
+            "managed_versioning": table.managed_versioning or None,
+            "version": table.version,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
 
     async def _list(
         self,

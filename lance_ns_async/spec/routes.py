@@ -12,6 +12,8 @@ from typing import Literal
 import lance_namespace as spec
 from pydantic import BaseModel
 
+from lance_ns_async.spec.extensions import DescribeTablesRequest
+
 HttpMethod = Literal["GET", "POST"]
 Body = Literal["json", "rows", "metadata"]
 """Content of a request body: all fields; an Arrow IPC stream, with the fields in the query; or the metadata mapping."""
@@ -124,7 +126,10 @@ ROUTES = (
 )
 """All operations of the spec; the namespace decides which of them are supported."""
 
-BY_OPERATION: Mapping[str, Route] = {route.operation: route for route in ROUTES}
+EXTENSIONS = (_reading("describe_tables", f"{_NAMESPACE}/table/batch-describe", DescribeTablesRequest),)
+"""Operations that only servers of this package have."""
+
+BY_OPERATION: Mapping[str, Route] = {route.operation: route for route in (*ROUTES, *EXTENSIONS)}
 
 
 def match(path: str) -> tuple[Route, Mapping[str, str]] | None:
@@ -145,6 +150,6 @@ def _key(path: str) -> tuple[str, ...]:
     return tuple("{}" if part.startswith("{") else part for part in path.split("/"))
 
 
-_BY_PATH: Mapping[tuple[str, ...], Route] = {_key(route.path): route for route in ROUTES}
+_BY_PATH: Mapping[tuple[str, ...], Route] = {_key(route.path): route for route in BY_OPERATION.values()}
 # A name may equal a fixed segment such as "batch-commit", so paths with the fewest names are tried first.
 _PLACES = sorted({tuple(i for i, part in enumerate(key) if part == "{}") for key in _BY_PATH})

@@ -6,7 +6,7 @@ from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -63,8 +63,9 @@ _OWN_NAMESPACE_PROPERTIES = (
 class RestBackend(Backend):
     """A server of the Lance REST Namespace protocol.
 
-    Cost: one call to describe a table; two to declare or register one, because some servers accept tables of missing
-    namespaces; one more for an empty listing, because some servers return one for a missing namespace.
+    Cost: one call to describe a table, or up to 500 tables of a namespace of this package's gateway; two to declare or
+    register one, because some servers accept tables of missing namespaces; one more for an empty listing, because some
+    servers return one for a missing namespace.
     """
 
     settings: ClassVar[type[RestSettings]] = RestSettings
@@ -72,6 +73,7 @@ class RestBackend(Backend):
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
+        describe_batch=500,
         paginates=True,
         cascades=True,
         vends=True,
@@ -132,6 +134,15 @@ class RestBackend(Backend):
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         # Not sent as False, because servers of earlier protocol versions do not know the field.
         return await self._ask("describe_table", id, self._decoder(id), {"vend_credentials": True} if vend else None)
+
+    async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
+        try:
+            decode = MaskedPartial(wire.tables, parent, self._storage_options)
+            return await self._ask("describe_tables", parent, decode, {"names": list(names)})
+        except UnsupportedOperationError:
+            # Only this package's own gateway has this extension of the protocol.
+            self.server.learn(batches=False)
+            raise
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None

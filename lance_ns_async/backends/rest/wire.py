@@ -134,6 +134,11 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
     )
 
 
+def tables(parent: NamespaceId, options: Mapping[str, str] | None, body: Any) -> Mapping[str, Table]:
+    """Returns the tables in the response to a describe of several tables, by name; see `table`."""
+    return {name: table(parent.table(name), options, fields) for name, fields in body["tables"].items()}
+
+
 def own_table(id: TableId, options: Mapping[str, str] | None, identity: str | None, body: Any) -> Table | None:
     """Returns the table in a response if its registration has this identity; None if another client registered it.
 

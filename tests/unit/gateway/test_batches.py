@@ -1,0 +1,102 @@
+"""Descriptions of many tables in one request, between the `rest` backend and a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lance_namespace.errors import NamespaceNotFoundError, PermissionDeniedError, TableNotFoundError
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.gateway.tokens import hash_of
+from tests.support.gateway import ask
+
+TABLES = 1200
+BATCH = "/v1/namespace/sales/table/batch-describe"
+
+
+@pytest.fixture
+async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    properties = {"root": str(tmp_path / "lake"), "storage.secret_access_key": "hush-hush"}
+    async with AsyncNamespace.connect("dir", properties) as ns:
+        await ns.create_namespace({"id": ["sales"]})
+        for number in range(5):
+            await ns.declare_table({"id": ["sales", f"t{number}"], "properties": {"n": str(number)}})
+        yield ns
+
+
+def connect(gateway: Gateway, token: str | None = None) -> AsyncNamespace:
+    properties = {"uri": gateway.url, "auth_token": token or gateway.token or ""}
+    return AsyncNamespace.connect("rest", properties)
+
+
+async def test_a_gateway_describes_many_tables_at_once(ns: AsyncNamespace) -> None:
+    calls: list[str] = []
+    async with serving(ns) as gateway, connect(gateway) as client:
+        with client.observe(lambda call: calls.append(call.operation)):
+            names = [f"t{number}" for number in range(TABLES)]
+            result = await client.describe_tables([["sales", name] for name in names])
+        assert sorted(id.name for id in result.tables) == [f"t{number}" for number in range(5)]
+        assert all(isinstance(error, TableNotFoundError) for error in result.errors.values())
+        assert len(result.errors) == TABLES - 5
+        # Each table that is not in an answer is asked for, to tell why.
+        assert calls.count("describe_tables") == 3 and calls.count("describe_table") == TABLES - 5
+        alone = await client.describe_table({"id": ["sales", "t3"]})
+        table = result.tables[next(id for id in result.tables if id.name == "t3")]
+        assert (table.location, dict(table.properties or {})) == (alone.location, {"n": "3"})
+        assert dict(table.storage_options or {}) == alone.storage_options == {"secret_access_key": "hush-hush"}
+        missing = await client.describe_tables([["gone", name] for name in names[:9]])
+        assert all(isinstance(error, NamespaceNotFoundError) for error in missing.errors.values())
+
+
+async def test_other_servers_are_asked_once(ns: AsyncNamespace) -> None:
+    class Foreign:
+        """A namespace without the extension."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "describe_tables":
+                raise AttributeError(name)
+            return getattr(ns, name)
+
+    calls: list[str] = []
+    async with serving(Foreign()) as gateway, connect(gateway) as client:
+        with client.observe(lambda call: calls.append(call.operation)):
+            for _ in range(2):
+                result = await client.describe_tables([["sales", f"t{number}"] for number in range(5)])
+                assert len(result.tables) == 5
+    assert calls.count("describe_tables") == 1 and calls.count("describe_table") == 10
+
+
+async def test_a_batch_has_what_its_client_may_use(ns: AsyncNamespace, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(f'[ann]\nrights = "read"\nonly = ["sales.t[12]"]\nsha256 = ["{hash_of("ann")}"]\n')
+    async with serving(ns, tokens=file) as gateway, connect(gateway, "ann") as client:
+        body = {"names": [f"t{number}" for number in range(5)]}
+        answer = await ask(gateway, "POST", BATCH, body, {"x-lance-token": "ann"})
+        assert answer.status == 200 and answer.json["tables"].keys() == {"t1", "t2"}
+        assert b"hush-hush" not in answer.body
+        result = await client.describe_tables([["sales", f"t{number}"] for number in range(5)])
+        assert sorted(id.name for id in result.tables) == ["t1", "t2"] and len(result.errors) == 3
+        assert all(isinstance(error, PermissionDeniedError) for error in result.errors.values())
+        other = await ask(gateway, "POST", BATCH.replace("sales", "other"), body, {"x-lance-token": "ann"})
+        assert other.status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "names: it is missing"),
+        ({"names": "t"}, "names"),
+        ({"names": [1]}, "names"),
+        ({"names": ["t"] * 1001}, "names"),
+        ({"names": [""]}, "empty"),
+        ({"names": ["t"], "limit": 1}, "limit: unknown"),
+    ],
+)
+async def test_a_malformed_batch_is_refused(ns: AsyncNamespace, body: Mapping[str, Any], message: str) -> None:
+    async with serving(ns) as gateway:
+        answer = await ask(gateway, "POST", BATCH, body)
+    assert (answer.status, answer.code) == (400, 13) and message in answer.json["error"]
