@@ -92,7 +92,7 @@ def _json(name: str, text: bytes | str) -> Any:
 def _from_query(model: type[BaseModel], pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Returns the fields in the query, converted to the types of the model; unknown fields are left out."""
     fields: dict[str, Any] = {}
-    types = _types(model)
+    types = query_types(model)
     for name, text in pairs:
         match types.get(name):
             case "array":
@@ -116,7 +116,7 @@ def _value(name: str, kind: str, text: str) -> Any:
 
 
 @cache
-def _types(model: type[BaseModel]) -> Mapping[str, str]:
+def query_types(model: type[BaseModel]) -> Mapping[str, str]:
     """Returns the JSON type of each field that a query can set."""
     types: dict[str, str] = {}
     for name, schema in model.model_json_schema()["properties"].items():

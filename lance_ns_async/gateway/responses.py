@@ -13,7 +13,7 @@ from lance_namespace.errors import ErrorCode, LanceNamespaceError
 from lance_ns_async.errors import retry_after
 from lance_ns_async.spec.routes import Route
 
-_ARROW_FILE = "application/vnd.apache.arrow.file"
+ARROW_FILE = "application/vnd.apache.arrow.file"
 
 # Responses hold credentials and may change at any time. The default Server header would show library versions.
 _HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
@@ -69,7 +69,7 @@ def result(route: Route, answer: Any) -> web.Response:
         case "metadata":
             return json_response(answer.metadata or {})
         case "file":
-            return web.Response(body=answer.data, content_type=_ARROW_FILE, headers=_HEADERS)
+            return web.Response(body=answer.data, content_type=ARROW_FILE, headers=_HEADERS)
 
 
 def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

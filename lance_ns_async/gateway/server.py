@@ -21,7 +21,7 @@ from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.errors import one_line
-from lance_ns_async.gateway import parsing, responses, wire
+from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
 from lance_ns_async.gateway.bodies import body
@@ -34,7 +34,7 @@ from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
 from lance_ns_async.gateway.tokens import Tokens
-from lance_ns_async.spec.routes import Route, match
+from lance_ns_async.spec.routes import BY_OPERATION, Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import guard
 
@@ -252,6 +252,9 @@ class _Handler:
             principal = replace(principal, right="read")
         if (method, path) == ("GET", "/metrics"):
             return responses.text_response(self.metrics.text())
+        if (method, path) == ("GET", "/openapi.json"):
+            operations = [name for name in BY_OPERATION if hasattr(self.namespace, name)]
+            return responses.json_response(await asyncio.to_thread(openapi.document, operations))
         route, names = _match_route(method, path)
         labels.operation = entry.operation = route.operation
         if not hasattr(self.namespace, route.operation):
