@@ -22,6 +22,7 @@ from lance_ns_async.gateway import parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
 from lance_ns_async.gateway.bodies import body
+from lance_ns_async.gateway.explorer import Explorer
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.listening import listeners
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
@@ -89,6 +90,7 @@ async def serving(
     grace: float = 30.0,
     idle: float = 120.0,
     max_connections: int = MAX_CONNECTIONS,
+    ui: bool = False,
 ) -> AsyncIterator[Gateway]:
     """Serves a namespace as a Lance REST Namespace while the context is open; does not close the namespace.
 
@@ -115,6 +117,7 @@ async def serving(
         idle: Seconds that a connection may stay without a complete request, and a body or a response without progress.
             The head of the first request must arrive within 30 seconds or `idle`, and a body faster than 4 KiB/s.
         max_connections: Maximum number of connections from one address. A proxy in front of the server is one address.
+        ui: Whether to serve web pages of the catalog at `/ui`, for browsers that sign in with the token.
 
     Raises:
         InvalidInputError: An argument is invalid, or the server cannot listen on the address.
@@ -140,6 +143,7 @@ async def serving(
             Memory(limits.memory),
             AllowedLocations(namespace, allow_locations),
             idle,
+            Explorer(namespace, access, idle) if ui else None,
         ),
         head_time=min(_HEAD_TIME, idle),
         handler_cancellation=True,
@@ -197,6 +201,7 @@ class _Handler:
     memory: Memory
     locations: AllowedLocations
     idle: float
+    explorer: Explorer | None
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         wire.end_head(request)
@@ -211,8 +216,11 @@ class _Handler:
                 raise
 
     async def _answer(self, request: web.BaseRequest, labels: RequestLabels, share: Share) -> web.Response:
-        self.access.check_sender(request.headers)
         path, _, query = request.raw_path.partition("?")
+        if self.explorer is not None and self.explorer.serves(path):
+            with guard.apply(RemoteGuard(self.limits, share)):
+                return await self.explorer.answer(request, share)
+        self.access.check_sender(request.headers)
         if (request.method, path) == ("GET", "/health"):
             return _health()
         self.access.check_token(request.headers)

@@ -16,7 +16,7 @@ def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
     """
     url, names, parent, own = ascii(address), ascii(list(id)), ascii(list(id[:-1])), ascii(id[-1])
     token = f'"header.{TOKEN_HEADER}": os.environ["LANCE_NS_TOKEN"]'
-    sql = ".".join(_quote(name) for name in ("lake", *(id if len(id) > 1 else ("default", *id))))
+    sql = ".".join(map(_quote, ("lake", *id)))
     return {
         "lance_ns_async": (
             "import os\n\n"
@@ -41,7 +41,7 @@ def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
             f"# spark.sql.catalog.lake.uri                    {address}\n"
             f"# spark.sql.catalog.lake.headers.{TOKEN_HEADER}  (the token)\n"
             "# spark.sql.catalog.lake.single_level_ns        false\n"
-            f"rows = spark.table({ascii(sql)})"
+            f"rows = spark.table({sql!a})"
         ),
     }
 
