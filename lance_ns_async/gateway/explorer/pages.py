@@ -119,9 +119,10 @@ async def namespace_page(reader: CatalogReader, id: Sequence[str], tokens: Mappi
     titled = [*(kind.capitalize() for kind in lists), "Properties"]
     body = html(
         "{}<h1>{}</h1>{}",
-        _breadcrumbs(id),
+        _breadcrumbs(id[:-1], id[-1]) if id else None,
         name(id[-1]) if id else "All namespaces",
-        [_section(title, content) for title, content in zip(titled, sections, strict=False) if content],
+        [_section(title, content) for title, content in zip(titled, sections, strict=False) if content]
+        or _note("This namespace is empty." if id else "The catalog is empty."),
     )
     return Page(id[-1] if id else "All namespaces", body, below=id)
 
@@ -175,15 +176,18 @@ async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
     )
     if isinstance(description, TableNotFoundError):
         raise description
-    titled = zip(_SECTIONS, sections, strict=True)
+    contents = {
+        "Overview": _overview(id, description, rows),
+        "Open this table": _snippets(id, address),
+        **dict(zip(_SECTIONS, sections, strict=True)),
+        "Properties": _table_properties(description),
+    }
     body = html(
-        "{}<h1>{}</h1>{}{}{}{}",
+        '{}<h1>{}</h1><nav class="contents" aria-label="Sections">{}</nav>{}',
         _breadcrumbs(id.parent, id.name),
         name(id.name),
-        _section("Overview", _overview(id, description, rows)),
-        _section("Open this table", _snippets(id, address)),
-        [_section(title, content) for title, content in titled],
-        _section("Properties", _table_properties(description)),
+        [html('<a href="#{}">{}</a>', _key(title), title) for title in contents],
+        [_section(title, content) for title, content in contents.items()],
     )
     return Page(id.name, body, below=id.parent)
 
@@ -253,24 +257,22 @@ async def _sample(reader: CatalogReader, id: TableId) -> Markup:
 
 async def _versions(reader: CatalogReader, id: TableId) -> Markup:
     response = await reader.read("list_table_versions", id=list(id), limit=_VERSIONS, descending=True)
+    versions = response.versions[:_VERSIONS]
+    # Few catalogs say it, and reading the transactions of the dataset would take a request for each version.
+    operations = any("operation" in (it.metadata or {}) for it in versions)
     rows = []
-    for version in response.versions[:_VERSIONS]:
-        metadata = version.metadata or {}
-        rows.append(
-            (
-                values.number(version.version),
-                values.time(version.timestamp_millis),
-                visible(metadata.get("operation", "\N{EN DASH}")),
-                _count(metadata.get("total_rows")),
-            )
-        )
+    for it in versions:
+        metadata = it.metadata or {}
+        operation = [visible(metadata.get("operation", ""))] if operations else []
+        rows.append((it.version, values.time(it.timestamp_millis), _count(metadata.get("total_rows")), *operation))
     note = f"The newest {_VERSIONS} versions." if response.page_token else None
-    return html("{}{}", _note(note), _table("Versions", ("Version", "Time", "Operation", "Rows"), rows))
+    head = ("Version", "Time", "Rows", *(["Operation"] if operations else []))
+    return html("{}{}", _note(note), _table("Versions", head, rows))
 
 
 async def _tags(reader: CatalogReader, id: TableId) -> Markup:
     response = await reader.read("list_table_tags", id=list(id), limit=_PAGE)
-    rows = [(name(tag), values.number(it.version), visible(it.branch or "main")) for tag, it in response.tags.items()]
+    rows = [(name(tag), it.version, visible(it.branch or "main")) for tag, it in response.tags.items()]
     note = f"The first {_PAGE} tags." if response.page_token else None
     return html("{}{}", _note(note), _table("Tags", ("Tag", "Version", "Branch"), rows))
 
@@ -325,7 +327,7 @@ async def _list(reader: CatalogReader, kind: str, id: Sequence[str], token: str 
         )
     return html(
         "{}{}",
-        html('<ul class="names">{}</ul>', items) if items else _note("None."),
+        html('<ul class="names {}">{}</ul>', kind, items) if items else None,
         html('<nav class="pages" aria-label="Pages of {}">{}</nav>', kind, links) if links else None,
     )
 
@@ -386,19 +388,23 @@ def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) 
     )
 
 
+def _key(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
 def _section(title: str, content: Markup) -> Markup:
-    key = title.lower().replace(" ", "-")
+    key = _key(title)
     return html('<section class="card" aria-labelledby="{}"><h2 id="{}">{}</h2>{}</section>', key, key, title, content)
 
 
-def _breadcrumbs(id: Sequence[str], table: str | None = None) -> Markup:
-    """Returns links to the namespaces above; the last name is the page itself, unless the page is about a table."""
+def _breadcrumbs(id: Sequence[str], current: str | None = None) -> Markup:
+    """Returns links to a namespace and all above it, followed by the name of the page itself."""
     items = [html('<li><a href="/ui">All namespaces</a></li>')]
     items += [
         html('<li><a href="{}">{}</a></li>', link("namespace", id[: i + 1]), name(part)) for i, part in enumerate(id)
     ]
-    if table is not None:
-        items.append(html('<li aria-current="page">{}</li>', name(table)))
+    if current is not None:
+        items.append(html('<li aria-current="page">{}</li>', name(current)))
     return html('<nav class="trail" aria-label="Path"><ol>{}</ol></nav>', items)
 
 

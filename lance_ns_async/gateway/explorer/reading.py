@@ -9,7 +9,7 @@ from traceback import format_exception
 from typing import Any
 from uuid import uuid4
 
-from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.errors import one_line
 from lance_ns_async.gateway.explorer.html import Markup, html, visible
@@ -63,7 +63,8 @@ async def show(work: Awaitable[Markup]) -> Markup:
 def show_error(error: BaseException) -> Markup:
     """Returns an error as a part of a page; unexpected errors go to the log, and the page contains only their id."""
     match error:
-        case UnsupportedOperationError():
+        case UnsupportedOperationError() | TableNotFoundError():
+            # Nothing was written to a table that is only declared.
             return html('<p class="note">{}</p>', visible(str(error)))
         case LanceNamespaceError() | RequestError():
             message = str(error)
