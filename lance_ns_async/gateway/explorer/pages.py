@@ -48,12 +48,13 @@ def document(page: Page, form_token: str | None) -> str:
         tools = html(
             '<form class="search" action="/ui/search" role="search"><input type="hidden" name="below" value="{}">'
             '<label class="hidden" for="q">Part of a name, below {}</label>'
-            '<input id="q" type="search" name="q" value="{}" placeholder="Search names" required maxlength="200">'
+            '<input id="q" type="search" name="q" value="{}" placeholder="{}" required maxlength="200">'
             '<button>Search</button></form><form action="/ui/sign-out" method="post">'
             '<input type="hidden" name="form_token" value="{}"><button class="quiet">Sign out</button></form>',
             encode_pairs(("id", part) for part in page.below),
             visible(page.below[-1]) if page.below else "the root",
             page.search_text,
+            f"Search in {visible(shortened(page.below[-1], 20))}" if page.below else "Search all names",
             form_token,
         )
     return html(
@@ -147,7 +148,8 @@ async def search_page(reader: CatalogReader, id: Sequence[str], text: str) -> Pa
     if result.errors:
         notes.append(f"{values.number(len(result.errors))} listings failed, the first with")
     body = html(
-        '{}<h1>Search</h1><p role="status">Names that contain <q>{}</q>, below {}: {}.</p>{}<ul class="names">{}</ul>',
+        '{}<h1>Search</h1><p role="status">Names that contain <q>{}</q>, below {}: {}.</p>{}'
+        '<ul class="names results">{}</ul>',
         _breadcrumbs(id),
         name(text),
         name(id[-1]) if id else "the root",
