@@ -116,6 +116,15 @@ async def test_a_table_fits_on_a_phone(page: Any) -> None:
     assert levels[0] == "H1" and set(levels[1:]) == {"H2"}
 
 
+async def test_links_of_other_sites_keep_the_session(page: Any, gateway: Gateway) -> None:
+    target = f"{gateway.url}/ui/table?id=n&id=t"
+    # Another host name of the same server is another site.
+    await page.goto(f"{gateway.url.replace('127.0.0.1', 'localhost')}/ui/static/style.css")
+    await page.set_content(f'<h1>Chat</h1><a href="{target}">A table</a>')
+    await page.get_by_role("link", name="A table").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("t")
+
+
 @pytest.mark.parametrize("page", ["with scripts"], indirect=True)
 async def test_keyboard(page: Any) -> None:
     focus = page.locator(":focus")
@@ -143,4 +152,4 @@ async def test_code_can_be_copied(page: Any) -> None:
     await page.goto("/ui/table?id=n&id=t")
     await page.get_by_role("button", name="Copy").first.click()
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    assert "ns.open(['n', 't'])" in await page.evaluate("navigator.clipboard.readText()")
+    assert 'ns.open(["n", "t"])' in await page.evaluate("navigator.clipboard.readText()")

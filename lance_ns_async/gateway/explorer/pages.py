@@ -98,6 +98,11 @@ def sign_in_page(form_token: str, next: str, *, status: int = 401, message: str 
     return Page("Sign in", body, status)
 
 
+def continue_page(path: str) -> Page:
+    """Returns a page with a link to a path of the explorer."""
+    return Page("Continue", html('<h1>Continue</h1><p><a href="{}">Continue to the page</a></p>', path))
+
+
 def error_page(status: int, title: str, message: str, below: Sequence[str] = ()) -> Page:
     """Returns a page that consists of an error."""
     body = html('<h1>{}</h1><p class="error" role="alert">{}</p>', title, visible(message))

@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError
@@ -22,7 +22,7 @@ from lance_ns_async.gateway.responses import STATUSES, RequestError
 from lance_ns_async.model import NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
-_HOST = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -83,6 +83,9 @@ class Explorer:
         try:
             self._access.check_token({} if session is None else {TOKEN_HEADER: session.token})
         except RequestError:
+            if not id and request.headers.get("Sec-Fetch-Site") == "cross-site":
+                # The browser withholds the cookie after a click on a link of another site, but not after a reload.
+                return _response(pages.continue_page(request.raw_path), None, {"Refresh": f"0; url={request.raw_path}"})
             return self._sign_in(request, request.raw_path)
         try:
             page = await self._page(request, path, query)
@@ -150,11 +153,12 @@ class Explorer:
             raise _refusal(403, "The form has expired or was sent by another site; reload the page and try again")
 
     def _check_sender(self, request: web.BaseRequest) -> None:
-        headers = dict(request.headers)
-        origin = headers.pop("Origin", None)
-        self._access.check_sender(headers)
+        origin = request.headers.get("Origin", "null")
+        self._access.check_sender({"Host": request.host})
+        if _HOST.fullmatch(request.host) is None:
+            raise _refusal(400, "The Host header is malformed")
         # Without a referrer, browsers send `null` with the forms of these pages, too; forms contain a token.
-        if origin not in (None, "null") and urlsplit(origin).netloc.lower() != request.host.lower():
+        if origin != "null" and origin.partition("://")[2].lower() != request.host.lower():
             raise _refusal(403, "Requests from other sites are not allowed")
 
 
@@ -185,8 +189,8 @@ def _asset(request: web.BaseRequest, name: str) -> web.Response:
 
 
 def _refusal(status: int, message: str) -> RequestError:
-    code = ErrorCode.PERMISSION_DENIED if status == 403 else ErrorCode.UNSUPPORTED
-    return RequestError(status, code, message)
+    # Pages show the status and the message only.
+    return RequestError(status, ErrorCode.INVALID_INPUT, message)
 
 
 def _is_page(path: str) -> bool:
@@ -196,17 +200,21 @@ def _is_page(path: str) -> bool:
 
 def _address(request: web.BaseRequest) -> str:
     """Returns the address of the gateway as the browser knows it."""
-    host = request.host if _HOST.fullmatch(request.host) else "localhost"
-    return f"{request.scheme}://{host}"
+    return f"{request.scheme}://{request.host}"
 
 
 def _session_cookie(request: web.BaseRequest) -> str:
     # Cookies apply to all ports of a host, so the gateways of one machine need different names.
-    return f"lance_ns_{request.url.port}"
+    return f"lance_ns_{_port(request)}"
 
 
 def _form_cookie(request: web.BaseRequest) -> str:
-    return f"lance_ns_form_{request.url.port}"
+    return f"lance_ns_form_{_port(request)}"
+
+
+def _port(request: web.BaseRequest) -> str:
+    named = _HOST.fullmatch(request.host)
+    return (named[1] if named else None) or ("443" if request.secure else "80")
 
 
 def _set_cookie(request: web.BaseRequest, response: web.Response, name: str, value: str, max_age: int | None) -> None:

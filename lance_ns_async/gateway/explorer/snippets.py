@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from lance_ns_async.gateway.access import TOKEN_HEADER
+from lance_ns_async.gateway.explorer.html import visible
 
 
 def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
@@ -14,7 +16,7 @@ def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
         id: The id of the table.
         address: The address of the gateway.
     """
-    url, names, parent, own = ascii(address), ascii(list(id)), ascii(list(id[:-1])), ascii(id[-1])
+    url, names, parent, own = _python(address), _python(id), _python(id[:-1]), _python(id[-1])
     token = f'"header.{TOKEN_HEADER}": os.environ["LANCE_NS_TOKEN"]'
     sql = ".".join(map(_quote, ("lake", *id)))
     return {
@@ -41,9 +43,14 @@ def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
             f"# spark.sql.catalog.lake.uri                    {address}\n"
             f"# spark.sql.catalog.lake.headers.{TOKEN_HEADER}  (the token)\n"
             "# spark.sql.catalog.lake.single_level_ns        false\n"
-            f"rows = spark.table({sql!a})"
+            f"rows = spark.table({_python(sql)})"
         ),
     }
+
+
+def _python(value: str | Sequence[str]) -> str:
+    """Returns a text or a list of texts as a Python literal without unprintable characters."""
+    return visible(json.dumps(value, ensure_ascii=False))
 
 
 def _quote(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,11 +19,13 @@ import pytest
 from lance_namespace.errors import ServiceUnavailableError, TableNotFoundError
 from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
 from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowField
+from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.search import search
 from lance_ns_async.gateway.explorer.sign_in import LIFETIME, Attempts, BrowserSessions
+from lance_ns_async.gateway.explorer.snippets import snippets
 from lance_ns_async.gateway.explorer.values import cell, sample_table, type_text
 from tests.support.lake import ROWS, Lake, lake, stream
 
@@ -118,7 +122,7 @@ class Hostile:
         )
 
     async def list_table_tags(self, request: spec.ListTableTagsRequest) -> Any:
-        tag = spec.TagContents(version=1, manifest_size=1)
+        tag = TagContents(version=1, manifest_size=1)
         return await self._respond(spec.ListTableTagsResponse(tags=dict.fromkeys(HOSTILE, tag)))
 
     async def count_table_rows(self, request: spec.CountTableRowsRequest) -> Any:
@@ -173,6 +177,10 @@ async def test_wrong_tokens_are_refused_and_limited() -> None:
         wrong = await browser.sign_in("wrong")
         assert wrong.status_code == 401 and "The token is wrong." in wrong.text
         assert (await browser.get("/ui")).status_code == 401
+        token = form_token(await browser.get("/ui"))
+        fields = {"form_token": token, "token": "wrong"}
+        statuses = [(await browser.post("/ui/sign-in", fields)).status_code for _ in range(30)]
+        assert set(statuses) == {401, 429}
     time = 7.0
     attempts = Attempts(lambda: time)
     assert [attempts.count("a") for _ in range(5)] == [True, True, True, False, False]
@@ -208,6 +216,8 @@ async def test_forms_of_other_sites_are_refused() -> None:
             assert response.status_code == 403, fields
         assert (await browser.get("/ui", Origin="https://example.com")).status_code == 403
         assert (await browser.get("/ui", Host="example.com")).status_code == 403
+        assert (await browser.get("/ui", Host="localhost:x")).status_code in (400, 403)
+        assert (await browser.get("/ui", Origin="http://[")).status_code == 403
         assert (await browser.get("/ui", Origin=browser.gateway.url)).status_code == 200
         api = await browser.client.get("/v1/table", headers={**browser.gateway.headers, "Origin": browser.gateway.url})
         assert api.status_code == 403
@@ -259,7 +269,7 @@ async def test_hostile_names_are_text_and_lead_to_their_pages() -> None:
         for kind in ("namespace", "table"):
             paths = links(root, f"/ui/{kind}?")
             assert [dict(parse_qsl(urlsplit(path).query))["id"] for path in paths] == list(HOSTILE)
-            for name, path in zip(HOSTILE, paths, strict=True):
+            for path in paths:
                 page = await browser.get(path)
                 assert page.status_code == 200
                 assert_harmless(page.text)
@@ -285,6 +295,7 @@ async def test_each_section_shows_its_own_error() -> None:
         assert "Not supported: list_table_versions" in page.text and "Not supported: query_table" in page.text
         assert "log has the details" in page.text and "hidden detail" not in page.text
         assert page.text.count("<h2") == 9 and "***" in page.text
+        assert page.text.count("log has the details") == 1
         namespace.error = ServiceUnavailableError("Service unavailable: the catalog <is> down")
         for path in ("/ui", address("namespace", "a"), address("table", "t"), "/ui/search?q=x"):
             page = await browser.get(path)
@@ -319,7 +330,7 @@ async def test_a_search_ends_at_its_time_limit() -> None:
 
     result = await search(CatalogReader(Endless(["table"])), ["n"], "ABL", seconds=0.3)
     assert result.timed_out or result.is_full
-    assert all(id.name == "table" for id in result.matches if hasattr(id, "parent"))
+    assert {id[-1] for id in result.matches} == {"table"}
 
 
 @pytest.fixture
@@ -347,6 +358,30 @@ async def test_a_table_of_a_directory(stored: Lake) -> None:
     assert [page.status_code for page in pages] == [200, 200, 200, 200, 404]
     assert address("table", *id) in links(pages[3], "/ui/table")
     assert all("hidden-" not in page.text for page in pages)
+
+
+async def test_code_opens_the_table(stored: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(stored.ns, ui=True) as gateway:
+        monkeypatch.setenv("LANCE_NS_TOKEN", gateway.token)
+        codes = snippets(["n", "t"], gateway.url)
+        for library in ("lance_ns_async", "pylance"):
+            names: dict[str, Any] = {}
+            await asyncio.to_thread(exec, codes[library], names)
+            assert await asyncio.to_thread(names["dataset"].count_rows) == 3
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_code_contains_names_as_literals(name: str) -> None:
+    for code in snippets(["\u00e9\U0001f600", name], "http://localhost").values():
+        constants = [it.value for it in ast.walk(ast.parse(code)) if isinstance(it, ast.Constant)]
+        assert name in constants or f"`lake`.`\u00e9\U0001f600`.`{name.replace('`', '``')}`" in constants
+        assert all(line.isprintable() for line in code.splitlines())
+
+
+async def test_links_of_other_sites_reload_the_page() -> None:
+    async with browsing(Hostile(), signed_in=False) as browser:
+        page = await browser.get("/ui/table?id=a", **{"Sec-Fetch-Site": "cross-site"})
+        assert page.headers["refresh"] == "0; url=/ui/table?id=a" and "set-cookie" not in page.headers
 
 
 async def test_a_catalog_that_disappears_while_one_clicks(stored: Lake) -> None:
