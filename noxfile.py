@@ -311,7 +311,7 @@ for _name in ("dir", *DEMO_NAMESPACES, "rest"):
 @session()
 def integration(session: nox.Session) -> None:
     """Runs the tests of real servers, which they download and start; a server that cannot start is a failure."""
-    install(session, "-e", ".[cli,glue]", *read_groups("test", "demo"))
+    install(session, "-e", ".[cli,glue]", *read_groups("test", "demo", "browser"))
     run_pytest(session, "-m", "integration", "--ignore=tests/ecosystem", "--ignore=tests/connector", "tests")
 
 

@@ -109,6 +109,7 @@ def serve(
         int, typer.Option("--max-connections", min=1, help="Maximum connections from one address.")
     ] = 256,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve web pages of the catalog at /ui.")] = False,
 ) -> None:
     """Serve the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
     import asyncio
@@ -144,6 +145,7 @@ def serve(
         allow_locations=allow_location or (),
         max_connections=max_connections,
         grace=grace,
+        ui=ui,
     )
     with ExitStack() as stack:
         _log_requests(stack, access_log, audit_log)

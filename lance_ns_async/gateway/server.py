@@ -25,6 +25,7 @@ from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
 from lance_ns_async.gateway.bodies import body
+from lance_ns_async.gateway.explorer import Explorer
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
 from lance_ns_async.gateway.listening import listeners
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
@@ -67,8 +68,8 @@ class Gateway:
     """A running server: its address, its token and its metrics."""
 
     url: str
-    token: str | None = field(repr=False)
-    """The token of the owner; None if only the principals of a file may use the server."""
+    token: str = field(repr=False)
+    """The token of the owner; empty if only the principals of a file may use the server."""
     metrics: Metrics = field(repr=False)
 
     @property
@@ -79,7 +80,7 @@ class Gateway:
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers for every request. Spark redacts them by name, and a request's identity does not replace them."""
-        return {} if self.token is None else {TOKEN_HEADER: self.token}
+        return {TOKEN_HEADER: self.token} if self.token else {}
 
 
 @asynccontextmanager
@@ -102,6 +103,7 @@ async def serving(
     grace: float = 30.0,
     idle: float = 120.0,
     max_connections: int = MAX_CONNECTIONS,
+    ui: bool = False,
 ) -> AsyncIterator[Gateway]:
     """Serves a namespace as a Lance REST Namespace while the context is open; does not close the namespace.
 
@@ -130,6 +132,7 @@ async def serving(
         idle: Seconds that a connection may stay without a complete request, and a body or a response without progress.
             The head of the first request must arrive within 30 seconds or `idle`, and a body faster than 4 KiB/s.
         max_connections: Maximum number of connections from one address. A proxy in front of the server is one address.
+        ui: Whether to serve web pages of the catalog at `/ui`, for browsers that sign in with the token.
 
     Raises:
         InvalidInputError: An argument is invalid, or the server cannot listen on the address.
@@ -159,6 +162,7 @@ async def serving(
             idle,
             read_only,
             Readiness(namespace),
+            Explorer(namespace, access, idle) if ui else None,
         ),
         head_time=min(_HEAD_TIME, idle),
         handler_cancellation=True,
@@ -174,7 +178,7 @@ async def serving(
     with nullcontext() if observe is None else observe(metrics.record):
         async with _run_server(server, changes, grace, metrics) as runner:
             bound = await _listen(runner, host, port, tls, max_connections)
-            yield Gateway(_url(host, bound, tls), token, metrics)
+            yield Gateway(_url(host, bound, tls), token or "", metrics)
 
 
 @asynccontextmanager
@@ -218,6 +222,7 @@ class _Handler:
     idle: float
     read_only: bool
     readiness: Readiness
+    explorer: Explorer | None
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         wire.end_head(request)
@@ -239,8 +244,11 @@ class _Handler:
     async def _answer(
         self, request: web.BaseRequest, labels: RequestLabels, share: Share, entry: RequestLog
     ) -> web.Response:
-        self.access.check_sender(request.headers)
         path, _, query = request.raw_path.partition("?")
+        if self.explorer is not None and self.explorer.serves(path):
+            with guard.apply(RemoteGuard(self.limits, share)):
+                return await self.explorer.answer(request, share, entry)
+        self.access.check_sender(request.headers)
         method = "GET" if request.method == "HEAD" else request.method
         if (method, path) == ("GET", "/health"):
             return _health()

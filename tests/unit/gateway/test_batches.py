@@ -29,7 +29,7 @@ async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
 
 
 def connect(gateway: Gateway, token: str | None = None) -> AsyncNamespace:
-    properties = {"uri": gateway.url, "auth_token": token or gateway.token or ""}
+    properties = {"uri": gateway.url, "auth_token": token or gateway.token}
     return AsyncNamespace.connect("rest", properties)
 
 

@@ -1,0 +1,78 @@
+"""Reads of the catalog for pages, and their errors as parts of a page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from traceback import format_exception
+from typing import Any
+from uuid import uuid4
+
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
+
+from lance_ns_async.errors import one_line
+from lance_ns_async.gateway.explorer.html import Markup, html, visible
+from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.spec.routes import BY_OPERATION
+
+log: logging.Logger = logging.getLogger(__name__)
+
+_SECONDS = 15
+"""Maximum seconds of one read: a page must not wait for a part that hangs."""
+
+
+class CatalogReader:
+    """The reading operations of a namespace.
+
+    Args:
+        namespace: An AsyncNamespace, or an object with coroutine methods of the same names.
+    """
+
+    def __init__(self, namespace: object) -> None:
+        self._namespace = namespace
+
+    async def read(self, operation: str, **fields: Any) -> Any:
+        """Returns the response of an operation of the spec.
+
+        Args:
+            operation: The name of an operation that changes nothing.
+            fields: The fields of its request.
+
+        Raises:
+            UnsupportedOperationError: The namespace does not have the operation.
+            TimeoutError: The operation took too long.
+        """
+        method = getattr(self._namespace, operation, None)
+        if method is None:
+            raise UnsupportedOperationError(f"Not supported: {operation} (the catalog does not have this operation)")
+        async with asyncio.timeout(_SECONDS):
+            return await method(BY_OPERATION[operation].request(**fields))
+
+
+async def show(work: Awaitable[Markup]) -> Markup:
+    """Returns the result of `work`, or its error as a part of a page; raises only what ends tasks or the process."""
+    try:
+        return await work
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as e:  # includes panics of Rust
+        return show_error(e)
+
+
+def show_error(error: BaseException) -> Markup:
+    """Returns an error as a part of a page; unexpected errors go to the log, and the page contains only their id."""
+    match error:
+        case UnsupportedOperationError() | TableNotFoundError():
+            # Nothing was written to a table that is only declared.
+            return html('<p class="note">{}</p>', visible(str(error)))
+        case LanceNamespaceError() | RequestError():
+            message = str(error)
+        case TimeoutError():
+            message = f"Service unavailable: no response within {_SECONDS} s; reload the page to try again"
+        case _:
+            instance = uuid4().hex
+            trace = "\n".join(map(one_line, "".join(format_exception(error)).splitlines()))
+            log.error("explorer: %s\n%s", instance, trace)
+            message = f"Internal error: the gateway's log has the details under {instance}"
+    return html('<p class="error" role="alert">{}</p>', visible(message))

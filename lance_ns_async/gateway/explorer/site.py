@@ -1,0 +1,228 @@
+"""The routes of the explorer, its sign-in, and the headers of its responses."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError
+
+from lance_ns_async.gateway.access import TOKEN_HEADER, Access
+from lance_ns_async.gateway.bodies import body
+from lance_ns_async.gateway.explorer import assets, pages
+from lance_ns_async.gateway.explorer.pages import Page
+from lance_ns_async.gateway.explorer.reading import CatalogReader
+from lance_ns_async.gateway.explorer.sign_in import LIFETIME, Attempts, BrowserSessions, FormTokens
+from lance_ns_async.gateway.limits import Share
+from lance_ns_async.gateway.request_log import RequestLog
+from lance_ns_async.gateway.responses import STATUSES, RequestError
+from lance_ns_async.gateway.rights import GrantedNamespace
+from lance_ns_async.model import NamespaceId, TableId
+
+_MAX_FORM = 64 << 10
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "Server": "lance-ns",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Explorer:
+    """The web pages of a gateway.
+
+    Args:
+        namespace: The namespace of the gateway.
+        access: The access to the gateway.
+        idle: Maximum seconds that a form may take to arrive.
+    """
+
+    def __init__(self, namespace: object, access: Access, idle: float) -> None:
+        self._namespace = namespace
+        self._access = access
+        self._idle = idle
+        self._sessions = BrowserSessions()
+        self._forms = FormTokens()
+        self._attempts = Attempts()
+
+    def serves(self, path: str) -> bool:
+        """Returns whether a path of a request belongs to the explorer."""
+        return path in ("/", "/ui") or path.startswith("/ui/")
+
+    async def answer(self, request: web.BaseRequest, share: Share, entry: RequestLog) -> web.Response:
+        """Returns the response to a request for a path that the explorer serves."""
+        path, _, query = request.raw_path.partition("?")
+        try:
+            self._check_sender(request)
+            if path == "/":
+                return _redirect("/ui")
+            if path.startswith("/ui/static/"):
+                return _asset(request, path.removeprefix("/ui/static/"))
+            if request.method == "POST":
+                return await self._post(request, path, share, entry)
+            if request.method not in ("GET", "HEAD"):
+                raise _refusal(405, f"The method {request.method} is not allowed")
+            return await self._get(request, path, query, entry)
+        except RequestError as e:
+            page = pages.error_page(e.status, HTTPStatus(e.status).phrase, str(e))
+            return _response(page, None, e.headers)
+
+    async def _get(self, request: web.BaseRequest, path: str, query: str, entry: RequestLog) -> web.Response:
+        if path == "/ui/sign-in":
+            return _redirect("/ui")
+        id = request.cookies.get(_session_cookie(request), "")
+        session = self._sessions.find(id)
+        try:
+            # The rights of a token may have changed since the sign-in.
+            principal = self._access.identify({} if session is None else {TOKEN_HEADER: session.token})
+        except RequestError:
+            if not id and request.headers.get("Sec-Fetch-Site") == "cross-site":
+                # The browser withholds the cookie after a click on a link of another site, but not after a reload.
+                return _response(pages.continue_page(request.raw_path), None, {"Refresh": f"0; url={request.raw_path}"})
+            return self._sign_in(request, request.raw_path)
+        entry.principal = principal.name
+        reader = CatalogReader(GrantedNamespace(self._namespace, principal))
+        try:
+            page = await self._page(reader, request, path, query)
+        except LanceNamespaceError as e:
+            status = STATUSES[e.code]
+            page = pages.error_page(status, HTTPStatus(status).phrase, str(e))
+        return _response(page, self._forms.token(id))
+
+    async def _page(self, reader: CatalogReader, request: web.BaseRequest, path: str, query: str) -> Page:
+        fields = parse_qsl(query, keep_blank_values=True)
+        id = [value for key, value in fields if key == "id"]
+        match path:
+            case "/ui" | "/ui/" | "/ui/namespace":
+                tokens = {key: value for key, value in fields if key in ("namespaces", "tables")}
+                return await pages.namespace_page(reader, NamespaceId(id), tokens)
+            case "/ui/table":
+                return await pages.table_page(reader, TableId(id), _address(request))
+            case "/ui/search":
+                values = dict(fields)
+                below = [value for key, value in parse_qsl(values.get("below", "")) if key == "id"]
+                if not (text := values.get("q", "").strip()):
+                    raise InvalidInputError("q: the text to search for is empty; type a part of a name")
+                return await pages.search_page(reader, NamespaceId(below), text)
+        raise _refusal(404, "There is no such page")
+
+    async def _post(self, request: web.BaseRequest, path: str, share: Share, entry: RequestLog) -> web.Response:
+        content = await body(request, _MAX_FORM, self._idle, "a form", share)
+        fields = dict(parse_qsl(content.decode(errors="replace"), keep_blank_values=True))
+        form_token = fields.get("form_token", "")
+        match path:
+            case "/ui/sign-in":
+                self._check_form(request.cookies.get(_form_cookie(request), ""), form_token)
+                return self._try_token(request, fields.get("token", "").strip(), fields.get("next", ""), entry)
+            case "/ui/sign-out":
+                cookie = request.cookies.get(_session_cookie(request), "")
+                self._check_form(cookie, form_token)
+                self._sessions.close(cookie)
+                response = _redirect("/ui")
+                response.del_cookie(_session_cookie(request), path="/ui")
+                return response
+        raise _refusal(404, "There is no such form")
+
+    def _try_token(self, request: web.BaseRequest, token: str, next: str, entry: RequestLog) -> web.Response:
+        if not self._attempts.count(request.remote or ""):
+            return self._sign_in(request, next, status=429, message="Too many attempts; wait a second and try again.")
+        try:
+            entry.principal = self._access.identify({TOKEN_HEADER: token}).name
+        except RequestError:
+            return self._sign_in(request, next, message="The token is wrong.")
+        response = _redirect(next if _is_page(next) else "/ui")
+        _set_cookie(request, response, _session_cookie(request), self._sessions.open(token), LIFETIME)
+        return response
+
+    def _sign_in(
+        self, request: web.BaseRequest, next: str, *, status: int = 401, message: str | None = None
+    ) -> web.Response:
+        cookie = request.cookies.get(_form_cookie(request)) or secrets.token_urlsafe(32)
+        page = pages.sign_in_page(self._forms.token(cookie), next, status=status, message=message)
+        response = _response(page, None, {"Retry-After": "1"} if status == 429 else {})
+        _set_cookie(request, response, _form_cookie(request), cookie, None)
+        return response
+
+    def _check_form(self, cookie: str, form_token: str) -> None:
+        if not self._forms.is_right(cookie, form_token):
+            raise _refusal(403, "The form has expired or was sent by another site; reload the page and try again")
+
+    def _check_sender(self, request: web.BaseRequest) -> None:
+        origin = request.headers.get("Origin", "null")
+        self._access.check_sender({"Host": request.host})
+        if _HOST.fullmatch(request.host) is None:
+            raise _refusal(400, "The Host header is malformed")
+        # Without a referrer, browsers send `null` with the forms of these pages, too; forms contain a token.
+        if origin != "null" and origin.partition("://")[2].lower() != request.host.lower():
+            raise _refusal(403, "Requests from other sites are not allowed")
+
+
+def _response(page: Page, form_token: str | None, headers: Mapping[str, str] | None = None) -> web.Response:
+    text = pages.document(page, form_token)
+    return web.Response(
+        body=text.encode(errors="replace"),
+        status=page.status,
+        content_type="text/html",
+        charset="utf-8",
+        headers={**_HEADERS, **(headers or {})},
+    )
+
+
+def _redirect(to: str) -> web.Response:
+    return web.Response(status=303, headers={**_HEADERS, "Location": to})
+
+
+def _asset(request: web.BaseRequest, name: str) -> web.Response:
+    if request.method not in ("GET", "HEAD"):
+        raise _refusal(405, f"The method {request.method} is not allowed")
+    if (asset := assets.ASSETS.get(name)) is None:
+        raise _refusal(404, "There is no such file")
+    headers = {**_HEADERS, "Cache-Control": "private, max-age=86400", "ETag": asset.etag}
+    if request.headers.get("If-None-Match") == asset.etag:
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=asset.content, content_type=asset.content_type, charset="utf-8", headers=headers)
+
+
+def _refusal(status: int, message: str) -> RequestError:
+    # Pages show the status and the message only.
+    return RequestError(status, ErrorCode.INVALID_INPUT, message)
+
+
+def _is_page(path: str) -> bool:
+    """Returns whether a form may redirect to the path: only pages of the explorer."""
+    return re.fullmatch(r"/ui([/?][!-~]*)?", path) is not None
+
+
+def _address(request: web.BaseRequest) -> str:
+    """Returns the address of the gateway as the browser knows it."""
+    return f"{request.scheme}://{request.host}"
+
+
+def _session_cookie(request: web.BaseRequest) -> str:
+    # Cookies apply to all ports of a host, so the gateways of one machine need different names.
+    return f"lance_ns_{_port(request)}"
+
+
+def _form_cookie(request: web.BaseRequest) -> str:
+    return f"lance_ns_form_{_port(request)}"
+
+
+def _port(request: web.BaseRequest) -> str:
+    named = _HOST.fullmatch(request.host)
+    return (named[1] if named else None) or ("443" if request.secure else "80")
+
+
+def _set_cookie(request: web.BaseRequest, response: web.Response, name: str, value: str, max_age: int | None) -> None:
+    response.set_cookie(
+        name, value, max_age=max_age, path="/ui", secure=request.secure, httponly=True, samesite="Strict"
+    )

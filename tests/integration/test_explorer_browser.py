@@ -1,0 +1,154 @@
+"""The explorer in Chromium: sign-in, paging, search, keyboard, and pages without scripts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import lance_namespace as spec
+import pytest
+from playwright.async_api import Error, async_playwright, expect
+
+from lance_ns_async.gateway import Gateway, serving
+from tests.support.lake import lake
+
+pytestmark = pytest.mark.integration
+
+_COMMANDS = ("chromium", "chromium-browser", "google-chrome")
+_HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Any]:
+    """Provides Chromium: the system's, or else playwright's own; without any, the test fails."""
+    command = next(filter(None, map(shutil.which, _COMMANDS)), None)
+    async with async_playwright() as playwright:
+        try:
+            browser = await playwright.chromium.launch(
+                executable_path=command, args=["--no-sandbox", "--disable-background-networking"]
+            )
+        except Error as e:
+            pytest.fail(f"no Chromium: install the package chromium, or run `playwright install chromium` ({e})")
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with lake(tmp_path) as it:
+        await it.create()
+        for number in range(105):
+            await it.ns.declare_table(spec.DeclareTableRequest(id=[f"table-{number:03}"]))
+        async with serving(it.ns, ui=True) as gateway:
+            yield gateway
+
+
+@pytest.fixture(params=["with scripts", "without scripts"])
+async def page(request: pytest.FixtureRequest, browser: Any, gateway: Gateway) -> AsyncIterator[Any]:
+    """Provides a page of a signed-in browser; its console must stay free of errors."""
+    context = await browser.new_context(
+        base_url=gateway.url,
+        viewport={"width": 390, "height": 850},
+        java_script_enabled=request.param == "with scripts",
+    )
+    page = await context.new_page()
+    await _sign_in(page, gateway.token)
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    assert problems == []
+
+
+async def _sign_in(page: Any, token: str) -> None:
+    await page.goto("/")
+    await page.get_by_label("Token of the gateway").fill(token)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("All namespaces")
+
+
+async def test_sign_in_and_out(browser: Any, gateway: Gateway) -> None:
+    page = await browser.new_page(base_url=gateway.url)
+    await page.goto("/ui/table?id=n&id=t")
+    await expect(page.get_by_label("Token of the gateway")).to_be_focused()
+    await page.keyboard.type("wrong")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_have_text("The token is wrong.")
+    await page.get_by_label("Token of the gateway").fill(gateway.token)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("t")
+    assert await page.evaluate("document.cookie") == ""
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_label("Token of the gateway")).to_be_visible()
+    await page.go_back()
+    await page.reload()
+    await expect(page.get_by_label("Token of the gateway")).to_be_visible()
+
+
+async def test_paging_and_search(page: Any) -> None:
+    await expect(page.locator("ul.tables > li")).to_have_count(100)
+    await page.get_by_role("link", name="Next page").click()
+    await expect(page.locator("ul.tables > li")).to_have_count(5)
+    await page.get_by_role("link", name="First page").click()
+    await expect(page.locator("ul.tables > li")).to_have_count(100)
+    await page.get_by_role("searchbox").fill("LE-10")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("ul.results > li")).to_have_count(5)
+    await page.get_by_role("link", name="table-104").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("table-104")
+    await page.get_by_role("searchbox").fill(_HOSTILE)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("status")).to_contain_text(_HOSTILE)
+
+
+async def test_a_table_fits_on_a_phone(page: Any) -> None:
+    await page.goto(f"/ui/table?{urlencode([('id', 'n'), ('id', 't')])}")
+    await expect(page.get_by_role("table", name="First rows")).to_contain_text("red apple")
+    await expect(page.get_by_role("table", name="Columns and their types")).to_contain_text("vector[2] of float32")
+    box = await page.locator("main").bounding_box()
+    assert box is not None and box["width"] <= 390
+    levels = [await it.evaluate("it => it.tagName") for it in await page.locator("h1, h2, h3").all()]
+    assert levels[0] == "H1" and set(levels[1:]) == {"H2"}
+
+
+async def test_links_of_other_sites_keep_the_session(page: Any, gateway: Gateway) -> None:
+    target = f"{gateway.url}/ui/table?id=n&id=t"
+    await page.goto("about:blank")
+    await page.set_content(f'<h1>Chat</h1><a href="{target}">A table</a>')
+    await page.get_by_role("link", name="A table").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("t")
+
+
+@pytest.mark.parametrize("page", ["with scripts"], indirect=True)
+async def test_keyboard(page: Any) -> None:
+    focus = page.locator(":focus")
+    await page.goto("/ui")
+    await page.keyboard.press("Tab")
+    await expect(focus).to_have_text("Skip to the content")
+    assert await focus.evaluate("it => getComputedStyle(it).outlineStyle") == "solid"
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+    await page.keyboard.press("Tab")
+    await expect(focus).to_have_attribute("aria-label", "Show the content of n")
+    await page.keyboard.press("Enter")
+    await expect(focus).to_have_attribute("aria-expanded", "true")
+    await expect(page.locator(".content").get_by_role("link", name="t", exact=True)).to_be_visible()
+    await page.keyboard.press("Tab")
+    await expect(focus).to_have_text("n")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("t")
+
+
+@pytest.mark.parametrize("page", ["with scripts"], indirect=True)
+async def test_code_can_be_copied(page: Any) -> None:
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.goto("/ui/table?id=n&id=t")
+    await page.get_by_role("button", name="Copy").first.click()
+    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert 'ns.open(["n", "t"])' in await page.evaluate("navigator.clipboard.readText()")
