@@ -13,8 +13,8 @@ from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceE
 
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.bodies import body
-from lance_ns_async.gateway.explorer import assets, pages
-from lance_ns_async.gateway.explorer.pages import Page
+from lance_ns_async.gateway.explorer import assets, layout, pages, table
+from lance_ns_async.gateway.explorer.layout import Page
 from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.sign_in import LIFETIME, Attempts, BrowserSessions, FormTokens
 from lance_ns_async.gateway.limits import Share
@@ -74,7 +74,7 @@ class Explorer:
                 raise _refusal(405, f"The method {request.method} is not allowed")
             return await self._get(request, path, query, entry)
         except RequestError as e:
-            page = pages.error_page(e.status, HTTPStatus(e.status).phrase, str(e))
+            page = layout.error_page(e.status, HTTPStatus(e.status).phrase, str(e))
             return _response(page, None, e.headers)
 
     async def _get(self, request: web.BaseRequest, path: str, query: str, entry: RequestLog) -> web.Response:
@@ -88,7 +88,9 @@ class Explorer:
         except RequestError:
             if not id and request.headers.get("Sec-Fetch-Site") == "cross-site":
                 # The browser withholds the cookie after a click on a link of another site, but not after a reload.
-                return _response(pages.continue_page(request.raw_path), None, {"Refresh": f"0; url={request.raw_path}"})
+                return _response(
+                    layout.continue_page(request.raw_path), None, {"Refresh": f"0; url={request.raw_path}"}
+                )
             return self._sign_in(request, request.raw_path)
         entry.principal = principal.name
         reader = CatalogReader(GrantedNamespace(self._namespace, principal))
@@ -96,7 +98,7 @@ class Explorer:
             page = await self._page(reader, request, path, query)
         except LanceNamespaceError as e:
             status = STATUSES[e.code]
-            page = pages.error_page(status, HTTPStatus(status).phrase, str(e))
+            page = layout.error_page(status, HTTPStatus(status).phrase, str(e))
         return _response(page, self._forms.token(id))
 
     async def _page(self, reader: CatalogReader, request: web.BaseRequest, path: str, query: str) -> Page:
@@ -107,7 +109,7 @@ class Explorer:
                 tokens = {key: value for key, value in fields if key in ("namespaces", "tables")}
                 return await pages.namespace_page(reader, NamespaceId(id), tokens)
             case "/ui/table":
-                return await pages.table_page(reader, TableId(id), _address(request))
+                return await table.table_page(reader, TableId(id), _address(request))
             case "/ui/search":
                 values = dict(fields)
                 below = [value for key, value in parse_qsl(values.get("below", "")) if key == "id"]
@@ -148,7 +150,7 @@ class Explorer:
         self, request: web.BaseRequest, next: str, *, status: int = 401, message: str | None = None
     ) -> web.Response:
         cookie = request.cookies.get(_form_cookie(request)) or secrets.token_urlsafe(32)
-        page = pages.sign_in_page(self._forms.token(cookie), next, status=status, message=message)
+        page = layout.sign_in_page(self._forms.token(cookie), next, status=status, message=message)
         response = _response(page, None, {"Retry-After": "1"} if status == 429 else {})
         _set_cookie(request, response, _form_cookie(request), cookie, None)
         return response
@@ -168,7 +170,7 @@ class Explorer:
 
 
 def _response(page: Page, form_token: str | None, headers: Mapping[str, str] | None = None) -> web.Response:
-    text = pages.document(page, form_token)
+    text = layout.document(page, form_token)
     return web.Response(
         body=text.encode(errors="replace"),
         status=page.status,

@@ -1,0 +1,204 @@
+"""The page of a table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from lance_namespace.errors import TableNotFoundError
+
+from lance_ns_async.errors import shortened, without_user
+from lance_ns_async.gateway.explorer import layout, values
+from lance_ns_async.gateway.explorer.html import Markup, html, name, visible
+from lance_ns_async.gateway.explorer.layout import Page
+from lance_ns_async.gateway.explorer.reading import CatalogReader, show, show_error
+from lance_ns_async.gateway.explorer.snippets import snippets
+from lance_ns_async.model import TableId
+
+_SAMPLE_ROWS = 20
+_VERSIONS = 20
+_MAX_ENTRIES = 100
+"""Maximum number of tags and of indices."""
+
+_MAX_FIELDS = 1_000
+
+
+async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
+    """Returns the page of a table; its sections are read concurrently, and each shows its own error.
+
+    Args:
+        reader: Reads the catalog.
+        id: The table.
+        address: The address of the gateway, for snippets.
+
+    Raises:
+        TableNotFoundError: The table does not exist.
+    """
+    description, rows, *sections = await asyncio.gather(
+        _outcome(reader.read("describe_table", id=list(id), vend_credentials=False)),
+        show(_rows(reader, id)),
+        *(show(read(reader, id)) for read in _SECTIONS.values()),
+    )
+    if isinstance(description, TableNotFoundError):
+        raise description
+    contents = {
+        "Overview": _overview(id, description, rows),
+        "Open this table": _snippets(id, address),
+        **dict(zip(_SECTIONS, sections, strict=True)),
+        "Properties": _table_properties(description),
+    }
+    body = html(
+        '{}<h1>{}</h1><nav class="contents" aria-label="Sections">{}</nav>{}',
+        layout.breadcrumbs(id.parent, id.name),
+        name(id.name),
+        [html('<a href="#{}">{}</a>', layout.key_of(title), title) for title in contents],
+        [layout.section(title, content) for title, content in contents.items()],
+    )
+    return Page(id.name, body, below=id.parent)
+
+
+async def _outcome(work: Awaitable[Any]) -> Any:
+    """Returns the result of `work`, or its error."""
+    try:
+        return await work
+    except Exception as e:
+        return e
+
+
+def _overview(id: TableId, description: Any, rows: Markup) -> Markup:
+    facts: list[tuple[str, Markup]] = [("Id", html("<code>{}</code>", name(str(id))))]
+    if isinstance(description, BaseException):
+        facts.append(("Location", show_error(description)))
+    else:
+        location = without_user(description.location or "unknown")
+        facts.append(("Location", html("<code>{}</code>", visible(location))))
+        if description.managed_versioning:
+            facts.append(("Versions", Markup("managed by the catalog")))
+    facts.append(("Rows", rows))
+    return html("<dl>{}</dl>", [html("<div><dt>{}</dt><dd>{}</dd></div>", *fact) for fact in facts])
+
+
+def _snippets(id: TableId, address: str) -> Markup:
+    return html(
+        '<div class="snippets">{}</div>',
+        [
+            html(
+                '<details name="snippet"{}><summary>{}</summary><pre data-copy tabindex="0">{}</pre></details>',
+                Markup(" open") if i == 0 else None,
+                title,
+                code,
+            )
+            for i, (title, code) in enumerate(snippets(id, address).items())
+        ],
+    )
+
+
+async def _rows(reader: CatalogReader, id: TableId) -> Markup:
+    return html("{}", values.number((await reader.read("count_table_rows", id=list(id))).count))
+
+
+async def _schema(reader: CatalogReader, id: TableId) -> Markup:
+    response = await reader.read("describe_table", id=list(id), load_detailed_metadata=True)
+    if response.var_schema is None:
+        return html('<p class="note">Nothing was written to the table yet.</p>')
+    fields = response.var_schema.fields
+    rows = [
+        (
+            name(field.name),
+            html("<code>{}</code>", visible(shortened(values.type_text(field.type), 500))),
+            "yes" if field.nullable else "no",
+        )
+        for field in fields[:_MAX_FIELDS]
+    ]
+    note = f"The first {len(rows):,} of {len(fields):,} columns." if len(fields) > len(rows) else None
+    return html(
+        "{}{}", layout.note(note), layout.table("Columns and their types", ("Column", "Type", "Can be null"), rows)
+    )
+
+
+async def _sample(reader: CatalogReader, id: TableId) -> Markup:
+    response = await reader.read("query_table", id=list(id), k=_SAMPLE_ROWS, vector={})
+    data: object = getattr(response, "data", response)
+    return await asyncio.to_thread(values.sample_table, data if isinstance(data, bytes) else bytes(response))
+
+
+async def _versions(reader: CatalogReader, id: TableId) -> Markup:
+    response = await reader.read("list_table_versions", id=list(id), limit=_VERSIONS, descending=True)
+    versions = response.versions[:_VERSIONS]
+    # Few catalogs say it, and reading the transactions of the dataset would take a request for each version.
+    operations = any("operation" in (it.metadata or {}) for it in versions)
+    rows = []
+    for it in versions:
+        metadata = it.metadata or {}
+        operation = [visible(metadata.get("operation", ""))] if operations else []
+        rows.append((it.version, values.time(it.timestamp_millis), _count(metadata.get("total_rows")), *operation))
+    note = f"The newest {_VERSIONS} versions." if response.page_token else None
+    head = ("Version", "Time", "Rows", *(["Operation"] if operations else []))
+    return html("{}{}", layout.note(note), layout.table("Versions", head, rows))
+
+
+async def _tags(reader: CatalogReader, id: TableId) -> Markup:
+    response = await reader.read("list_table_tags", id=list(id), limit=_MAX_ENTRIES)
+    rows = [(name(tag), it.version, visible(it.branch or "main")) for tag, it in response.tags.items()]
+    note = f"The first {_MAX_ENTRIES} tags." if response.page_token else None
+    return html("{}{}", layout.note(note), layout.table("Tags", ("Tag", "Version", "Branch"), rows))
+
+
+async def _indices(reader: CatalogReader, id: TableId) -> Markup:
+    response = await reader.read("list_table_indices", id=list(id), limit=_MAX_ENTRIES)
+    rows = [
+        (name(it.index_name), visible(it.index_type or ""), visible(", ".join(it.columns)), _coverage(it))
+        for it in response.indexes
+    ]
+    note = f"The first {_MAX_ENTRIES} indices." if response.page_token else None
+    return html("{}{}", layout.note(note), layout.table("Indices", ("Index", "Type", "Columns", "Covered rows"), rows))
+
+
+async def _statistics(reader: CatalogReader, id: TableId) -> Markup:
+    stats = await reader.read("get_table_stats", id=list(id))
+    fragments, lengths = stats.fragment_stats, stats.fragment_stats.lengths
+    rows = [
+        ("Size", values.size(stats.total_bytes)),
+        ("Rows", values.number(stats.num_rows)),
+        ("Indices", values.number(stats.num_indices)),
+        ("Fragments", values.number(fragments.num_fragments)),
+        ("Small fragments", values.number(fragments.num_small_fragments)),
+        ("Rows of a fragment", f"{lengths.min:,} to {lengths.max:,}, median {lengths.p50:,}"),
+    ]
+    return html("<dl>{}</dl>", [html("<div><dt>{}</dt><dd>{}</dd></div>", *row) for row in rows])
+
+
+_SECTIONS = {
+    "Columns": _schema,
+    "Sample rows": _sample,
+    "Versions": _versions,
+    "Tags": _tags,
+    "Indices": _indices,
+    "Statistics": _statistics,
+}
+"""The sections of a table's page that are read on their own."""
+
+
+def _table_properties(description: Any) -> Markup:
+    if isinstance(description, BaseException):
+        return show_error(description)
+    return layout.properties(description.properties or {})
+
+
+def _coverage(index: Any) -> Markup:
+    covered, missed = index.num_indexed_rows, index.num_unindexed_rows
+    if covered is None or missed is None:
+        return html("{}", values.number(covered))
+    total = covered + missed
+    return html(
+        '{} of {} <meter min="0" max="{}" value="{}" aria-label="Share of covered rows"></meter>',
+        values.number(covered),
+        values.number(total),
+        total or 1,
+        covered if total else 1,
+    )
+
+
+def _count(text: str | None) -> str:
+    return values.number(int(text)) if text is not None and text.isdecimal() else "\N{EN DASH}"
