@@ -328,7 +328,7 @@ async def test_a_search_ends_at_its_time_limit() -> None:
         async def list_namespaces(self, request: spec.ListNamespacesRequest) -> Any:
             return spec.ListNamespacesResponse(namespaces=["below"])
 
-    result = await search(CatalogReader(Endless(["table"])), ["n"], "ABL", seconds=0.3)
+    result = await search(CatalogReader(Endless(["table"])), ["n"], "TAB", seconds=0.3)
     assert result.timed_out or result.is_full
     assert {id[-1] for id in result.matches} == {"table"}
 
