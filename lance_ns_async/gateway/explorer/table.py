@@ -119,8 +119,7 @@ async def _schema(reader: CatalogReader, id: TableId) -> Markup:
 
 async def _sample(reader: CatalogReader, id: TableId) -> Markup:
     response = await reader.read("query_table", id=list(id), k=_SAMPLE_ROWS, vector={})
-    data: object = getattr(response, "data", response)
-    return await asyncio.to_thread(values.sample_table, data if isinstance(data, bytes) else bytes(response))
+    return await asyncio.to_thread(values.sample_table, response.data)
 
 
 async def _versions(reader: CatalogReader, id: TableId) -> Markup:

@@ -30,6 +30,10 @@ _IMAGES = (
 )
 """The first bytes of images. SVG is not among them, because it can contain scripts."""
 
+_BLOB = frozenset({"position", "size"})
+_BLOB_2 = frozenset({"kind", "position", "size", "blob_id"})
+"""The fields in which Lance describes a column of blobs instead of reading them."""
+
 _LISTS = ("list", "large_list", "list_view", "large_list_view")
 
 
@@ -114,6 +118,10 @@ def cell(value: pa.Scalar) -> Markup:
         return html('<span class="null">null</span>')
     if _is_binary(value.type):
         return _blob(value.as_buffer())
+    if pa.types.is_struct(value.type):
+        fields = {field.name for field in value.type}
+        if fields == _BLOB or fields >= _BLOB_2:
+            return html('<span class="blob">{}</span>', f"{number(value['size'].as_py())} bytes")
     return html("<bdi>{}</bdi>", visible(shortened(_text(value), _MAX_TEXT)))
 
 

@@ -328,7 +328,7 @@ async def test_a_search_ends_at_its_time_limit() -> None:
         async def list_namespaces(self, request: spec.ListNamespacesRequest) -> Any:
             return spec.ListNamespacesResponse(namespaces=["below"])
 
-    result = await search(CatalogReader(Endless(["table"])), ["n"], "ABL", seconds=0.3)
+    result = await search(CatalogReader(Endless(["table"])), ["n"], "TAB", seconds=0.3)
     assert result.timed_out or result.is_full
     assert {id[-1] for id in result.matches} == {"table"}
 
@@ -407,6 +407,7 @@ async def test_a_catalog_that_disappears_while_one_clicks(stored: Lake) -> None:
         (lambda: pa.scalar([[1], None]), "[[1], null]"),
         (lambda: pa.scalar([("k", b"v")], pa.map_(pa.string(), pa.binary())), "k"),
         (lambda: pa.scalar({"a": 1, "b": "<b>"}), "{a: 1, b: &lt;b&gt;}"),
+        (lambda: pa.scalar({"position": 0, "size": 5000}), '<span class="blob">5,000 bytes</span>'),
         (lambda: pa.scalar("x" * 300), "x" * 200 + "..."),
         (lambda: pa.scalar(2**62, pa.timestamp("s")), "<bdi>"),
         (lambda: pa.array(["a"]).dictionary_encode()[0], "<bdi>a</bdi>"),
