@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,28 +11,26 @@ from urllib.parse import urlencode
 
 import lance_namespace as spec
 import pytest
-from playwright.async_api import Error, async_playwright, expect
+from playwright.async_api import async_playwright, expect
 
 from lance_ns_async.gateway import Gateway, serving
+from tests.support.browser import find_chromium
 from tests.support.lake import lake
 
 pytestmark = pytest.mark.integration
 
-_COMMANDS = ("chromium", "chromium-browser", "google-chrome")
 _HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Any]:
-    """Provides Chromium: the system's, or else playwright's own; without any, the test fails."""
-    command = next(filter(None, map(shutil.which, _COMMANDS)), None)
+    command, variables = await asyncio.to_thread(find_chromium)
     async with async_playwright() as playwright:
-        try:
-            browser = await playwright.chromium.launch(
-                executable_path=command, args=["--no-sandbox", "--disable-background-networking"]
-            )
-        except Error as e:
-            pytest.fail(f"no Chromium: install the package chromium, or run `playwright install chromium` ({e})")
+        browser = await playwright.chromium.launch(
+            executable_path=command,
+            args=["--no-sandbox", "--disable-background-networking"],
+            env={**os.environ, **variables},
+        )
         try:
             yield browser
         finally:
