@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
     from lance_ns_async.model import Id
 
+_OWN = "LANCE_NS_"
+_FILES = "LANCE_NS_CONFIG"
 _PROPERTY = "LANCE_NS_PROPERTY_"
 
 
@@ -139,6 +141,11 @@ def choose(
     layers = [layer.properties for layer in (named, around, options) if layer.impl in (None, kind)]
     merged = _merge(kind, layers)
     return Catalog(kind, secrets.resolve(merged) if resolve else merged)
+
+
+def without_catalog(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment without the variables that choose a catalog."""
+    return {key: value for key, value in environment.items() if not key.startswith(_OWN) or key == _FILES}
 
 
 def _assignment(text: str) -> tuple[str, str]:

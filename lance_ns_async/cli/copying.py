@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from lance_ns_async.cli import messages, output
-from lance_ns_async.cli.catalog import Catalog, choose
+from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_profile
 from lance_ns_async.cli.errors import Misuse
@@ -19,7 +19,6 @@ from lance_ns_async.cli.output import Format
 
 COLUMNS = ("id", "target", "outcome", "reason")
 _OWN, _TARGET = "LANCE_NS_", "LANCE_NS_TO_"
-_FILES = "LANCE_NS_CONFIG"
 
 
 def choose_target(
@@ -34,9 +33,8 @@ def choose_target(
     Raises:
         Misuse: No catalog is named, or a property or the profile is invalid.
     """
-    others = {key: value for key, value in environment.items() if not key.startswith(_OWN) or key == _FILES}
     own = {f"{_OWN}{key.removeprefix(_TARGET)}": value for key, value in environment.items() if key.startswith(_TARGET)}
-    catalog = choose(impl, properties, profile, config, {**others, **own})
+    catalog = choose(impl, properties, profile, config, {**without_catalog(environment), **own})
     if catalog is None:
         raise Misuse(
             "no catalog to copy to: use --to-impl and --to-property KEY=VALUE, or --to-profile, or set "

@@ -6,27 +6,26 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lance_ns_async.cli.catalog import Catalog
+from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.exposure import warn_if_exposed
 from lance_ns_async.cli.messages import hint, say
 from lance_ns_async.cli.options import exit_after
-from lance_ns_async.cli.parsing import read_text
+from lance_ns_async.cli.parsing import parse_pair, read_text
 
 if TYPE_CHECKING:
     import ssl
     from contextlib import AbstractAsyncContextManager
 
-    from lance_ns_async import AsyncNamespace
     from lance_ns_async.gateway import Gateway
 
 TOKEN = "LANCE_NS_TOKEN"
@@ -43,6 +42,14 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 selects a free one.")
     ] = 2333,
+    mount: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mount",
+            metavar="NAME=PROFILE",
+            help="Serve the catalog of this profile as the namespace NAME; may be repeated for several catalogs.",
+        ),
+    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -117,7 +124,7 @@ def serve(
     from lance_ns_async.gateway import serving
     from lance_ns_async.gateway.access import is_loopback
 
-    catalog = on.require()
+    catalogs = _mounts(on, mount) if mount else {"": on.require()}
     token = _token(token_file)
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):
@@ -149,20 +156,28 @@ def serve(
     )
     with ExitStack() as stack:
         _log_requests(stack, access_log, audit_log)
-        exit_after(asyncio.run(_serve(catalog, server, grace, show_token=token is None)))
+        exit_after(asyncio.run(_serve(catalogs, server, grace, show_token=token is None)))
 
 
 async def _serve(
-    catalog: Catalog,
-    server: Callable[[AsyncNamespace], AbstractAsyncContextManager[Gateway]],
+    catalogs: Mapping[str, Catalog],
+    server: Callable[[object], AbstractAsyncContextManager[Gateway]],
     grace: float,
     *,
     show_token: bool,
 ) -> int:
-    """Serves until a signal arrives; returns the number of requests that were cut off."""
+    """Serves until a signal arrives; returns the number of requests that were cut off.
+
+    Args:
+        catalogs: The catalogs by their mounts; a single one at the mount "" is the whole namespace.
+        server: Serves a namespace.
+        grace: Seconds that requests in progress get.
+        show_token: Whether to print the token.
+    """
     import anyio
 
     from lance_ns_async.cli.shutdown import Deadline
+    from lance_ns_async.gateway import MountedNamespace
     from lance_ns_async.storage import threads
 
     def under_way() -> str:
@@ -170,7 +185,9 @@ async def _serve(
         count = load.running + load.given_up
         return f"{count} operations on data" if count else "work on a storage"
 
-    async with catalog.open_async() as namespace, server(namespace) as gateway:
+    async with AsyncExitStack() as stack:
+        mounts = {name: await stack.enter_async_context(it.open_async()) for name, it in catalogs.items()}
+        gateway = await stack.enter_async_context(server(mounts.get("") or MountedNamespace(mounts)))
         # Objects from imports live as long as the process; a full collection that scans them blocks the event loop.
         gc.freeze()
         # The receiver ends before the shutdown, so that a second signal ends the requests in progress.
@@ -180,7 +197,8 @@ async def _serve(
                 for name, value in gateway.headers.items():
                     print(f"{name}: {value}", flush=True)
             if sys.stderr.isatty():
-                hint(f"serving {catalog.impl}; stop with Ctrl-C; a client, with the token in a file:")
+                kinds = ", ".join(it.impl for it in catalogs.values())
+                hint(f"serving {kinds}; stop with Ctrl-C; a client, with the token in a file:")
                 hint(f"lance-ns ls -i rest -p uri={gateway.url} -p auth_token=@FILE")
             async for _ in signals:
                 deadline = Deadline(grace, under_way)
@@ -188,6 +206,21 @@ async def _serve(
     if cut_off := gateway.cut_off:
         deadline.report(f"{cut_off} request{'s' if cut_off > 1 else ''}")
     return cut_off
+
+
+def _mounts(on: CommonOptions, texts: Sequence[str]) -> Mapping[str, Catalog]:
+    """Returns the catalogs of the options `--mount` by their names."""
+    if on.impl or on.profile or on.properties:
+        raise Misuse("--mount: names profiles; omit --impl, --profile and -p")
+    catalogs: dict[str, Catalog] = {}
+    for text in texts:
+        name, profile = parse_pair("--mount", text)
+        if name in catalogs:
+            raise Misuse(f"--mount {text}: there is a mount {name!r} already")
+        catalog = choose(None, (), profile, on.config, without_catalog(os.environ))
+        assert catalog is not None
+        catalogs[name] = catalog
+    return catalogs
 
 
 def _log_requests(stack: ExitStack, access_log: bool, audit_log: Path | None) -> None:

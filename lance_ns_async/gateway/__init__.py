@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lance_ns_async.gateway.mounts import MountedNamespace
 from lance_ns_async.gateway.server import Gateway, serving
 
-__all__ = ["Gateway", "serving"]
+__all__ = ["Gateway", "MountedNamespace", "serving"]

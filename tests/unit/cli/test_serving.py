@@ -266,3 +266,38 @@ def test_what_is_no_token_changes_nothing(
     done = CliRunner().invoke(app, ["token", arguments[0], "--tokens", "tokens.toml", *arguments[1:]])
     assert done.exit_code == Code.USAGE and message in done.stderr and done.stdout == ""
     assert Path("tokens.toml").read_bytes() == before and Path("broken.toml").read_text() == "[a"
+
+
+def test_several_catalogs_are_served_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    profiles = "".join(f'[profiles.{name}]\nimpl = "dir"\nroot = "{tmp_path / name}"\n' for name in ("one", "two"))
+    Path("profiles.toml").write_text(profiles)
+    mounts = ("--config", "profiles.toml", "--mount", "a=one", "--mount", "b=two")
+    with command(*mounts) as (server, url):
+        assert server.stdout is not None
+        name, token = server.stdout.readline().strip().split(": ")
+        assert get(url + LIST, {name: token}) == {"namespaces": ["a", "b"]}
+        get(f"{url}/v1/namespace/b$sales/create", {name: token}, data={})
+        assert get(f"{url}/v1/namespace/b/list", {name: token}) == {"namespaces": ["sales"]}
+    assert (tmp_path / "two" / "__manifest").is_dir() and not (tmp_path / "one" / "__manifest").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--mount", "a=one", "-i", "dir"), "--mount: names profiles"),
+        (("--mount", "a=one", "--mount", "a=two"), "there is a mount 'a' already"),
+        (("--mount", "a=gone"), "gone"),
+        (("--mount", "a"), "--mount: must be KEY=VALUE"),
+        (("--mount", "a$b=one"), "mount 'a$b'"),
+    ],
+)
+def test_mounts_that_are_none_are_reported(
+    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("profiles.toml").write_text('[profiles.one]\nimpl = "dir"\nroot = "one"\n[profiles.two]\nimpl = "dir"\n')
+    for name in ("LANCE_NS_IMPL", "LANCE_NS_PROPERTY_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    done = CliRunner().invoke(app, ["serve", "--port", "0", "--config", "profiles.toml", *options])
+    assert done.exit_code == Code.USAGE and message in done.stderr and done.stdout == ""
