@@ -66,11 +66,17 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model="Error")}}},
     }
     statuses = sorted({*STATUSES.values(), 405, 413, 415})
+    is_tagged = not route.changes and route.answer == "fields"
+    unchanged = {"304": {"description": "The client has this version: its ETag is in If-None-Match."}}
     return {
         "operationId": route.operation,
         "parameters": [*_parameters(route)],
         **_request_body(route, schemas),
-        "responses": {"200": _response(route, schemas), **{str(status): error for status in statuses}},
+        "responses": {
+            "200": _response(route, schemas),
+            **(unchanged if is_tagged else {}),
+            **{str(status): error for status in statuses},
+        },
     }
 
 

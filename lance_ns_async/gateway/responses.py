@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -85,6 +86,23 @@ def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str]
 def text_response(text: str) -> web.Response:
     """Returns a response with a text body in the Prometheus format."""
     return web.Response(body=text.encode(), headers={**_HEADERS, "Content-Type": "text/plain; version=0.0.4"})
+
+
+def unless_unchanged(response: web.Response, known: str | None) -> web.Response:
+    """Returns a response with its ETag, or status 304 without a body if the client has this version.
+
+    Args:
+        response: The response to a read.
+        known: The header `If-None-Match` of the request; None if there is none.
+    """
+    if not isinstance(response.body, bytes):
+        return response
+    etag = f'"{blake2b(response.body, digest_size=16).hexdigest()}"'
+    response.headers["ETag"] = etag
+    # A proxy may have compressed the response, and then marks the tag as weak.
+    if known is not None and etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        return web.Response(status=304, headers={**_HEADERS, "ETag": etag})
+    return response
 
 
 def error(problem: LanceNamespaceError | RequestError) -> web.Response:

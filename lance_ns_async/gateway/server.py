@@ -273,7 +273,9 @@ class _Handler:
         work = self._perform(route, arguments, share, principal)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
-            return await work
+            response = await work
+            known = request.headers.get("If-None-Match")
+            return responses.unless_unchanged(response, known) if route.answer == "fields" else response
         return await asyncio.shield(self.changes.create_task(self._finish_change(work, labels)))
 
     async def _finish_change(self, work: Awaitable[web.Response], labels: RequestLabels) -> web.Response:

@@ -7,6 +7,7 @@ import gzip
 import logging
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import lance_namespace as spec
 import pytest
@@ -223,3 +224,26 @@ async def test_a_panic_ends_its_request_alone(caplog: pytest.LogCaptureFixture) 
             assert "secret" not in response.json["error"] and response.json["instance"] in caplog.text
         namespace.go.set()
         assert (await other).status == 200
+
+
+async def test_what_a_client_has_is_not_sent_again(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
+        await ns.create_namespace({"id": ["sales"]})
+        await ns.declare_table({"id": ["sales", "a"]})
+        listing, table = "/v1/namespace/sales/table/list", "/v1/table/sales$a/describe"
+        tags = {}
+        for method, target in (("GET", listing), ("POST", table)):
+            body: object = {} if method == "POST" else None
+            first = await ask(gateway, method, target, body)
+            tags[target] = tag = first.headers["etag"]
+            for known in (tag, f"W/{tag}", f'"other", {tag}'):
+                again = await ask(gateway, method, target, body, {"If-None-Match": known})
+                assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+            for known in ('"other"', tag[:-1], ""):
+                again = await ask(gateway, method, target, body, {"If-None-Match": known})
+                assert (again.status, again.body) == (200, first.body)
+        await ns.declare_table({"id": ["sales", "b"]})
+        changed = await ask(gateway, "GET", listing, headers={"If-None-Match": tags[listing]})
+        assert changed.status == 200 and changed.headers["etag"] != tags[listing]
+        wrong = await ask(gateway, "POST", "/v1/table/sales$gone/describe", {}, {"If-None-Match": tags[table]})
+        assert wrong.status == 404 and "etag" not in wrong.headers
