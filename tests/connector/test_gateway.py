@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import serving
+from lance_ns_async.gateway.tokens import hash_of
 from tests.connector.lake import MARKS, Ask
 from tests.servers.catalogs import CATALOGS
 from tests.support.budget import with_usual
@@ -120,3 +121,27 @@ def test_two_tables_are_joined(ask: Ask, db: str) -> None:
     ask(f"CREATE TABLE {db}.right AS SELECT id, 'r' AS side FROM range(2, 6)")
     joined = f"SELECT l.id, r.side FROM {db}.left l JOIN {db}.right r USING (id) ORDER BY 1"
     assert ask(joined) == [(2, "r"), (3, "r")]
+
+
+def test_each_right_allows_what_it_says(spark: SparkSession, ask: Ask, tmp_path: Path) -> None:
+    rights = ("read", "write", "admin")
+    file = tmp_path / "tokens.toml"
+    file.write_text("".join(f'[{it}]\nrights = "{it}"\nsha256 = ["{hash_of(it)}"]\n' for it in rights))
+    lake = AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")})
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(lake),
+        portal.wrap_async_context_manager(serving(lake, tokens=file)) as gateway,
+    ):
+        for it in rights:
+            spark.conf.set(f"spark.sql.catalog.with_{it}", "org.lance.spark.LanceNamespaceSparkCatalog")
+            settings = {"impl": "rest", "uri": gateway.url, "headers.x-lance-token": it, "single_level_ns": "false"}
+            for key, value in settings.items():
+                spark.conf.set(f"spark.sql.catalog.with_{it}.{key}", value)
+        ask("CREATE NAMESPACE with_write.db")
+        ask("CREATE TABLE with_write.db.t AS SELECT id FROM range(3)")
+        assert ask("SELECT count(*) FROM with_read.db.t") == [(3,)]
+        with pytest.raises(Exception, match="read has the right 'read'"):
+            ask("CREATE TABLE with_read.db.u (id BIGINT)")
+        ask("DROP TABLE with_admin.db.t PURGE")
+        assert ask("SHOW TABLES IN with_read.db") == []

@@ -16,6 +16,7 @@ from lance_namespace.errors import (
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     TableIndexNotFoundError,
     TableNotFoundError,
@@ -25,6 +26,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.gateway.tokens import hash_of
 from tests.contract.sites import SITES
 from tests.support.lake import ROWS, in_file, stream
 
@@ -178,3 +180,30 @@ async def test_ids_are_joined_as_the_client_says(tmp_path: Path) -> None:
             client.drop_table(spec.DropTableRequest(id=["n", "t"]))
 
         await anyio.to_thread.run_sync(work)
+
+
+async def test_each_right_allows_what_it_says(tmp_path: Path) -> None:
+    rights = ("read", "write", "admin")
+    file = tmp_path / "tokens.toml"
+    file.write_text("".join(f'[{it}]\nrights = "{it}"\nsha256 = ["{hash_of(it)}"]\n' for it in rights))
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        await ns.write(["n", "t"], ROWS)
+        async with serving(ns, tokens=file) as gateway:
+
+            def work() -> None:
+                read, write, admin = (
+                    lance_namespace.connect("rest", {"uri": gateway.url, "header.x-lance-token": it}) for it in rights
+                )
+                assert read.list_tables(spec.ListTablesRequest(id=["n"])).tables == ["t"]
+                assert lance.dataset(namespace_client=read, table_id=["n", "t"]).to_table() == ROWS
+                with pytest.raises(PermissionDeniedError, match="read has the right 'read'"):
+                    read.declare_table(spec.DeclareTableRequest(id=["n", "u"]))
+                lance.write_dataset(ROWS, namespace_client=write, table_id=["n", "u"], mode="create")
+                assert lance.dataset(namespace_client=read, table_id=["n", "u"]).count_rows() == ROWS.num_rows
+                with pytest.raises(PermissionDeniedError, match="requires 'admin'"):
+                    write.drop_table(spec.DropTableRequest(id=["n", "u"]))
+                admin.drop_table(spec.DropTableRequest(id=["n", "u"]))
+                assert write.list_tables(spec.ListTablesRequest(id=["n"])).tables == ["t"]
+
+            await anyio.to_thread.run_sync(work)
