@@ -63,7 +63,7 @@ _OWN_NAMESPACE_PROPERTIES = (
 class RestBackend(Backend):
     """A server of the Lance REST Namespace protocol.
 
-    Cost: one call to describe a table, or up to 500 tables of a namespace of this package's gateway; two to declare or
+    Cost: one call to describe a table, or 20 to 500 tables of a namespace of this package's gateway; two to declare or
     register one, because some servers accept tables of missing namespaces; one more for an empty listing, because some
     servers return one for a missing namespace.
     """
@@ -74,6 +74,8 @@ class RestBackend(Backend):
         min_depth=0,
         max_depth=None,
         describe_batch=500,
+        # Concurrent describes of a few tables are as fast, and most servers do not have the batch.
+        batch_from=20,
         paginates=True,
         cascades=True,
         vends=True,
