@@ -42,10 +42,12 @@ async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
     )
     if isinstance(description, TableNotFoundError):
         raise description
+    found = dict(zip(_SECTIONS, sections, strict=True))
     contents = {
         "Overview": _overview(id, description, rows),
+        **{title: found.pop(title) for title in _FIRST},
         "Open this table": _snippets(id, address),
-        **dict(zip(_SECTIONS, sections, strict=True)),
+        **found,
         "Properties": _table_properties(description),
     }
     body = html(
@@ -177,6 +179,10 @@ _SECTIONS = {
     "Statistics": _statistics,
 }
 """The sections of a table's page that are read on their own."""
+
+
+_FIRST = ("Columns", "Sample rows")
+"""The sections that most users look for."""
 
 
 def _table_properties(description: Any) -> Markup:
