@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import lance
 import pyarrow as pa
 import pytest
 from lance_namespace import (
     AlterTableAddColumnsRequest,
     CountTableRowsRequest,
+    CreateTableIndexRequest,
     CreateTableRequest,
     DeleteFromTableRequest,
     DescribeTableRequest,
@@ -107,3 +110,29 @@ async def test_python_writes_and_opens_the_same(ns: AsyncNamespace, home: Home) 
         "u": ["id", "text", "v"],
     }
     assert [type(error) for error in opened.errors.values()] == [TableNotFoundError]
+
+
+async def test_searches_are_asked_for_as_by_sparks_connector(ns: AsyncNamespace, home: Home) -> None:
+    """Its HYBRID_SEARCH merges a VECTOR_SEARCH and a SEARCH by their row ids."""
+    id = home.table("t")
+    await ns.create_table(CreateTableRequest(id=id), stream(ROWS))
+    index = CreateTableIndexRequest(id=id, column="text", index_type="FTS")
+    await ns.create_table_index(index)
+
+    async def search(**fields: object) -> list[dict[str, Any]]:
+        columns = {"column_names": ["id", "text"]}
+        query = QueryTableRequest.from_dict({"id": id, "k": 2, "columns": columns, "with_row_id": True, **fields})
+        assert query is not None
+        return in_file((await ns.query_table(query)).data)
+
+    nearest = await search(vector={"single_vector": [1.0, 0.0]}, vector_column="v", distance_type="l2", prefilter=True)
+    assert [row["id"] for row in nearest] == [2, 1]
+    assert nearest[0].keys() == {"id", "text", "_distance", "_rowid"}
+    text = {"string_query": {"query": "pear", "columns": ["text"]}}
+    empty: list[dict[str, object]] = [{}, {"single_vector": None, "multi_vector": None}, {"single_vector": []}]
+    for nothing in empty:
+        (found,) = await search(vector=nothing, full_text_query=text)
+        assert found.keys() == {"id", "text", "_score", "_rowid"} and found["text"] == "green pear"
+        assert found["_rowid"] == nearest[0]["_rowid"]
+    structured: object = {"structured_query": {"query": {"match": {"terms": "pear", "column": "text"}}}}
+    assert [row["id"] for row in await search(vector={}, full_text_query=structured)] == [2]
