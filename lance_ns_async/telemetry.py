@@ -82,6 +82,44 @@ def instrument(
         yield
 
 
+class RequestTracer:
+    """Records a span for each request of a gateway, which continues the trace of its client.
+
+    Args:
+        tracer_provider: None for OpenTelemetry's global provider.
+    """
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer(_SCOPE, _VERSION, tracer_provider)
+
+    @contextmanager
+    def __call__(self, method: str, headers: Mapping[str, str]) -> Iterator[Callable[[str, str], None]]:
+        """Makes a new span the current one while the context is open.
+
+        Args:
+            method: The HTTP method.
+            headers: The headers of the request, of which `traceparent` and `tracestate` are used.
+
+        Yields:
+            A function that takes the operation and the status of the request.
+        """
+        carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+        with self._tracer.start_as_current_span(
+            method, _PROPAGATOR.extract(carrier), SpanKind.SERVER, {"http.request.method": method}
+        ) as span:
+
+            def finish(operation: str, status: str) -> None:
+                span.update_name(operation)
+                span.set_attribute(OPERATION, operation)
+                # A cancelled request has no status.
+                if status.isdigit():
+                    span.set_attribute("http.response.status_code", int(status))
+                    if status.startswith("5"):
+                        span.set_status(StatusCode.ERROR)
+
+            yield finish
+
+
 @dataclass(frozen=True, slots=True)
 class _Catalog:
     """The attributes of the catalog in every span and measurement."""

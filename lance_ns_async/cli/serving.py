@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from lance_ns_async.gateway import Gateway
+    from lance_ns_async.telemetry import RequestTracer
 
 TOKEN = "LANCE_NS_TOKEN"
 """Environment variable with the token; a command line would be visible to others on this machine."""
@@ -116,6 +117,13 @@ def serve(
         int, typer.Option("--max-connections", min=1, help="Maximum connections from one address.")
     ] = 256,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
+    otel: Annotated[
+        bool,
+        typer.Option(
+            "--otel",
+            help="Record requests and calls with OpenTelemetry, e.g. as set up by opentelemetry-instrument.",
+        ),
+    ] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve web pages of the catalog at /ui.")] = False,
 ) -> None:
     """Serve the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
@@ -153,10 +161,11 @@ def serve(
         max_connections=max_connections,
         grace=grace,
         ui=ui,
+        tracer=_tracer() if otel else None,
     )
     with ExitStack() as stack:
         _log_requests(stack, access_log, audit_log)
-        exit_after(asyncio.run(_serve(catalogs, server, grace, show_token=token is None)))
+        exit_after(asyncio.run(_serve(catalogs, server, grace, show_token=token is None, otel=otel)))
 
 
 async def _serve(
@@ -165,6 +174,7 @@ async def _serve(
     grace: float,
     *,
     show_token: bool,
+    otel: bool,
 ) -> int:
     """Serves until a signal arrives; returns the number of requests that were cut off.
 
@@ -173,6 +183,7 @@ async def _serve(
         server: Serves a namespace.
         grace: Seconds that requests in progress get.
         show_token: Whether to print the token.
+        otel: Whether to record the calls to the catalogs.
     """
     import anyio
 
@@ -187,6 +198,11 @@ async def _serve(
 
     async with AsyncExitStack() as stack:
         mounts = {name: await stack.enter_async_context(it.open_async()) for name, it in catalogs.items()}
+        if otel:
+            from lance_ns_async.telemetry import instrument
+
+            for namespace in mounts.values():
+                stack.enter_context(instrument(namespace))
         gateway = await stack.enter_async_context(server(mounts.get("") or MountedNamespace(mounts)))
         # Objects from imports live as long as the process; a full collection that scans them blocks the event loop.
         gc.freeze()
@@ -206,6 +222,13 @@ async def _serve(
     if cut_off := gateway.cut_off:
         deadline.report(f"{cut_off} request{'s' if cut_off > 1 else ''}")
     return cut_off
+
+
+def _tracer() -> RequestTracer:
+    """Returns a tracer; raises `ModuleNotFoundError` with a remedy if OpenTelemetry is not installed."""
+    from lance_ns_async.telemetry import RequestTracer
+
+    return RequestTracer()
 
 
 def _mounts(on: CommonOptions, texts: Sequence[str]) -> Mapping[str, Catalog]:

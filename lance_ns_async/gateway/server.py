@@ -7,13 +7,13 @@ import logging
 import re
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from traceback import format_exception
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import anyio
@@ -55,6 +55,9 @@ _HEAD_TIME = 30.0
 
 MAX_CONNECTIONS = 256
 """Maximum number of connections from one address: a quarter of the usual number of descriptors of a process."""
+
+TraceRequest: TypeAlias = Callable[[str, Mapping[str, str]], AbstractContextManager[Callable[[str, str], None]]]
+"""Returns the span of a request with a method and headers; the context gives what sets its operation and status."""
 
 _REQUEST_ID = "X-Request-Id"
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
@@ -104,6 +107,7 @@ async def serving(
     idle: float = 120.0,
     max_connections: int = MAX_CONNECTIONS,
     ui: bool = False,
+    tracer: TraceRequest | None = None,
 ) -> AsyncIterator[Gateway]:
     """Serves a namespace as a Lance REST Namespace while the context is open; does not close the namespace.
 
@@ -133,6 +137,8 @@ async def serving(
             The head of the first request must arrive within 30 seconds or `idle`, and a body faster than 4 KiB/s.
         max_connections: Maximum number of connections from one address. A proxy in front of the server is one address.
         ui: Whether to serve web pages of the catalog at `/ui`, for browsers that sign in with the token.
+        tracer: Records a span for each request, as `telemetry.RequestTracer` does; None for no spans. For the calls of
+            the namespace, use `telemetry.instrument`.
 
     Raises:
         InvalidInputError: An argument is invalid, or the server cannot listen on the address.
@@ -163,6 +169,7 @@ async def serving(
             read_only,
             Readiness(namespace),
             Explorer(namespace, access, idle) if ui else None,
+            tracer,
         ),
         head_time=min(_HEAD_TIME, idle),
         handler_cancellation=True,
@@ -223,12 +230,14 @@ class _Handler:
     read_only: bool
     readiness: Readiness
     explorer: Explorer | None
+    tracer: TraceRequest | None
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         wire.end_head(request)
         path = request.raw_path.partition("?")[0]
         entry = RequestLog.start(_request_id(request), request.remote, f"{request.method} {path}")
-        with self.metrics.count_request() as labels, self.memory.share() as share:
+        trace = nullcontext() if self.tracer is None else self.tracer(request.method, request.headers)
+        with trace as finish, self.metrics.count_request() as labels, self.memory.share() as share:
             try:
                 response = await _respond(self._answer(request, labels, share, entry))
                 response.headers[_REQUEST_ID] = entry.request_id
@@ -240,6 +249,8 @@ class _Handler:
                 raise
             finally:
                 entry.write(labels.code)
+                if finish is not None:
+                    finish(labels.operation, labels.code)
 
     async def _answer(
         self, request: web.BaseRequest, labels: RequestLabels, share: Share, entry: RequestLog

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +24,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace, Policy, telemetry
 from lance_ns_async.calls.metrics import BOUNDS
+from lance_ns_async.gateway import serving
 from tests.fakes.iceberg import FakeIceberg
+from tests.support.gateway import ask
 
 SECRET = "hush-hush-4711"
 
@@ -345,3 +348,33 @@ except ModuleNotFoundError as e:
     print(e)
 """
     assert printed(script) == "lance_ns_async.telemetry needs: pip install 'lance-ns-async[otel]'"
+
+
+async def test_a_gateway_continues_the_trace_of_its_client(tmp_path: Path) -> None:
+    watcher = Watcher()
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        tracer = telemetry.RequestTracer(watcher.tracers)
+        with watcher.watch(ns):
+            async with serving(ns, tracer=tracer) as gateway:
+                with watcher.tracer.start_as_current_span("job") as job:
+                    trace_id, parent = job.get_span_context().trace_id, job.get_span_context().span_id
+                    headers = {"traceparent": f"00-{trace_id:032x}-{parent:016x}-01"}
+                    await ask(gateway, "POST", "/v1/namespace/n/create", {}, headers)
+                    await ask(gateway, "POST", "/v1/table/n$t/describe", {}, headers)
+                await ask(gateway, "GET", "/v1/namespace/$/list", headers={"traceparent": "nonsense"})
+                await ask(gateway, "GET", "/v1/namespace/$/list", token=False)
+    spans = watcher.spans()
+    requests = [span for span in spans if span.kind is SpanKind.SERVER]
+    assert [(span.name, get_attribute(span, "http.response.status_code")) for span in requests] == [
+        ("create_namespace", 200),
+        ("describe_table", 404),
+        ("list_namespaces", 200),
+        ("other", 401),
+    ]
+    for request in requests[:2]:
+        context = request.get_span_context()
+        assert request.parent is not None and context is not None
+        assert (request.parent.span_id, context.trace_id) == (parent, trace_id)
+        calls = [span for span in spans if span.parent and span.parent.span_id == context.span_id]
+        assert calls and all(span.kind is SpanKind.CLIENT for span in calls)
+    assert requests[2].parent is None
