@@ -44,6 +44,16 @@ def counted(count: int, things: str) -> str:
     return f"{count:,} {first.removesuffix('s') if count == 1 else first}{space}{rest}"
 
 
+def size_text(size: int) -> str:
+    """Returns a number of bytes for people."""
+    value = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
 def error_kind(error: LanceNamespaceError) -> str:
     """Returns the kind of an error in reports: "missing", "denied" (also for failed sign-ins), or "failed"."""
     match error:

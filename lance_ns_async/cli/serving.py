@@ -249,6 +249,7 @@ def _mounts(on: CommonOptions, texts: Sequence[str]) -> Mapping[str, Catalog]:
 def _log_requests(stack: ExitStack, access_log: bool, audit_log: Path | None) -> None:
     """Writes each request to standard error and to a file, until the stack is closed."""
     import logging
+    from logging.handlers import WatchedFileHandler
 
     from lance_ns_async.gateway.request_log import JsonFormatter, log
 
@@ -257,7 +258,7 @@ def _log_requests(stack: ExitStack, access_log: bool, audit_log: Path | None) ->
         handlers.append(logging.StreamHandler())
     if audit_log is not None:
         try:
-            handlers.append(logging.FileHandler(audit_log.expanduser(), encoding="utf-8"))
+            handlers.append(WatchedFileHandler(audit_log.expanduser(), encoding="utf-8"))
         except OSError as error:
             raise Misuse(f"--audit-log {audit_log}: {error.strerror}") from error
         handlers[-1].setFormatter(JsonFormatter())

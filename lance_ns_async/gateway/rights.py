@@ -17,6 +17,7 @@ from lance_namespace.errors import (
 )
 from pydantic import BaseModel
 
+from lance_ns_async.calls.paging import check_limit
 from lance_ns_async.errors import spelled
 from lance_ns_async.gateway.allowed_locations import named_places
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
@@ -209,6 +210,7 @@ class GrantedNamespace:
         parent = NamespaceId(request.id or ())
         if self._principal.has_all(parent):
             return await method(request)
+        check_limit(request.limit)
         field = "namespaces" if isinstance(request, spec.ListNamespacesRequest) else "tables"
 
         def is_visible(entry: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_ns_async.fleet.report import Row
 from lance_ns_async.model import TableId
-from lance_ns_async.rendering import Section, as_html, as_text, counted, duration
+from lance_ns_async.rendering import Section, as_html, as_text, counted, duration, size_text
 from lance_ns_async.tables.maintaining import DatasetState
 
 if TYPE_CHECKING:
@@ -148,16 +148,6 @@ class MaintenancePlan:
         others = [*self.problems, *self.without_data]
         for outcome in dict.fromkeys(row.outcome for row in others):
             yield Section(outcome, [(str(row.id), row.reason) for row in others if row.outcome == outcome])
-
-
-def size_text(size: int) -> str:
-    """Returns a number of bytes for people."""
-    value = float(size)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
 
 
 def _count(tables: Sequence[TablePlan], step: str) -> str:

@@ -15,6 +15,7 @@ from lance_ns_async.gateway.explorer.layout import Page
 from lance_ns_async.gateway.explorer.reading import CatalogReader, show, show_error
 from lance_ns_async.gateway.explorer.snippets import snippets
 from lance_ns_async.model import TableId
+from lance_ns_async.rendering import size_text
 
 _SAMPLE_ROWS = 20
 _VERSIONS = 20
@@ -160,7 +161,7 @@ async def _statistics(reader: CatalogReader, id: TableId) -> Markup:
     stats = await reader.read("get_table_stats", id=list(id))
     fragments, lengths = stats.fragment_stats, stats.fragment_stats.lengths
     rows = [
-        ("Size", values.size(stats.total_bytes)),
+        ("Size", size_text(stats.total_bytes)),
         ("Rows", values.number(stats.num_rows)),
         ("Indices", values.number(stats.num_indices)),
         ("Fragments", values.number(fragments.num_fragments)),

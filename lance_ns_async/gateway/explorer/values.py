@@ -42,15 +42,6 @@ def number(value: int | float | None) -> str:
     return "\N{EN DASH}" if value is None else f"{value:,}"
 
 
-def size(value: int) -> str:
-    """Returns a number of bytes as text."""
-    amount, units = float(value), iter(("kB", "MB", "GB", "TB"))
-    unit = "bytes"
-    while amount >= 1000 and (larger := next(units, None)) is not None:
-        amount, unit = amount / 1000, larger
-    return f"{value:,} bytes" if unit == "bytes" else f"{amount:,.1f} {unit}"
-
-
 def time(milliseconds: int | None) -> Markup:
     """Returns a time since 1970 in UTC; a dash for None, and the number if it is no time of this calendar."""
     if milliseconds is None:

@@ -264,6 +264,9 @@ async def test_listings_show_what_one_may_use_and_fill_their_pages(tmp_path: Pat
             assert found == [f"sales${it}" for it in visible]
             found, _ = await pages("all", "/v1/namespace/sales/table/list?limit=9", "tables")
             assert found == sorted(names)
+            for limit in (0, -1):
+                target = f"/v1/namespace/sales/table/list?limit={limit}"
+                assert (await ask(gateway, "GET", target, headers={"x-lance-token": "some"})).status == 400
             for name in principals:
                 assert await pages(name, "/v1/namespace/$/list?limit=1", "namespaces") == (["sales"], [1])
                 answer = await ask(gateway, "GET", "/v1/namespace/other/table/list", headers={"x-lance-token": name})
