@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from lance_ns_async.cli.app import app
 from lance_ns_async.cli.auditing import FIXABLE
 from lance_ns_async.cli.common import IMPLS
 from lance_ns_async.cli.errors import Code
@@ -31,19 +33,20 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
+def completion(*words: str) -> dict[str, str]:
+    """Returns the environment in which bash asks for the last word."""
+    return {
+        "_LANCE_NS_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["lance-ns", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+
+
 def complete(*words: str) -> Sequence[str]:
     """Returns what bash gets for the last word."""
-    environment = {"_LANCE_NS_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["lance-ns", *words])}
-    environment["COMP_CWORD"] = str(len(words))
-    run = subprocess.run(
-        [sys.executable, "-c", "from lance_ns_async.cli import main; main()"],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stderr == ""
-    return run.stdout.split()
+    result = CliRunner().invoke(app, prog_name="lance-ns", env=completion(*words))
+    assert result.stderr == ""
+    return result.stdout.split()
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -101,10 +104,22 @@ def test_debug_shows_one_traceback() -> None:
         (["ns", "drop", "st"], ["stock"]),
         (["head", "none.x"], []),
         (["ls", "-P", "wrong", "s"], []),
+        (["copy", "--to-profile", ""], ["lake"]),
     ],
 )
 def test_profiles_namespaces_and_tables_are_completed(lake: Path, words: Sequence[str], offers: Sequence[str]) -> None:
     assert sorted(complete(*words)) == offers
+
+
+def test_a_process_of_its_own_completes_the_same(lake: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", "from lance_ns_async.cli import main; main()"],
+        env={**os.environ, **completion("describe", "sa")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(run.stdout.split()) == ["sales", "sales.offers", "sales.orders"] and run.stderr == ""
 
 
 def test_json_and_another_format_contradict_each_other(lake: Path) -> None:
