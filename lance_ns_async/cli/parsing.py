@@ -13,7 +13,8 @@ def parse_pair(option: str, text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key.strip() or not equals:
         # The message does not contain the text, because it may be a secret without its key.
-        raise Misuse(f"{option}: must be KEY=VALUE, but one has no key or no '='")
+        form = "NAME=PROFILE" if option == "--mount" else "KEY=VALUE"
+        raise Misuse(f"{option}: must be {form}, but one has nothing before its '=', or no '='")
     return key, value
 
 

@@ -38,11 +38,18 @@ def add(
     tokens: _File,
     rights: Annotated[
         Literal["read", "write", "admin"],
-        typer.Option("--rights", help="read; write: also add and change; admin: also drop and rename."),
+        typer.Option(
+            "--rights",
+            help="read; write: also create, add, overwrite and delete rows; admin: also drop, deregister and rename.",
+        ),
     ] = "read",
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="PATTERN", help="Only these tables, e.g. 'sales.**'. May be repeated."),
+        typer.Option(
+            "--only",
+            metavar="PATTERN",
+            help="Only these tables, e.g. 'sales.**', or with serve --mount 'MOUNT.sales.**'. May be repeated.",
+        ),
     ] = None,
     credentials: Annotated[
         bool,
@@ -53,7 +60,7 @@ def add(
 ) -> None:
     """Add a client and print its token, which is shown only once; the file has its hash.
 
-    A running server notices the change within a second.
+    A running server notices the change within a second. To change the rights, edit the file.
     """
     from lance_ns_async.gateway.rights import Principal
     from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
@@ -65,7 +72,9 @@ def add(
             raise Misuse(f"{name} exists in {tokens}; use token rotate for a new token, or remove it first")
         content[name] = {**principal.to_dict(), HASHES: [hash_of(secret)]}
     print(secret)
-    messages.hint(f"added {name} to {tokens}")
+    messages.hint(
+        f"added {name} to {tokens}; in a file, the token is used as: lance-ns -i rest -p uri=URL -p auth_token=@FILE"
+    )
 
 
 @token.command("list", cls=Command)
@@ -94,18 +103,32 @@ def rotate(
     name: _Name,
     tokens: _File,
     at_once: Annotated[
-        bool, typer.Option("--at-once", help="Refuse the old token from now on, not after the next rotation.")
+        bool, typer.Option("--at-once", help="Refuse all earlier tokens of the client from now on.")
+    ] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Make no token; refuse all but the newest one from now on.")
     ] = False,
 ) -> None:
-    """Print a new token for a client; the last one stays valid until the next rotation."""
-    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
+    """Print a new token for a client; the last one stays valid until the next rotation.
 
-    secret = create_token()
+    To replace a token without an outage: rotate, give the new token to the client, and rotate --finish.
+    """
+    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
+    from lance_ns_async.rendering import counted
+
+    if at_once and finish:
+        raise Misuse("--at-once and --finish: use one of them")
+    secret = None if finish else create_token()
     with edit(tokens, _check) as content:
         fields = _find(content, name, tokens)
-        fields[HASHES] = [hash_of(secret), *([] if at_once else list(fields.get(HASHES, ()))[:1])]
-    print(secret)
-    messages.hint(f"{name} has a new token" + ("" if at_once else "; the last one is valid until the next rotation"))
+        before = list(fields.get(HASHES, ()))
+        new = [] if secret is None else [hash_of(secret)]
+        fields[HASHES] = [*new, *([] if at_once else before[:1])]
+    refused = counted(len(before) - len(fields[HASHES]) + len(new), "tokens")
+    if secret is not None:
+        print(secret)
+    told = "one token" if secret is None else "a new token"
+    messages.hint(f"{name} has {told}; {refused} from before will be refused within a second")
 
 
 @token.command(cls=Command)

@@ -32,14 +32,14 @@ class RequestRecord:
     """The operation of the spec, or else the method and the path."""
     id: str | None
     """The table or the namespace, with its names joined by `$`; None if the request was not understood."""
-    status: str
-    """The HTTP status, or `cancelled` if the client left before the response."""
+    status: int | None
+    """The HTTP status; None if the client left before the response."""
     ms: float
 
     def __str__(self) -> str:
         subject = "" if self.id is None else f" {self.id}"
         return (
-            f"{self.time} {self.client} {self.principal or '-'} {self.operation}{subject} {self.status} "
+            f"{self.time} {self.client} {self.principal or '-'} {self.operation}{subject} {self.status or 'cancelled'} "
             f"{self.ms:.0f} ms {self.request_id}"
         )
 
@@ -66,13 +66,14 @@ class RequestLog:
         self.id = _clean("$".join(map(str, id)) or "$") if isinstance(id, list) else None
 
     def write(self, status: str) -> None:
-        """Writes the record."""
+        """Writes the record; `status` is the HTTP status, or any other word if there was no response."""
         if log.isEnabledFor(logging.INFO):
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             ms = round((monotonic() - self.started) * 1000, 1)
+            code = int(status) if status.isdigit() else None
             log.info(
                 "%s",
-                RequestRecord(now, self.request_id, self.client, self.principal, self.operation, self.id, status, ms),
+                RequestRecord(now, self.request_id, self.client, self.principal, self.operation, self.id, code, ms),
             )
 
 

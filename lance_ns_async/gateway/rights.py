@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from lance_ns_async.calls.paging import check_limit
 from lance_ns_async.errors import spelled
 from lance_ns_async.gateway.allowed_locations import named_places
+from lance_ns_async.gateway.mounts import UNAVAILABLE
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
 from lance_ns_async.namespace.patterns import Pattern
 from lance_ns_async.spec.extensions import DescribeTablesRequest, DescribeTablesResponse
@@ -219,6 +220,7 @@ class GrantedNamespace:
             return self._principal.may_see(parent.child(entry) if field == "namespaces" else parent.table(entry))
 
         limit, token, shown = request.limit, request.page_token, list[str]()
+        left_out: dict[str, None] = {}
         while True:
             size = None if limit is None else max(limit - len(shown), _PAGE)
             page = await method(request.model_copy(update={"limit": size, "page_token": token}))
@@ -231,9 +233,12 @@ class GrantedNamespace:
                 entries = getattr(page, field)
                 visible = [place for place, entry in enumerate(entries) if is_visible(entry)]
             shown += (entries[place] for place in visible)
+            names = (page.context or {}).get(UNAVAILABLE, "").split(",")
+            left_out |= dict.fromkeys(name for name in names if name and self._principal.may_see(NamespaceId((name,))))
             token = page.page_token
             if not token or (limit is not None and len(shown) >= limit):
-                return page.model_copy(update={field: shown})
+                context = {UNAVAILABLE: ",".join(left_out)} if left_out else None
+                return page.model_copy(update={field: shown, "context": context})
 
 
 def _needed(operation: str, request: BaseModel) -> Right:

@@ -9,7 +9,7 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from traceback import format_exception
@@ -267,8 +267,6 @@ class _Handler:
             return await self.readiness.respond()
         principal = self.access.identify(request.headers)
         entry.principal = principal.name
-        if self.read_only:
-            principal = replace(principal, right="read")
         if (method, path) == ("GET", "/metrics"):
             return responses.text_response(self.metrics.text())
         if (method, path) == ("GET", "/openapi.json"):
@@ -276,6 +274,9 @@ class _Handler:
             return responses.json_response(await asyncio.to_thread(openapi.document, operations))
         route, names = _match_route(method, path)
         labels.operation = entry.operation = route.operation
+        if self.read_only and route.changes:
+            message = f"Permission denied: {route.operation} (this server is read-only)"
+            raise RequestError(403, ErrorCode.PERMISSION_DENIED, message)
         if not hasattr(self.namespace, route.operation):
             raise UnsupportedOperationError(
                 f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"

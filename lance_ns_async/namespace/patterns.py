@@ -44,7 +44,7 @@ class Pattern:
             InvalidInputError: A name in the string is empty.
         """
         names = split_names(text)
-        if not all(names):
+        if not names or not all(names):
             raise InvalidInputError(f"pattern {text!r}: contains an empty name; join names by '.' or by {DELIMITER!r}")
         if names[-1] == "**":
             names.append("*")

@@ -80,9 +80,6 @@ def _check_identity(request: BaseModel) -> None:
 def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str) -> None:
     """Raises InvalidInputError for missing fields, and for fields that the model, or a model in it, does not have."""
     fields = _fields(model)
-    for name, field in model.model_fields.items():
-        if field.is_required() and values.get(field.alias or name) is None:
-            raise InvalidInputError(f"{where}{field.alias or name}: it is missing")
     for name, value in values.items():
         if name not in fields:
             # Some clients send all fields of their version of the spec, those without a value as null.
@@ -92,6 +89,10 @@ def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str)
         part = fields[name]
         if part is not None and value is not None:
             _check_part(part, value, f"{where}{name}: ")
+    # A misspelt field is missing, too, but its error says more.
+    for name, field in model.model_fields.items():
+        if field.is_required() and values.get(field.alias or name) is None:
+            raise InvalidInputError(f"{where}{field.alias or name}: it is missing")
 
 
 def _check_part(part: _Part, value: object, where: str) -> None:

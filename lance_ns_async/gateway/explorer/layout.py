@@ -76,8 +76,8 @@ def sign_in_page(form_token: str, next: str, *, status: int = 401, message: str 
         '<input type="hidden" name="form_token" value="{}"><input type="hidden" name="next" value="{}">'
         '<label for="token">Token of the gateway</label><input id="token" type="password" name="token" required '
         'autofocus autocomplete="current-password"{}><button>Sign in</button></form>'
-        '<p class="note"><code>lance-ns serve</code> prints the token, unless it was set by '
-        "<code>--token-file</code> or <code>LANCE_NS_TOKEN</code>.</p></section>",
+        '<p class="note"><code>lance-ns token add</code> makes tokens; that of the owner is printed or set at '
+        "the start of the server.</p></section>",
         html('<p class="error" role="alert" id="problem">{}</p>', message) if message else None,
         form_token,
         next,

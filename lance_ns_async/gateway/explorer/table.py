@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from lance_namespace.errors import TableNotFoundError
+from lance_namespace.errors import PermissionDeniedError, TableNotFoundError
 
 from lance_ns_async.errors import shortened, without_user
 from lance_ns_async.gateway.explorer import layout, values
@@ -35,13 +35,14 @@ async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
 
     Raises:
         TableNotFoundError: The table does not exist.
+        PermissionDeniedError: The principal may not use it.
     """
     description, rows, *sections = await asyncio.gather(
         _outcome(reader.read("describe_table", id=list(id), vend_credentials=False)),
         show(_rows(reader, id)),
         *(show(read(reader, id)) for read in _SECTIONS.values()),
     )
-    if isinstance(description, TableNotFoundError):
+    if isinstance(description, TableNotFoundError | PermissionDeniedError):
         raise description
     found = dict(zip(_SECTIONS, sections, strict=True))
     contents = {

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 from lance_ns_async.cli.app import app
 from lance_ns_async.cli.errors import Code
+from lance_ns_async.gateway.tokens import hash_of
 from tests.fakes.certificates import Certificates
 from tests.support.budget import with_usual
 from tests.support.gateway import command
@@ -227,18 +228,21 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
         out, err = server.communicate(timeout=30)
     lines = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
     assert [(it["principal"], it["operation"], it["status"]) for it in lines] == [
-        ("bob", "create_namespace", "200"),
-        ("bob", "create_namespace", "200"),
-        ("bob", "list_namespaces", "200"),
-        ("ann", "list_namespaces", "200"),
-        ("ann", "drop_namespace", "403"),
+        ("bob", "create_namespace", 200),
+        ("bob", "create_namespace", 200),
+        ("bob", "list_namespaces", 200),
+        ("ann", "list_namespaces", 200),
+        ("ann", "drop_namespace", 403),
     ]
     # The owner has no token here, so that none is printed.
     assert out == "" and err.count("\n") == 5 and "ann drop_namespace sales 403" in err
     assert reader not in err and admin not in err
     rotated = token("rotate", "ann")
     assert rotated != reader and json.loads(token("list", "--json"))[0]["tokens"] == 2
+    assert token("rotate", "ann", "--finish") == "" and json.loads(token("list", "--json"))[0]["tokens"] == 1
+    assert hash_of(rotated) in Path("tokens.toml").read_text()
     token("rotate", "ann", "--at-once")
+    assert hash_of(rotated) not in Path("tokens.toml").read_text()
     assert json.loads(token("list", "--json"))[0]["tokens"] == 1
     token("remove", "bob")
     assert [it["name"] for it in json.loads(token("list", "--json"))] == ["ann"]
@@ -249,6 +253,8 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
     [
         (("add", "a b"), "name 'a b': use letters"),
         (("add", "ann", "--only", "a..b"), "an empty name"),
+        (("add", "ann", "--only", ""), "an empty name"),
+        (("rotate", "old", "--at-once", "--finish"), "use one of them"),
         (("add", "old"), "old exists in tokens.toml"),
         (("rotate", "odl"), "odl: not in tokens.toml; did you mean old?"),
         (("remove", "nobody"), "nobody: not in tokens.toml"),
@@ -288,7 +294,7 @@ def test_several_catalogs_are_served_as_one(tmp_path: Path, monkeypatch: pytest.
         (("--mount", "a=one", "-i", "dir"), "--mount: names profiles"),
         (("--mount", "a=one", "--mount", "a=two"), "there is a mount 'a' already"),
         (("--mount", "a=gone"), "gone"),
-        (("--mount", "a"), "--mount: must be KEY=VALUE"),
+        (("--mount", "a"), "--mount: must be NAME=PROFILE"),
         (("--mount", "a$b=one"), "mount 'a$b'"),
     ],
 )

@@ -86,7 +86,7 @@ async def test_the_listing_of_all_tables_says_what_is_left_out(mounts: dict[str,
     namespace = MountedNamespace(mounts)
     expected = [f"{name}$sales$t{number}" for name in ("a", "b", "c", "d", "e") for number in range(3)]
     page = await namespace.list_all_tables(spec.ListTablesRequest())
-    assert page.tables == expected and (page.context or {})[UNAVAILABLE].startswith("down: ")
+    assert page.tables == expected and page.context == {UNAVAILABLE: "down"}
     for limit in (1, 2, 3, 4, 20):
         found, sizes, token = [], [], None
         while True:
@@ -133,7 +133,7 @@ async def test_rights_are_for_catalogs_and_what_is_in_them(mounts: dict[str, Asy
         headers = {"x-lance-token": "ann"}
         assert (await ask(gateway, "GET", "/v1/namespace/$/list", headers=headers)).json["namespaces"] == ["b"]
         listed = (await ask(gateway, "GET", "/v1/table", headers=headers)).json
-        assert listed["tables"] == [f"b$sales$t{number}" for number in range(3)]
+        assert listed["tables"] == [f"b$sales$t{number}" for number in range(3)] and "context" not in listed
         for table, status in (("a$sales$t1", 403), ("b$sales$new", 200)):
             assert (await ask(gateway, "POST", f"/v1/table/{table}/declare", {}, headers)).status == status
         # A location in the folder of another catalog is refused, too.
