@@ -8,12 +8,11 @@ from pathlib import Path
 from lance_ns_async.cli.errors import Misuse
 
 
-def parse_pair(option: str, text: str) -> tuple[str, str]:
-    """Returns the key and the value of KEY=VALUE; raises `Misuse` if there is no key or no `=`."""
+def parse_pair(option: str, text: str, form: str = "KEY=VALUE") -> tuple[str, str]:
+    """Returns the key and the value of an option in the form KEY=VALUE; raises `Misuse` without a key or a `=`."""
     key, equals, value = text.partition("=")
     if not key.strip() or not equals:
         # The message does not contain the text, because it may be a secret without its key.
-        form = "NAME=PROFILE" if option == "--mount" else "KEY=VALUE"
         raise Misuse(f"{option}: must be {form}, but one has nothing before its '=', or no '='")
     return key, value
 

@@ -237,7 +237,7 @@ def _mounts(on: CommonOptions, texts: Sequence[str]) -> Mapping[str, Catalog]:
         raise Misuse("--mount: names profiles; omit --impl, --profile and -p")
     catalogs: dict[str, Catalog] = {}
     for text in texts:
-        name, profile = parse_pair("--mount", text)
+        name, profile = parse_pair("--mount", text, "NAME=PROFILE")
         if name in catalogs:
             raise Misuse(f"--mount {text}: there is a mount {name!r} already")
         catalog = choose(None, (), profile, on.config, without_catalog(os.environ))

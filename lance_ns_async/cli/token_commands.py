@@ -127,8 +127,8 @@ def rotate(
     refused = counted(len(before) - len(fields[HASHES]) + len(new), "tokens")
     if secret is not None:
         print(secret)
-    told = "one token" if secret is None else "a new token"
-    messages.hint(f"{name} has {told}; {refused} from before will be refused within a second")
+    state = "one token" if secret is None else "a new token"
+    messages.hint(f"{name} has {state}; {refused} from before will be refused within a second")
 
 
 @token.command(cls=Command)

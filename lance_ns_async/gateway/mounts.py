@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import anyio
 import lance_namespace as spec
 from lance_namespace.errors import (
     InvalidInputError,
@@ -55,26 +56,27 @@ class MountedNamespace:
         if operation not in BY_OPERATION or not hasattr(AsyncNamespace, operation):
             raise AttributeError(f"{operation} is no operation of the spec")
 
-        async def call(request: BaseModel, *rows: object) -> Any:
-            names: Sequence[str] = getattr(request, "id", None) or ()
-            mount = self._mount(operation, names)
-            answer = await getattr(mount, operation)(request.model_copy(update={"id": list(names[1:])}), *rows)
-            return _outside(names[0], answer)
+        return partial(self._forward, operation)
 
-        return call
+    async def _forward(self, operation: str, request: BaseModel, *rows: object) -> Any:
+        """Returns the response of the mount that the first name of the request's id means."""
+        names: Sequence[str] = getattr(request, "id", None) or ()
+        mount = self._mount(operation, names)
+        answer = await getattr(mount, operation)(request.model_copy(update={"id": list(names[1:])}), *rows)
+        return _outside(names[0], answer)
 
     async def list_namespaces(self, request: spec.ListNamespacesRequest) -> spec.ListNamespacesResponse:
         """Lists the mounts at the root, without a call, or the namespaces in one of them."""
         if not request.id:
             return spec.ListNamespacesResponse(namespaces=sorted(self._mounts))
-        response: spec.ListNamespacesResponse = await self.__getattr__("list_namespaces")(request)
+        response: spec.ListNamespacesResponse = await self._forward("list_namespaces", request)
         return response
 
     async def list_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
         """Lists the tables of a namespace in a mount; there are none at the root."""
         if not request.id:
             return spec.ListTablesResponse(tables=[])
-        response: spec.ListTablesResponse = await self.__getattr__("list_tables")(request)
+        response: spec.ListTablesResponse = await self._forward("list_tables", request)
         return response
 
     async def list_all_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
@@ -113,14 +115,14 @@ class MountedNamespace:
         """Describes a namespace in a mount; the root and a mount itself have no properties, and cost no call."""
         if self._is_above(request):
             return spec.DescribeNamespaceResponse(properties={})
-        response: spec.DescribeNamespaceResponse = await self.__getattr__("describe_namespace")(request)
+        response: spec.DescribeNamespaceResponse = await self._forward("describe_namespace", request)
         return response
 
     async def namespace_exists(self, request: spec.NamespaceExistsRequest) -> spec.NamespaceExistsResponse:
         """Checks for a namespace in a mount; the root and a mount itself exist."""
         if self._is_above(request):
             return spec.NamespaceExistsResponse()
-        response: spec.NamespaceExistsResponse = await self.__getattr__("namespace_exists")(request)
+        response: spec.NamespaceExistsResponse = await self._forward("namespace_exists", request)
         return response
 
     async def rename_table(self, request: spec.RenameTableRequest) -> spec.RenameTableResponse:
@@ -167,15 +169,17 @@ class MountedNamespace:
             else:
                 errors[id] = TableNotFoundError(f"Table not found: {id}")
 
-        async def describe(name: str, inner: Sequence[TableId]) -> BulkResult[Table]:
-            return await self._mounts[name].describe_tables(inner, vend_credentials=vend_credentials)
-
-        results = await asyncio.gather(*(describe(name, inner) for name, inner in by_mount.items()))
         tables: dict[TableId, Table] = {}
-        for name, result in zip(by_mount, results, strict=True):
+
+        async def describe(name: str, inner: Sequence[TableId]) -> None:
+            result = await self._mounts[name].describe_tables(inner, vend_credentials=vend_credentials)
             for id, table in result.tables.items():
                 tables[TableId((name, *id))] = replace(table, id=TableId((name, *id)))
-            errors |= {TableId((name, *id)): error for id, error in result.errors.items()}
+            errors.update((TableId((name, *id)), error) for id, error in result.errors.items())
+
+        async with anyio.create_task_group() as group:
+            for name, inner in by_mount.items():
+                group.start_soon(describe, name, inner)
         return BulkResult(tables, errors)
 
     async def own_folders(self, parent: Iterable[str]) -> Sequence[str]:

@@ -54,6 +54,8 @@ class RequestLog:
     started: float
     principal: str | None = None
     id: str | None = None
+    is_change: bool = False
+    """Whether a change was started, which goes on, and is logged at its end, if the client leaves."""
 
     @classmethod
     def start(cls, request_id: str, client: str | None, operation: str) -> RequestLog:

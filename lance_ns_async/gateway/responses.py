@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from hashlib import blake2b
+from traceback import format_exception
 from typing import Any
+from uuid import uuid4
 
 import orjson
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
-from lance_ns_async.errors import retry_after
+from lance_ns_async.errors import one_line, retry_after
 from lance_ns_async.spec.routes import Route
 
 ARROW_FILE = "application/vnd.apache.arrow.file"
@@ -112,6 +115,15 @@ def error(problem: LanceNamespaceError | RequestError) -> web.Response:
     wait = retry_after(problem)
     headers = {} if wait is None else {"Retry-After": str(math.ceil(wait))}
     return _error(STATUSES[problem.code], problem.code, str(problem), headers)
+
+
+def log_unexpected(error: BaseException, log: logging.Logger) -> str:
+    """Writes an unexpected error with its traceback to a log; returns the id of the entry."""
+    instance = uuid4().hex
+    # The log gets neither control characters nor text that UTF-8 cannot encode.
+    trace = "\n".join(map(one_line, "".join(format_exception(error)).splitlines()))
+    log.error("gateway: %s\n%s", instance, trace)
+    return instance
 
 
 def internal(instance: str) -> web.Response:

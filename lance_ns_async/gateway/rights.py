@@ -219,26 +219,26 @@ class GrantedNamespace:
                 return self._principal.may_see(TableId(entry.split(DELIMITER)))
             return self._principal.may_see(parent.child(entry) if field == "namespaces" else parent.table(entry))
 
-        limit, token, shown = request.limit, request.page_token, list[str]()
+        limit, token, listed = request.limit, request.page_token, list[str]()
         left_out: dict[str, None] = {}
         while True:
-            size = None if limit is None else max(limit - len(shown), _PAGE)
+            size = None if limit is None else max(limit - len(listed), _PAGE)
             page = await method(request.model_copy(update={"limit": size, "page_token": token}))
             entries = getattr(page, field)
             visible = [place for place, entry in enumerate(entries) if is_visible(entry)]
-            if limit is not None and len(visible) > (left := limit - len(shown)):
+            if limit is not None and len(visible) > (left := limit - len(listed)):
                 # The same page again, but shorter: its token continues behind the last entry that is shown.
                 shorter = {"limit": visible[left - 1] + 1, "page_token": token}
                 page = await method(request.model_copy(update=shorter))
                 entries = getattr(page, field)
                 visible = [place for place, entry in enumerate(entries) if is_visible(entry)]
-            shown += (entries[place] for place in visible)
+            listed += (entries[place] for place in visible)
             names = (page.context or {}).get(UNAVAILABLE, "").split(",")
             left_out |= dict.fromkeys(name for name in names if name and self._principal.may_see(NamespaceId((name,))))
             token = page.page_token
-            if not token or (limit is not None and len(shown) >= limit):
+            if not token or (limit is not None and len(listed) >= limit):
                 context = {UNAVAILABLE: ",".join(left_out)} if left_out else None
-                return page.model_copy(update={field: shown, "context": context})
+                return page.model_copy(update={field: listed, "context": context})
 
 
 def _needed(operation: str, request: BaseModel) -> Right:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext,
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from traceback import format_exception
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -20,7 +19,6 @@ import anyio
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
-from lance_ns_async.errors import one_line
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
@@ -248,7 +246,8 @@ class _Handler:
                     self.metrics.count_cut_off(labels)
                 raise
             finally:
-                entry.write(labels.code)
+                if not entry.is_change:
+                    entry.write(labels.code)
                 if finish is not None:
                     finish(labels.operation, labels.code)
 
@@ -286,17 +285,26 @@ class _Handler:
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
             response = await work
-            known = request.headers.get("If-None-Match")
-            return responses.unless_unchanged(response, known) if route.answer == "fields" else response
-        return await asyncio.shield(self.changes.create_task(self._finish_change(work, labels)))
+            if route.answer != "fields":
+                return response
+            return responses.unless_unchanged(response, request.headers.get("If-None-Match"))
+        entry.is_change = True
+        return await asyncio.shield(self.changes.create_task(self._finish_change(work, labels, entry)))
 
-    async def _finish_change(self, work: Awaitable[web.Response], labels: RequestLabels) -> web.Response:
-        """Returns the response to a change; its client may have disconnected before."""
+    async def _finish_change(
+        self, work: Awaitable[web.Response], labels: RequestLabels, entry: RequestLog
+    ) -> web.Response:
+        """Returns the response to a change, and logs it; its client may have disconnected before."""
+        status = "cancelled"
         try:
-            return await _respond(work)
+            response = await _respond(work)
+            status = str(response.status)
+            return response
         except asyncio.CancelledError:
             self.metrics.count_cut_off(labels)
             raise
+        finally:
+            entry.write(status)
 
     async def _read_arguments(
         self,
@@ -344,11 +352,7 @@ async def _respond(work: Awaitable[web.Response]) -> web.Response:
     except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as e:  # the outermost handler: unexpected errors, including panics of Rust, are logged
-        instance = uuid4().hex
-        # The log gets neither control characters nor text that UTF-8 cannot encode.
-        trace = "\n".join(map(one_line, "".join(format_exception(e)).splitlines()))
-        log.error("gateway: %s\n%s", instance, trace)
-        return responses.internal(instance)
+        return responses.internal(responses.log_unexpected(e, log))
 
 
 def _match_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:

@@ -244,13 +244,11 @@ class _Maintenance:
             try:
                 with self._step(candidate):
                     await self._complete(candidate, results)
-                    cleans = limits is not None and (
-                        candidate.plan.cleans_up or (bool(candidate.done) and not limits.older_than)
-                    )
-                    if cleans and self._is_for_engine("clean up", candidate):
-                        to_clean.append(candidate)
-                        return
-                    if cleans and limits is not None:
+                    # Without a minimum age, the versions before this run's own changes are old, too.
+                    if limits and (candidate.plan.cleans_up or (candidate.done and not limits.older_than)):
+                        if self._is_for_engine("clean up", candidate):
+                            to_clean.append(candidate)
+                            return
                         work = partial(maintaining.clean_up, limits=limits)
                         self._note_removed(candidate, await self._change(candidate.table, work))
             except LanceNamespaceError as e:

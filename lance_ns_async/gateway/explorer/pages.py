@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from lance_ns_async.gateway.explorer import layout, values
 from lance_ns_async.gateway.explorer.html import Markup, html, link, name
 from lance_ns_async.gateway.explorer.layout import Page
-from lance_ns_async.gateway.explorer.reading import CatalogReader, show, show_error
+from lance_ns_async.gateway.explorer.reading import CatalogReader, run_all, show, show_error
 from lance_ns_async.gateway.explorer.search import MAX_MATCHES, search
 
 _PAGE = 100
@@ -27,7 +26,7 @@ async def namespace_page(reader: CatalogReader, id: Sequence[str], tokens: Mappi
     parts = [show(_list(reader, kind, id, tokens.get(kind))) for kind in lists]
     if id and not tokens:
         parts.append(show(_namespace_properties(reader, id)))
-    sections = await asyncio.gather(*parts)
+    sections = await run_all(parts)
     titled = [*(kind.capitalize() for kind in lists), "Properties"]
     body = html(
         "{}<h1>{}</h1>{}",

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from traceback import format_exception
-from typing import Any
-from uuid import uuid4
+from collections.abc import Awaitable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
-from lance_ns_async.errors import one_line
 from lance_ns_async.gateway.explorer.html import Markup, html, visible
-from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.gateway.responses import RequestError, log_unexpected
 from lance_ns_async.spec.routes import BY_OPERATION
+
+T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -50,14 +49,27 @@ class CatalogReader:
             return await method(BY_OPERATION[operation].request(**fields))
 
 
-async def show(work: Awaitable[Markup]) -> Markup:
-    """Returns the result of `work`, or its error as a part of a page; raises only what ends tasks or the process."""
+async def outcome(work: Awaitable[T]) -> T | BaseException:
+    """Returns the result of `work`, or its error; raises only what ends tasks or the process."""
     try:
         return await work
     except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as e:  # includes panics of Rust
-        return show_error(e)
+    except BaseException as e:  # a part of a page shows it; includes panics of Rust
+        return e
+
+
+async def show(work: Awaitable[Markup]) -> Markup:
+    """Returns the result of `work`, or its error as a part of a page; raises as `outcome`."""
+    result = await outcome(work)
+    return show_error(result) if isinstance(result, BaseException) else result
+
+
+async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Returns the results of concurrent work that raises no errors."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(it) for it in work]
+    return [task.result() for task in tasks]
 
 
 def show_error(error: BaseException) -> Markup:
@@ -71,8 +83,5 @@ def show_error(error: BaseException) -> Markup:
         case TimeoutError():
             message = f"Service unavailable: no response within {_SECONDS} s; reload the page to try again"
         case _:
-            instance = uuid4().hex
-            trace = "\n".join(map(one_line, "".join(format_exception(error)).splitlines()))
-            log.error("explorer: %s\n%s", instance, trace)
-            message = f"Internal error: the gateway's log has the details under {instance}"
+            message = f"Internal error: the gateway's log has the details under {log_unexpected(error, log)}"
     return html('<p class="error" role="alert">{}</p>', visible(message))

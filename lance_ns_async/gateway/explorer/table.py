@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from typing import Any
 
 from lance_namespace.errors import PermissionDeniedError, TableNotFoundError
@@ -12,7 +12,7 @@ from lance_ns_async.errors import shortened, without_user
 from lance_ns_async.gateway.explorer import layout, values
 from lance_ns_async.gateway.explorer.html import Markup, html, name, visible
 from lance_ns_async.gateway.explorer.layout import Page
-from lance_ns_async.gateway.explorer.reading import CatalogReader, show, show_error
+from lance_ns_async.gateway.explorer.reading import CatalogReader, outcome, run_all, show, show_error
 from lance_ns_async.gateway.explorer.snippets import snippets
 from lance_ns_async.model import TableId
 from lance_ns_async.rendering import size_text
@@ -37,19 +37,20 @@ async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
         TableNotFoundError: The table does not exist.
         PermissionDeniedError: The principal may not use it.
     """
-    description, rows, *sections = await asyncio.gather(
-        _outcome(reader.read("describe_table", id=list(id), vend_credentials=False)),
+    work: list[Coroutine[Any, Any, Any]] = [
+        outcome(reader.read("describe_table", id=list(id), vend_credentials=False)),
         show(_rows(reader, id)),
         *(show(read(reader, id)) for read in _SECTIONS.values()),
-    )
+    ]
+    description, rows, *parts = await run_all(work)
     if isinstance(description, TableNotFoundError | PermissionDeniedError):
         raise description
-    found = dict(zip(_SECTIONS, sections, strict=True))
+    sections = dict(zip(_SECTIONS, parts, strict=True))
     contents = {
         "Overview": _overview(id, description, rows),
-        **{title: found.pop(title) for title in _FIRST},
+        **{title: sections.pop(title) for title in _FIRST},
         "Open this table": _snippets(id, address),
-        **found,
+        **sections,
         "Properties": _table_properties(description),
     }
     body = html(
@@ -60,14 +61,6 @@ async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
         [layout.section(title, content) for title, content in contents.items()],
     )
     return Page(id.name, body, below=id.parent)
-
-
-async def _outcome(work: Awaitable[Any]) -> Any:
-    """Returns the result of `work`, or its error."""
-    try:
-        return await work
-    except Exception as e:
-        return e
 
 
 def _overview(id: TableId, description: Any, rows: Markup) -> Markup:

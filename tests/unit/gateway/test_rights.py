@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -388,3 +389,26 @@ async def test_ready_means_that_the_catalog_answers(monkeypatch: pytest.MonkeyPa
         answer = await ask(gateway, "GET", "/ready", token=False)
         assert answer.status == 503 and "it is down" not in answer.body.decode()
         assert (await ask(gateway, "HEAD", "/health", token=False)).body == b""
+
+
+async def test_a_change_is_logged_with_its_result_even_if_the_client_leaves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, request_log.name)
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    class Slow(Everything):
+        async def drop_table(self, request: object) -> object:
+            started.set()
+            await may_end.wait()
+            return spec.DropTableResponse()
+
+    async with gateway_for(Slow(), tmp_path, {"bob": {"rights": "admin"}}) as gateway:
+        request = asyncio.create_task(ask(gateway, "POST", "/v1/table/t/drop", {}, {"x-lance-token": "bob"}))
+        await started.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        may_end.set()
+    (line,) = (json.loads(JsonFormatter().format(it)) for it in caplog.records if it.name == request_log.name)
+    assert (line["principal"], line["operation"], line["id"], line["status"]) == ("bob", "drop_table", "t", 200)
