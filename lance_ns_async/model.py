@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def split_names(text: str) -> list[str]:
-    """Returns the names in the text of an id or a pattern: the grammar of `Id.parse`, without its checks."""
+    """Returns the names in the text of an id or a pattern, without checks."""
     if DELIMITER in text:
         return text.removeprefix(DELIMITER).split(DELIMITER) if text != DELIMITER else []
     return text.split(".") if text else []
@@ -43,21 +43,17 @@ def is_pattern(text: str) -> bool:
 
 
 class Id(tuple[str, ...]):
-    """The path from the root of a catalog to one of its objects."""
+    """The path from the root of a catalog to one of its objects.
+
+    Its text has the names joined by `$`, or by `.` if there is no `$`; the empty text and `$` are the root. A `$` in
+    front only means that dots are part of names, as in `$v1.2`.
+    """
 
     __slots__ = ()
     kind: ClassVar[str]
 
-    def __new__(cls, names: Iterable[str] = ()) -> Self:
-        if isinstance(names, str):
-            parts = split_names(names)
-            if not all(parts) or not (parts or cls is NamespaceId):
-                raise InvalidInputError(f"{cls.kind} id {names!r}: use a list of names, such as ['sales', 'orders']")
-            raise InvalidInputError(
-                f"{cls.kind} id {names!r}: one string instead of a list of names; "
-                f"use {cls.__name__}.parse({names!r}) or {parts!r}"
-            )
-        self = super().__new__(cls, names)
+    def __new__(cls, names: str | Iterable[str] = ()) -> Self:
+        self = super().__new__(cls, split_names(names) if isinstance(names, str) else names)
         elements: tuple[object, ...] = self
         for name in elements:
             if not isinstance(name, str) or not name:
@@ -66,19 +62,8 @@ class Id(tuple[str, ...]):
                 _check_encodable(cls.kind, self, name)
         return self
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parses an id of names joined by `$`, or by `.` if there is no `$`; the empty string and `$` are the root.
-
-        A `$` in front only means that dots are part of names, as in `$v1.2`.
-
-        Raises:
-            InvalidInputError: A name is empty or cannot be written as UTF-8, or a table id has no name.
-        """
-        return cls(split_names(text))
-
     def __str__(self) -> str:
-        """Returns the text that `parse` reads: the names joined by `$`, after a `$` if `parse` needs it."""
+        """Returns the text of the id: the names joined by `$`, after a `$` if there is none between names with dots."""
         text = DELIMITER.join(self)
         return f"{DELIMITER}{text}" if not self or (len(self) == 1 and "." in text) else text
 
@@ -87,7 +72,7 @@ class Id(tuple[str, ...]):
 
 
 class NamespaceId(Id):
-    """The id of a namespace; the empty id is the root.
+    """The id of a namespace, of its names or of its text, such as "lake.sales"; the empty id is the root.
 
     Raises:
         InvalidInputError: A name is empty, is not a string, or cannot be written as UTF-8.
@@ -116,7 +101,7 @@ class NamespaceId(Id):
 
 
 class TableId(Id):
-    """The id of a table: at least one name; the last one is the table's own.
+    """The id of a table, of its names or of its text, such as "sales.orders"; the last name is the table's own.
 
     Raises:
         InvalidInputError: There is no name, or a name is empty, is not a string, or cannot be written as UTF-8.
@@ -125,7 +110,7 @@ class TableId(Id):
     __slots__ = ()
     kind = "table"
 
-    def __new__(cls, names: Iterable[str]) -> Self:
+    def __new__(cls, names: str | Iterable[str]) -> Self:
         self = super().__new__(cls, names)
         if not self:
             raise InvalidInputError("table id []: it needs at least the table's own name")

@@ -125,7 +125,7 @@ def main() -> int:
     root = (options.dir or user_cache() / "demo").expanduser() / "catalog"
     embedded = Catalog("dir", {"root": str(root)})
     catalog = choose(options.impl, options.property, options.profile, None) or embedded
-    parent = NamespaceId.parse(options.namespace)
+    parent = NamespaceId(options.namespace)
     # The number of rows is a part of the names, so that runs with other numbers have other tables.
     ids = [parent.table(f"notes_{options.rows}_{number:05}") for number in range(options.tables)]
     print(f"{options.tables:,} Lance tables of {options.rows:,} rows in {catalog.impl}, namespace {parent}\n")

@@ -58,7 +58,7 @@ def create(
     from lance_ns_async.model import TableId
     from lance_ns_async.rendering import counted
 
-    id = TableId.parse(table)
+    id = TableId(table)
     if file is None and mode != "create":
         raise Misuse(f"--mode {mode}: requires a file with rows")
     if file is not None and location is not None:
@@ -90,7 +90,7 @@ def register(
 
     from lance_ns_async.model import TableId
 
-    id = TableId.parse(table)
+    id = TableId(table)
     properties = dict(parse_pair("--set", text) for text in set_property or ())
     mode = "Overwrite" if overwrite else "Create"
     request = {"id": list(id), "location": location, "mode": mode, "properties": properties or None}
@@ -136,7 +136,7 @@ def rename(
     """Rename a table; its data stays where it is."""
     from lance_ns_async.model import TableId
 
-    target = TableId.parse(new)
+    target = TableId(new)
     with open_table(on, table) as (catalog, id), output.tell_changes(format) as tell:
         if len(target) == 1:
             target = id.parent.table(target.name)
@@ -170,7 +170,7 @@ def _selected(on: CommonOptions, texts: Sequence[str]) -> Iterator[tuple[Namespa
     from lance_ns_async.model import TableId, is_pattern
 
     # Wrong ids are reported before the catalog is opened.
-    named = [TableId.parse(text) for text in texts if not is_pattern(text)]
+    named = [TableId(text) for text in texts if not is_pattern(text)]
     with on.require().open(*named) as catalog:
         yield catalog, select_tables(catalog, texts)
 

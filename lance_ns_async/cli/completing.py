@@ -55,7 +55,7 @@ def _complete(context: typer.Context, incomplete: str, *, with_tables: bool) -> 
         impl, profile, config = (_option(context, name) for name in ("impl", "profile", "config"))
         catalog = require(impl, properties, profile, config)
         with Catalog(catalog.impl, {**catalog.properties, **_LIMITS}).open() as namespace:
-            return list(_offers(namespace, NamespaceId.parse(parent), incomplete, delimiter, with_tables))
+            return list(_offers(namespace, NamespaceId(parent), incomplete, delimiter, with_tables))
     return []
 
 

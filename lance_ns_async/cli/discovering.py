@@ -43,7 +43,7 @@ def discover(
         report = sync.discover(
             namespace,
             uri,
-            into=NamespaceId.parse(into),
+            into=NamespaceId(into),
             include=include or (),
             exclude=exclude or (),
             storage_options=parse_storage_options(storage_option),

@@ -47,7 +47,7 @@ def doctor(
     """Check step by step what works: the address, the sign-in, a listing, a table and its storage."""
     from lance_ns_async.model import TableId
 
-    check(on.require(), None if table is None else TableId.parse(table), format)
+    check(on.require(), None if table is None else TableId(table), format)
 
 
 def check(chosen: Catalog, id: TableId | None, format: Format) -> NoReturn:

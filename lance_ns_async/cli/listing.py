@@ -58,7 +58,7 @@ def write_listing(
     from lance_ns_async.model import NamespaceId, is_pattern
 
     pattern = is_pattern(where)
-    start = NamespaceId() if pattern else NamespaceId.parse(where)
+    start = NamespaceId() if pattern else NamespaceId(where)
     kind = "namespace" if namespaces else "table"
     failures: list[LanceNamespaceError] = []
     chosen = on.require()

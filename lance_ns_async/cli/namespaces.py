@@ -47,7 +47,7 @@ def describe(on: CommonOptions, namespace: NamespaceName, format: OutputFormat =
     """Show the properties of a namespace."""
     from lance_ns_async.model import NamespaceId
 
-    id = NamespaceId.parse(namespace)
+    id = NamespaceId(namespace)
     with on.require().open(id) as catalog:
         properties = catalog.describe_namespace({"id": list(id)}).properties
     output.write_object({"id": str(id), "names": list(id), "properties": properties or {}}, format)
@@ -67,7 +67,7 @@ def create(
     """Create a namespace."""
     from lance_ns_async.model import NamespaceId
 
-    id = NamespaceId.parse(namespace)
+    id = NamespaceId(namespace)
     properties = dict(parse_pair("--set", text) for text in set_property or ())
     mode = "ExistOk" if exist_ok else "Create"
     with on.require().open() as catalog, output.tell_changes(format) as tell:
@@ -89,7 +89,7 @@ def drop(
     """Drop an empty namespace."""
     from lance_ns_async.model import NamespaceId
 
-    id = NamespaceId.parse(namespace)
+    id = NamespaceId(namespace)
     if cascade:
         ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=f"lance-ns ls -r {shlex.quote(str(id))}")
     with on.require().open(id) as catalog, output.tell_changes(format) as tell:

@@ -67,7 +67,7 @@ def _read_targets(arguments: Sequence[str], file: Path | None) -> Sequence[str |
         texts += (line for line in map(str.strip, content.splitlines()) if line and not line.startswith("#"))
     elif not texts:
         raise Misuse("no ids: pass ids or patterns, or --from-file")
-    return [text if is_pattern(text) else TableId.parse(text) for text in texts]
+    return [text if is_pattern(text) else TableId(text) for text in texts]
 
 
 def _write(locations: Locations, format: Format, file: Path | None, *, secrets: bool) -> None:

@@ -37,7 +37,7 @@ def open_table(on: CommonOptions, text: str) -> Iterator[tuple[Namespace, TableI
     from lance_ns_async.model import TableId, is_pattern
 
     if not is_pattern(text):
-        id = TableId.parse(text)
+        id = TableId(text)
         with on.require().open(id) as catalog:
             yield catalog, id
         return
@@ -63,7 +63,7 @@ def select_tables(catalog: Namespace, texts: Sequence[str]) -> Sequence[TableId]
 
     ids: dict[TableId, None] = {}
     for text in texts:
-        matches = match_tables(catalog, text) if is_pattern(text) else [TableId.parse(text)]
+        matches = match_tables(catalog, text) if is_pattern(text) else [TableId(text)]
         if not matches:
             raise TableNotFoundError(f"no table matches {text!r}; list the tables with lance-ns ls -r")
         ids.update(dict.fromkeys(matches))
@@ -120,7 +120,7 @@ def hint_at_missing(catalog: Namespace, what: Sequence[str], rows: Iterable[Row]
     from lance_ns_async.rendering import MISSING
 
     missing = {row.id for row in rows if row.outcome == MISSING}
-    ids = [id for id in (TableId.parse(text) for text in what if not is_pattern(text)) if id in missing]
+    ids = [id for id in (TableId(text) for text in what if not is_pattern(text)) if id in missing]
     for id in ids[:_SHOWN]:
         if (suggestion := suggest_id(catalog, id)) is not None:
             messages.hint(f"{id}: {suggestion}")

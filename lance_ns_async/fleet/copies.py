@@ -104,7 +104,7 @@ async def copy(
     with start("copy", source, target, progress=progress) as run:
         async with open_journal(None if dry_run else journal, "copy", arguments) as log:
             planned = await log.entries("planned")
-            unfinished = [TableId.parse(key) for key, outcome in planned.items() if outcome == CREATED]
+            unfinished = [TableId(key) for key, outcome in planned.items() if outcome == CREATED]
             reading, plan = await _plan(source.session, target.session, selection, mapping, options, unfinished)
             outcomes = CopyOutcomes(run, log, await log.entries("done"), planned)
             outcomes.add_reading(reading)

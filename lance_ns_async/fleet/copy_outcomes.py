@@ -115,7 +115,7 @@ class CopyOutcomes:
             self._run.add(Row.from_dict(values), resumed=True)
         for key, outcome in self._planned.items():
             if outcome == DEREGISTERED and key not in self._done:
-                self._run.add(Row(TableId.parse(key), DEREGISTERED, fields={"target": key}), resumed=True)
+                self._run.add(Row(TableId(key), DEREGISTERED, fields={"target": key}), resumed=True)
 
 
 def _row(source: TableId, outcome: str, target: TableId | None, reason: str = "") -> Row:

@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.model import NamespaceId, TableId
 
 NamespaceText: TypeAlias = str | Iterable[str]
-"""A namespace id, or the text that `NamespaceId.parse` reads; the empty string is the root."""
+"""A namespace id, or the text that `NamespaceId` reads; the empty string is the root."""
 
 To: TypeAlias = NamespaceText | Mapping[str, str] | Callable[[TableId], Iterable[str]] | None
 """Where the copies go.
@@ -116,6 +116,4 @@ class IdMapping:
 
 
 def _parse(names: NamespaceText) -> NamespaceId:
-    if isinstance(names, str):
-        return NamespaceId.parse(names)
     return names if isinstance(names, NamespaceId) else NamespaceId(names)

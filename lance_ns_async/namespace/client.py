@@ -32,8 +32,9 @@ from lance_ns_async.namespace.operations import (
     tables,
     versions,
 )
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.namespace.tracebacks import short_tracebacks
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import TokenFunction, conceal, with_token
 from lance_ns_async.spec.responses import CreateTableResponse
@@ -42,11 +43,14 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
+@short_tracebacks
 class AsyncNamespace:
     """A Lance namespace over one catalog, for one event loop, with `async with` and concurrent calls.
 
-    Each operation of the spec takes a request model of the spec or a dict of the same form, returns a response model of
-    the spec, and raises errors of `lance_namespace.errors`. Spec: https://lance.org/format/namespace/operations.
+    Each operation of the spec takes a request model of the spec or a dict of the same form; or only the id, if nothing
+    else is required. It returns a response model of the spec, and raises errors of `lance_namespace.errors`. Spec:
+    https://lance.org/format/namespace/operations. An id is a list of names, such as `["sales", "orders"]`, or its text,
+    such as `"sales.orders"`, also in lists of ids; if names have dots, their text is joined by `$`.
 
     The `Raises` sections of the methods list the errors that are specific to them. All methods that call the catalog
     may also raise:
@@ -147,7 +151,9 @@ class AsyncNamespace:
         """
         return self.session.caller.traffic.snapshot()
 
-    async def list_namespaces(self, request: spec.ListNamespacesRequest | Fields) -> spec.ListNamespacesResponse:
+    async def list_namespaces(
+        self, request: spec.ListNamespacesRequest | FieldsOrId = ()
+    ) -> spec.ListNamespacesResponse:
         """Lists the names of the namespaces directly below a namespace.
 
         Args:
@@ -166,7 +172,7 @@ class AsyncNamespace:
         return await namespaces.list_namespaces(self.session, request)
 
     async def describe_namespace(
-        self, request: spec.DescribeNamespaceRequest | Fields
+        self, request: spec.DescribeNamespaceRequest | FieldsOrId
     ) -> spec.DescribeNamespaceResponse:
         """Describes a namespace.
 
@@ -181,45 +187,45 @@ class AsyncNamespace:
         """
         return await namespaces.describe_namespace(self.session, request)
 
-    async def create_namespace(self, request: spec.CreateNamespaceRequest | Fields) -> spec.CreateNamespaceResponse:
+    async def create_namespace(self, request: spec.CreateNamespaceRequest | FieldsOrId) -> spec.CreateNamespaceResponse:
         """Creates a namespace.
 
         Args:
-            request: With mode ExistOk, an existing namespace stays as it is. With Overwrite, an existing namespace is
-                replaced if it is empty. The default mode is Create.
+            request: With mode `exist_ok`, an existing namespace stays as it is. With `overwrite`, an existing namespace
+                is replaced if it is empty. The default mode is `create`.
 
         Returns:
             The properties of the namespace.
 
         Raises:
-            NamespaceAlreadyExistsError: The namespace exists, and the mode is Create; or it is the root.
+            NamespaceAlreadyExistsError: The namespace exists, and the mode is `create`; or it is the root.
             NamespaceNotFoundError: The parent namespace does not exist.
-            NamespaceNotEmptyError: The namespace is not empty, and the mode is Overwrite.
+            NamespaceNotEmptyError: The namespace is not empty, and the mode is `overwrite`.
             ConcurrentModificationError: Other clients repeatedly create and drop the namespace, and the mode is
-                ExistOk.
+                `exist_ok`.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """
         return await namespaces.create_namespace(self.session, request)
 
-    async def drop_namespace(self, request: spec.DropNamespaceRequest | Fields) -> spec.DropNamespaceResponse:
+    async def drop_namespace(self, request: spec.DropNamespaceRequest | FieldsOrId) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables.
 
         Args:
-            request: With mode Skip, a missing namespace is not an error. With behavior Cascade, the registrations in
-                the namespace are removed, too, if the catalog can do that. The defaults are Fail and Restrict.
+            request: With mode `skip`, a missing namespace is not an error. With behavior `cascade`, the registrations
+                in the namespace are removed, too, if the catalog can do that. The defaults are `fail` and `restrict`.
 
         Returns:
             An empty response.
 
         Raises:
-            NamespaceNotFoundError: The namespace does not exist, and the mode is Fail.
-            NamespaceNotEmptyError: The namespace is not empty, and the behavior is Restrict.
+            NamespaceNotFoundError: The namespace does not exist, and the mode is `fail`.
+            NamespaceNotEmptyError: The namespace is not empty, and the behavior is `restrict`.
             InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
                 behavior is unknown.
         """
         return await namespaces.drop_namespace(self.session, request)
 
-    async def namespace_exists(self, request: spec.NamespaceExistsRequest | Fields) -> spec.NamespaceExistsResponse:
+    async def namespace_exists(self, request: spec.NamespaceExistsRequest | FieldsOrId) -> spec.NamespaceExistsResponse:
         """Checks that a namespace exists; see `exists` for a bool.
 
         Returns:
@@ -251,7 +257,7 @@ class AsyncNamespace:
         """
         return await namespaces.own_folders(self.session, parent)
 
-    async def list_tables(self, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
+    async def list_tables(self, request: spec.ListTablesRequest | FieldsOrId = ()) -> spec.ListTablesResponse:
         """Lists the names of the Lance tables in a namespace.
 
         Args:
@@ -271,7 +277,7 @@ class AsyncNamespace:
         """
         return await tables.list_tables(self.session, request)
 
-    async def list_all_tables(self, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
+    async def list_all_tables(self, request: spec.ListTablesRequest | FieldsOrId = ()) -> spec.ListTablesResponse:
         """Lists the Lance tables of a namespace and of all namespaces below it.
 
         Args:
@@ -291,7 +297,7 @@ class AsyncNamespace:
         """
         return await tables.list_all_tables(self.session, request)
 
-    async def describe_table(self, request: spec.DescribeTableRequest | Fields) -> spec.DescribeTableResponse:
+    async def describe_table(self, request: spec.DescribeTableRequest | FieldsOrId) -> spec.DescribeTableResponse:
         """Returns the location of a table and what is needed to read it.
 
         Args:
@@ -318,7 +324,7 @@ class AsyncNamespace:
         """
         return await tables.describe_table(self.session, request)
 
-    async def table_exists(self, request: spec.TableExistsRequest | Fields) -> spec.TableExistsResponse:
+    async def table_exists(self, request: spec.TableExistsRequest | FieldsOrId) -> spec.TableExistsResponse:
         """Checks that a table exists; see `exists` for a bool.
 
         Returns:
@@ -334,7 +340,7 @@ class AsyncNamespace:
         return await tables.table_exists(self.session, request)
 
     async def declare_table(
-        self, request: spec.DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
+        self, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None
     ) -> spec.DeclareTableResponse:
         """Registers a table that has no data yet.
 
@@ -363,18 +369,18 @@ class AsyncNamespace:
         """
         return await tables.declare_table(self.session, request, schema=schema)
 
-    async def register_table(self, request: spec.RegisterTableRequest | Fields) -> spec.RegisterTableResponse:
+    async def register_table(self, request: spec.RegisterTableRequest | FieldsOrId) -> spec.RegisterTableResponse:
         """Registers a table whose data is at `location`.
 
         Args:
-            request: With mode Overwrite, an existing registration is replaced; its data stays. The default mode is
-                Create.
+            request: With mode `overwrite`, an existing registration is replaced; its data stays. The default mode is
+                `create`.
 
         Returns:
             The location and the properties of the table.
 
         Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            TableAlreadyExistsError: The table is registered, and the mode is `create`.
             NamespaceNotFoundError: The namespace does not exist.
             ConcurrentModificationError: Another client changed the registration during the replacement.
             InvalidInputError: The location is not allowed, or the mode is unknown.
@@ -387,7 +393,7 @@ class AsyncNamespace:
         """
         return await tables.register_table(self.session, request)
 
-    async def deregister_table(self, request: spec.DeregisterTableRequest | Fields) -> spec.DeregisterTableResponse:
+    async def deregister_table(self, request: spec.DeregisterTableRequest | FieldsOrId) -> spec.DeregisterTableResponse:
         """Removes a table from the catalog; its data stays.
 
         Returns:
@@ -402,7 +408,7 @@ class AsyncNamespace:
         """
         return await tables.deregister_table(self.session, request)
 
-    async def drop_table(self, request: spec.DropTableRequest | Fields) -> spec.DropTableResponse:
+    async def drop_table(self, request: spec.DropTableRequest | FieldsOrId) -> spec.DropTableResponse:
         """Removes a table from the catalog, and then deletes the files under its location.
 
         If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
@@ -423,7 +429,7 @@ class AsyncNamespace:
         """
         return await tables.drop_table(self.session, request)
 
-    async def rename_table(self, request: spec.RenameTableRequest | Fields) -> spec.RenameTableResponse:
+    async def rename_table(self, request: spec.RenameTableRequest | FieldsOrId) -> spec.RenameTableResponse:
         """Renames a table, or moves it to another namespace; its data stays at its location.
 
         Args:
@@ -439,23 +445,23 @@ class AsyncNamespace:
         """
         return await tables.rename_table(self.session, request)
 
-    async def create_empty_table(self, request: spec.CreateEmptyTableRequest | Fields) -> CreateTableResponse:
+    async def create_empty_table(self, request: spec.CreateEmptyTableRequest | FieldsOrId) -> CreateTableResponse:
         """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
 
         Args:
-            request: With mode ExistOk, a registered table stays as it is. The default mode is Create.
+            request: With mode `exist_ok`, a registered table stays as it is. The default mode is `create`.
 
         Returns:
             The location, the storage options and the properties of the table.
 
         Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            TableAlreadyExistsError: The table is registered, and the mode is `create`.
             NamespaceNotFoundError: The namespace does not exist.
             InvalidInputError: The mode is unknown.
         """
         return await tables.create_empty_table(self.session, request)
 
-    async def get_table_stats(self, request: spec.GetTableStatsRequest | Fields) -> spec.GetTableStatsResponse:
+    async def get_table_stats(self, request: spec.GetTableStatsRequest | FieldsOrId) -> spec.GetTableStatsResponse:
         """Returns the size of a table, and the numbers of its rows, indexes and fragments.
 
         Raises:
@@ -464,24 +470,24 @@ class AsyncNamespace:
         return await tables.get_table_stats(self.session, request)
 
     async def create_table(
-        self, request: spec.CreateTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+        self, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
     ) -> CreateTableResponse:
         """Declares a table and writes the rows of an Arrow IPC stream to it.
 
         If the write fails, neither the registration nor the data stays.
 
         Args:
-            request: With mode ExistOk, a registered table stays as it is, even if nothing was written to it yet. With
-                Overwrite, a new version replaces all rows and columns of the table, and its properties if the request
-                has any. The default mode is Create.
+            request: With mode `exist_ok`, a registered table stays as it is, even if nothing was written to it yet.
+                With `overwrite`, a new version replaces all rows and columns of the table, and its properties if the
+                request has any. The default mode is `create`.
             request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
 
         Returns:
             The registration and the version; the version is None if nothing was written to an existing table yet.
 
         Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is Create; or the location contains data that
-                is not registered.
+            TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
+                that is not registered.
             NamespaceNotFoundError: The namespace does not exist.
             ConcurrentModificationError: The table was dropped or deregistered while its first rows were written; the
                 message says whether the rows stay.
@@ -494,14 +500,14 @@ class AsyncNamespace:
         return await rows.create_table(self.session, request, request_data)
 
     async def insert_into_table(
-        self, request: spec.InsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+        self, request: spec.InsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
     ) -> spec.InsertIntoTableResponse:
         """Inserts the rows of an Arrow IPC stream into a table.
 
         If the table is only declared, this writes its first version.
 
         Args:
-            request: With mode Overwrite, the rows replace all existing ones. The default mode is Append.
+            request: With mode `overwrite`, the rows replace all existing ones. The default mode is `append`.
             request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
 
         Returns:
@@ -521,7 +527,7 @@ class AsyncNamespace:
         return await rows.insert_into_table(self.session, request, request_data)
 
     async def merge_insert_into_table(
-        self, request: spec.MergeInsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+        self, request: spec.MergeInsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
     ) -> spec.MergeInsertIntoTableResponse:
         """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
 
@@ -549,7 +555,7 @@ class AsyncNamespace:
         """
         return await rows.merge_insert_into_table(self.session, request, request_data)
 
-    async def update_table(self, request: spec.UpdateTableRequest | Fields) -> spec.UpdateTableResponse:
+    async def update_table(self, request: spec.UpdateTableRequest | FieldsOrId) -> spec.UpdateTableResponse:
         """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
 
         Returns:
@@ -564,7 +570,9 @@ class AsyncNamespace:
         """
         return await rows.update_table(self.session, request)
 
-    async def delete_from_table(self, request: spec.DeleteFromTableRequest | Fields) -> spec.DeleteFromTableResponse:
+    async def delete_from_table(
+        self, request: spec.DeleteFromTableRequest | FieldsOrId
+    ) -> spec.DeleteFromTableResponse:
         """Deletes the rows that match the predicate; old versions keep them.
 
         Returns:
@@ -578,7 +586,7 @@ class AsyncNamespace:
         """
         return await rows.delete_from_table(self.session, request)
 
-    async def count_table_rows(self, request: spec.CountTableRowsRequest | Fields) -> spec.CountTableRowsResponse:
+    async def count_table_rows(self, request: spec.CountTableRowsRequest | FieldsOrId) -> spec.CountTableRowsResponse:
         """Counts all rows, or the rows that match the predicate.
 
         Returns:
@@ -592,7 +600,7 @@ class AsyncNamespace:
         """
         return await rows.count_table_rows(self.session, request)
 
-    async def query_table(self, request: spec.QueryTableRequest | Fields) -> spec.QueryTableResponse:
+    async def query_table(self, request: spec.QueryTableRequest | FieldsOrId) -> spec.QueryTableResponse:
         """Searches by vector or by text, or reads the first rows that match a filter.
 
         Args:
@@ -611,7 +619,7 @@ class AsyncNamespace:
         """
         return await rows.query_table(self.session, request)
 
-    async def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | Fields) -> str:
+    async def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId) -> str:
         """Returns the plan of a query, without running it.
 
         Returns:
@@ -625,7 +633,7 @@ class AsyncNamespace:
         """
         return await rows.explain_table_query_plan(self.session, request)
 
-    async def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | Fields) -> str:
+    async def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId) -> str:
         """Runs a query, and returns its plan with the measurements of each step.
 
         Returns:
@@ -736,7 +744,9 @@ class AsyncNamespace:
         """
         return await rows.write(self.session, id, data, mode=mode, branch=branch)
 
-    async def create_table_index(self, request: spec.CreateTableIndexRequest | Fields) -> spec.CreateTableIndexResponse:
+    async def create_table_index(
+        self, request: spec.CreateTableIndexRequest | FieldsOrId
+    ) -> spec.CreateTableIndexResponse:
         """Creates an index on a column of vectors, scalars or text.
 
         This may take long: set `operation_timeout` accordingly.
@@ -754,7 +764,7 @@ class AsyncNamespace:
         return await indexes.create_table_index(self.session, request)
 
     async def create_table_scalar_index(
-        self, request: spec.CreateTableIndexRequest | Fields
+        self, request: spec.CreateTableIndexRequest | FieldsOrId
     ) -> spec.CreateTableScalarIndexResponse:
         """Creates an index on a column of scalars or text.
 
@@ -773,7 +783,9 @@ class AsyncNamespace:
         """
         return await indexes.create_table_scalar_index(self.session, request)
 
-    async def list_table_indices(self, request: spec.ListTableIndicesRequest | Fields) -> spec.ListTableIndicesResponse:
+    async def list_table_indices(
+        self, request: spec.ListTableIndicesRequest | FieldsOrId
+    ) -> spec.ListTableIndicesResponse:
         """Lists the indexes of a table.
 
         Args:
@@ -790,7 +802,7 @@ class AsyncNamespace:
         return await indexes.list_table_indices(self.session, request)
 
     async def describe_table_index_stats(
-        self, request: spec.DescribeTableIndexStatsRequest | Fields
+        self, request: spec.DescribeTableIndexStatsRequest | FieldsOrId
     ) -> spec.DescribeTableIndexStatsResponse:
         """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
 
@@ -802,7 +814,7 @@ class AsyncNamespace:
         """
         return await indexes.describe_table_index_stats(self.session, request)
 
-    async def drop_table_index(self, request: spec.DropTableIndexRequest | Fields) -> spec.DropTableIndexResponse:
+    async def drop_table_index(self, request: spec.DropTableIndexRequest | FieldsOrId) -> spec.DropTableIndexResponse:
         """Drops an index; older versions that have it keep it.
 
         Returns:
@@ -817,7 +829,7 @@ class AsyncNamespace:
         return await indexes.drop_table_index(self.session, request)
 
     async def alter_table_add_columns(
-        self, request: spec.AlterTableAddColumnsRequest | Fields
+        self, request: spec.AlterTableAddColumnsRequest | FieldsOrId
     ) -> spec.AlterTableAddColumnsResponse:
         """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
 
@@ -834,7 +846,7 @@ class AsyncNamespace:
         return await columns.alter_table_add_columns(self.session, request)
 
     async def alter_table_alter_columns(
-        self, request: spec.AlterTableAlterColumnsRequest | Fields
+        self, request: spec.AlterTableAlterColumnsRequest | FieldsOrId
     ) -> spec.AlterTableAlterColumnsResponse:
         """Changes names, types and nullability of columns, all in one version.
 
@@ -851,7 +863,7 @@ class AsyncNamespace:
         return await columns.alter_table_alter_columns(self.session, request)
 
     async def alter_table_drop_columns(
-        self, request: spec.AlterTableDropColumnsRequest | Fields
+        self, request: spec.AlterTableDropColumnsRequest | FieldsOrId
     ) -> spec.AlterTableDropColumnsResponse:
         """Drops columns; old versions keep them.
 
@@ -867,7 +879,7 @@ class AsyncNamespace:
         return await columns.alter_table_drop_columns(self.session, request)
 
     async def update_table_schema_metadata(
-        self, request: spec.UpdateTableSchemaMetadataRequest | Fields
+        self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId
     ) -> spec.UpdateTableSchemaMetadataResponse:
         """Sets entries of the schema's metadata; other entries stay.
 
@@ -881,7 +893,7 @@ class AsyncNamespace:
         return await columns.update_table_schema_metadata(self.session, request)
 
     async def update_field_metadata(
-        self, request: spec.UpdateFieldMetadataRequest | Fields
+        self, request: spec.UpdateFieldMetadataRequest | FieldsOrId
     ) -> spec.UpdateFieldMetadataResponse:
         """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
 
@@ -899,7 +911,7 @@ class AsyncNamespace:
         """
         return await columns.update_field_metadata(self.session, request)
 
-    async def list_table_tags(self, request: spec.ListTableTagsRequest | Fields) -> spec.ListTableTagsResponse:
+    async def list_table_tags(self, request: spec.ListTableTagsRequest | FieldsOrId) -> spec.ListTableTagsResponse:
         """Lists the tags of a table, including those of branches.
 
         Args:
@@ -914,7 +926,7 @@ class AsyncNamespace:
         return await refs.list_table_tags(self.session, request)
 
     async def get_table_tag_version(
-        self, request: spec.GetTableTagVersionRequest | Fields
+        self, request: spec.GetTableTagVersionRequest | FieldsOrId
     ) -> spec.GetTableTagVersionResponse:
         """Returns the version of a tag.
 
@@ -926,7 +938,7 @@ class AsyncNamespace:
         """
         return await refs.get_table_tag_version(self.session, request)
 
-    async def create_table_tag(self, request: spec.CreateTableTagRequest | Fields) -> spec.CreateTableTagResponse:
+    async def create_table_tag(self, request: spec.CreateTableTagRequest | FieldsOrId) -> spec.CreateTableTagResponse:
         """Creates a tag for a version.
 
         Returns:
@@ -940,7 +952,7 @@ class AsyncNamespace:
         """
         return await refs.create_table_tag(self.session, request)
 
-    async def update_table_tag(self, request: spec.UpdateTableTagRequest | Fields) -> spec.UpdateTableTagResponse:
+    async def update_table_tag(self, request: spec.UpdateTableTagRequest | FieldsOrId) -> spec.UpdateTableTagResponse:
         """Moves an existing tag to another version.
 
         Returns:
@@ -953,7 +965,7 @@ class AsyncNamespace:
         """
         return await refs.update_table_tag(self.session, request)
 
-    async def delete_table_tag(self, request: spec.DeleteTableTagRequest | Fields) -> spec.DeleteTableTagResponse:
+    async def delete_table_tag(self, request: spec.DeleteTableTagRequest | FieldsOrId) -> spec.DeleteTableTagResponse:
         """Deletes a tag; its version stays.
 
         Returns:
@@ -965,7 +977,7 @@ class AsyncNamespace:
         return await refs.delete_table_tag(self.session, request)
 
     async def create_table_branch(
-        self, request: spec.CreateTableBranchRequest | Fields
+        self, request: spec.CreateTableBranchRequest | FieldsOrId
     ) -> spec.CreateTableBranchResponse:
         """Creates a branch that starts at a version of another branch.
 
@@ -985,7 +997,7 @@ class AsyncNamespace:
         return await refs.create_table_branch(self.session, request)
 
     async def list_table_branches(
-        self, request: spec.ListTableBranchesRequest | Fields
+        self, request: spec.ListTableBranchesRequest | FieldsOrId
     ) -> spec.ListTableBranchesResponse:
         """Lists the branches of a table except main.
 
@@ -1001,7 +1013,7 @@ class AsyncNamespace:
         return await refs.list_table_branches(self.session, request)
 
     async def delete_table_branch(
-        self, request: spec.DeleteTableBranchRequest | Fields
+        self, request: spec.DeleteTableBranchRequest | FieldsOrId
     ) -> spec.DeleteTableBranchResponse:
         """Deletes a branch and the data that only this branch uses.
 
@@ -1015,7 +1027,7 @@ class AsyncNamespace:
         """
         return await refs.delete_table_branch(self.session, request)
 
-    async def restore_table(self, request: spec.RestoreTableRequest | Fields) -> spec.RestoreTableResponse:
+    async def restore_table(self, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
         """Makes an old version the latest one again; the versions in between stay.
 
         Returns:
@@ -1029,7 +1041,7 @@ class AsyncNamespace:
         return await versions.restore_table(self.session, request)
 
     async def create_table_version(
-        self, request: spec.CreateTableVersionRequest | Fields
+        self, request: spec.CreateTableVersionRequest | FieldsOrId
     ) -> spec.CreateTableVersionResponse:
         """Commits a version whose manifest is written, and moves the manifest to its final name.
 
@@ -1051,7 +1063,7 @@ class AsyncNamespace:
         return await versions.create_table_version(self.session, request)
 
     async def batch_create_table_versions(
-        self, request: spec.BatchCreateTableVersionsRequest | Fields
+        self, request: spec.BatchCreateTableVersionsRequest | FieldsOrId
     ) -> spec.BatchCreateTableVersionsResponse:
         """Commits one version of each of several tables: all or none.
 
@@ -1067,7 +1079,7 @@ class AsyncNamespace:
         return await versions.batch_create_table_versions(self.session, request)
 
     async def batch_commit_tables(
-        self, request: spec.BatchCommitTablesRequest | Fields
+        self, request: spec.BatchCommitTablesRequest | FieldsOrId
     ) -> spec.BatchCommitTablesResponse:
         """Commits one version of each of several tables, like `batch_create_table_versions`.
 
@@ -1083,7 +1095,7 @@ class AsyncNamespace:
         return await versions.batch_commit_tables(self.session, request)
 
     async def describe_table_version(
-        self, request: spec.DescribeTableVersionRequest | Fields
+        self, request: spec.DescribeTableVersionRequest | FieldsOrId
     ) -> spec.DescribeTableVersionResponse:
         """Returns the location of the manifest of a version.
 
@@ -1103,7 +1115,7 @@ class AsyncNamespace:
         return await versions.describe_table_version(self.session, request)
 
     async def list_table_versions(
-        self, request: spec.ListTableVersionsRequest | Fields
+        self, request: spec.ListTableVersionsRequest | FieldsOrId
     ) -> spec.ListTableVersionsResponse:
         """Lists the versions whose manifests exist.
 
@@ -1128,7 +1140,7 @@ class AsyncNamespace:
         return await versions.list_table_versions(self.session, request)
 
     async def batch_delete_table_versions(
-        self, request: spec.BatchDeleteTableVersionsRequest | Fields
+        self, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId
     ) -> spec.BatchDeleteTableVersionsResponse:
         """Deletes versions of the main branch.
 
@@ -1273,13 +1285,13 @@ class AsyncNamespace:
 
     async def register_tables(
         self,
-        tables: Iterable[spec.RegisterTableRequest | Fields],
+        tables: Iterable[spec.RegisterTableRequest | FieldsOrId],
         *,
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> BulkResult[Table]:
-        """Registers many tables concurrently, each like `register_table` in the mode Create.
+        """Registers many tables concurrently, each like `register_table` in the mode `create`.
 
         Args:
             tables: The requests, with different ids.
@@ -1294,7 +1306,7 @@ class AsyncNamespace:
             The registered tables, and an error for each other id: the failure of one table does not affect the others.
 
         Raises:
-            InvalidInputError: An id is invalid or occurs twice, a mode is not Create, or `max_in_flight` or `timeout`
+            InvalidInputError: An id is invalid or occurs twice, a mode is not `create`, or `max_in_flight` or `timeout`
                 is invalid; nothing was called.
 
         Cost:
@@ -1365,7 +1377,7 @@ class AsyncNamespace:
         return await bulk.exists(self.session, id)
 
     async def alter_table_backfill_columns(
-        self, request: spec.AlterTableBackfillColumnsRequest | Fields
+        self, request: spec.AlterTableBackfillColumnsRequest | FieldsOrId
     ) -> spec.AlterTableBackfillColumnsResponse:
         """Starts a job that fills a column.
 
@@ -1377,7 +1389,7 @@ class AsyncNamespace:
         )
 
     async def create_materialized_view(
-        self, request: spec.CreateMaterializedViewRequest | Fields
+        self, request: spec.CreateMaterializedViewRequest | FieldsOrId
     ) -> spec.CreateMaterializedViewResponse:
         """Creates a materialized view.
 
@@ -1387,7 +1399,7 @@ class AsyncNamespace:
         return await jobs.run(self.session, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
 
     async def refresh_materialized_view(
-        self, request: spec.RefreshMaterializedViewRequest | Fields
+        self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
     ) -> spec.RefreshMaterializedViewResponse:
         """Starts a job that refreshes a materialized view.
 
@@ -1397,7 +1409,7 @@ class AsyncNamespace:
         return await jobs.run(self.session, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
 
     async def describe_transaction(
-        self, request: spec.DescribeTransactionRequest | Fields
+        self, request: spec.DescribeTransactionRequest | FieldsOrId
     ) -> spec.DescribeTransactionResponse:
         """Describes a transaction.
 
@@ -1406,7 +1418,9 @@ class AsyncNamespace:
         """
         return await jobs.run(self.session, "describe_transaction", request, spec.DescribeTransactionResponse)
 
-    async def alter_transaction(self, request: spec.AlterTransactionRequest | Fields) -> spec.AlterTransactionResponse:
+    async def alter_transaction(
+        self, request: spec.AlterTransactionRequest | FieldsOrId
+    ) -> spec.AlterTransactionResponse:
         """Changes a transaction.
 
         Raises:

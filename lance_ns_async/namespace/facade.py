@@ -22,6 +22,7 @@ from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace.background_loop import BackgroundLoop, guard
 from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.session import Session, open_session
+from lance_ns_async.namespace.tracebacks import without_inner_calls
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from lance_ns_async.settings import TokenFunction, conceal, with_token
 
@@ -176,7 +177,10 @@ class Facade:
         self, operation: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         lease = self._lease()
-        return lease.loop.run(operation(lease.session, *args, **kwargs))
+        try:
+            return lease.loop.run(operation(lease.session, *args, **kwargs))
+        except LanceNamespaceError as e:
+            raise without_inner_calls(e) from e.__cause__
 
     def _flatten(self, walk: Callable[[Session], AsyncGenerator[Sequence[T], None]]) -> Iterator[T]:
         # The session opens with the first item, because a fork may come between the creation and the use of an
@@ -186,6 +190,8 @@ class Facade:
         try:
             while (group := lease.loop.run(_following(groups))) is not None:
                 yield from group
+        except LanceNamespaceError as e:
+            raise without_inner_calls(e) from e.__cause__
         finally:
             lease.loop.finish_soon(groups)
 

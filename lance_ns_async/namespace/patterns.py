@@ -16,7 +16,7 @@ from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId, is_pattern
 What: TypeAlias = str | Id | Iterable[str | Iterable[str]]
 """One item or many. A TableId or a sequence of names is one table; a NamespaceId is every table directly in it.
 
-A string is a table id, as `TableId.parse` reads it: names joined by `$`, or by `.` if it contains no `$`. A string with
+A string is a table id, as `TableId` reads it: names joined by `$`, or by `.` if it contains no `$`. A string with
 `*`, `?` or `[` is a pattern, which is matched name by name and case-sensitively. `**` matches any number of namespaces,
 including none.
 """
@@ -158,9 +158,7 @@ class Selection:
 
 def table_id(item: str | Iterable[str]) -> TableId:
     """Returns the table id for a string without wildcards or for a sequence of names."""
-    if isinstance(item, TableId):
-        return item
-    return TableId.parse(item) if isinstance(item, str) else TableId(item)
+    return item if isinstance(item, TableId) else TableId(item)
 
 
 def _level(name: str) -> Level:

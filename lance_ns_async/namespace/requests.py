@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_origin
 
 from lance_namespace import TableVersion
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from lance_ns_async.backends.base import Version
 from lance_ns_async.errors import suggest
-from lance_ns_async.model import Table
+from lance_ns_async.model import Table, split_names
 from lance_ns_async.spec.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage.datasets import Details
 from lance_ns_async.tables.arrow_json import json_schema
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 
-Fields = Mapping[str, Any]
-"""A request as a dict, with the field names of its model."""
+FieldsOrId: TypeAlias = Mapping[str, Any] | str | Iterable[str]
+"""A request as a dict with the field names of its model; or only the id in it, as names or as text."""
 
 
 def parse(model: type[M], request: object) -> M:
-    """Returns the request as its model; Lance's Rust side sends mappings, Python callers send dicts or models.
+    """Returns the request as its model; Lance's Rust side sends mappings, Python callers send dicts, models or ids.
 
     Unknown fields of a plain dict are errors, because a person wrote it. Mappings of Lance may have fields of a newer
     spec.
@@ -43,8 +43,7 @@ def parse(model: type[M], request: object) -> M:
         UnsupportedOperationError: The request has an `identity`.
     """
     if not isinstance(request, BaseModel | Mapping):
-        kind = type(request).__name__
-        raise InvalidInputError(f'{model.__name__}: a request must be a dict, such as {{"id": ["sales"]}}, not {kind}')
+        request = {"id": _id_names(model, request)}
     if type(request) is dict:
         _check_fields(model, request, f"{model.__name__}: ")
     try:
@@ -62,6 +61,14 @@ def parse(model: type[M], request: object) -> M:
     assert result is not None
     _check_identity(result)
     return result
+
+
+def _id_names(model: type[BaseModel], id: object) -> list[str]:
+    """Returns the names of an id in place of a request."""
+    if "id" not in _fields(model) or not isinstance(id, Iterable) or isinstance(id, bytes):
+        also = " or an id" if "id" in _fields(model) else ""
+        raise InvalidInputError(f"{model.__name__}: a request must be a dict{also}, not {type(id).__name__}")
+    return split_names(id) if isinstance(id, str) else list(id)
 
 
 def _check_identity(request: BaseModel) -> None:
@@ -130,16 +137,17 @@ def _part(annotation: Any, *, many: bool = False) -> _Part | None:
 
 
 def word(value: str | None, field: str, options: Collection[str]) -> str:
-    """Returns one of the `options`, whatever its case, dashes and underscores; the first one for None.
+    """Returns one of the `options`, whatever the case, dashes and underscores of the value; the first one for None.
 
     Raises:
         InvalidInputError: The option is unknown.
     """
     if value is None:
         return next(iter(options))
-    option = re.sub("[_-]", "", value).lower()
-    if option not in options:
-        raise InvalidInputError(f"{field} {value!r}: unknown; it is one of {', '.join(options)}")
+    plain = {option.replace("_", ""): option for option in options}
+    option = plain.get(re.sub("[_-]", "", value).lower())
+    if option is None:
+        raise InvalidInputError(f"{field} {value!r}: unknown, {suggest(value.lower(), options)}")
     return option
 
 

@@ -30,7 +30,7 @@ from lance_ns_async.namespace.operations import (
     tables,
     versions,
 )
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import TokenFunction, conceal
@@ -49,8 +49,10 @@ class Namespace(Facade, spec.LanceNamespace):
     secrets: store it accordingly. With a callable as `token`, a namespace can be pickled only if the callable can: a
     function of a module, not a lambda.
 
-    Each operation of the spec takes a request model of the spec or a dict of the same form, returns a response model of
-    the spec, and raises errors of `lance_namespace.errors`. Spec: https://lance.org/format/namespace/operations.
+    Each operation of the spec takes a request model of the spec or a dict of the same form; or only the id, if nothing
+    else is required. It returns a response model of the spec, and raises errors of `lance_namespace.errors`. Spec:
+    https://lance.org/format/namespace/operations. An id is a list of names, such as `["sales", "orders"]`, or its text,
+    such as `"sales.orders"`, also in lists of ids; if names have dots, their text is joined by `$`.
 
     The `Raises` sections of the methods list the errors that are specific to them. All methods that call the catalog
     may also raise:
@@ -127,7 +129,7 @@ class Namespace(Facade, spec.LanceNamespace):
         lease = self._lease()
         return await lease.loop.arun(work(AsyncNamespace(lease.session)))
 
-    def list_namespaces(self, request: spec.ListNamespacesRequest | Fields) -> spec.ListNamespacesResponse:
+    def list_namespaces(self, request: spec.ListNamespacesRequest | FieldsOrId = ()) -> spec.ListNamespacesResponse:
         """Lists the names of the namespaces directly below a namespace.
 
         Args:
@@ -145,7 +147,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(namespaces.list_namespaces, request)
 
-    def describe_namespace(self, request: spec.DescribeNamespaceRequest | Fields) -> spec.DescribeNamespaceResponse:
+    def describe_namespace(self, request: spec.DescribeNamespaceRequest | FieldsOrId) -> spec.DescribeNamespaceResponse:
         """Describes a namespace.
 
         Returns:
@@ -159,45 +161,45 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(namespaces.describe_namespace, request)
 
-    def create_namespace(self, request: spec.CreateNamespaceRequest | Fields) -> spec.CreateNamespaceResponse:
+    def create_namespace(self, request: spec.CreateNamespaceRequest | FieldsOrId) -> spec.CreateNamespaceResponse:
         """Creates a namespace.
 
         Args:
-            request: With mode ExistOk, an existing namespace stays as it is. With Overwrite, an existing namespace is
-                replaced if it is empty. The default mode is Create.
+            request: With mode `exist_ok`, an existing namespace stays as it is. With `overwrite`, an existing namespace
+                is replaced if it is empty. The default mode is `create`.
 
         Returns:
             The properties of the namespace.
 
         Raises:
-            NamespaceAlreadyExistsError: The namespace exists, and the mode is Create; or it is the root.
+            NamespaceAlreadyExistsError: The namespace exists, and the mode is `create`; or it is the root.
             NamespaceNotFoundError: The parent namespace does not exist.
-            NamespaceNotEmptyError: The namespace is not empty, and the mode is Overwrite.
+            NamespaceNotEmptyError: The namespace is not empty, and the mode is `overwrite`.
             ConcurrentModificationError: Other clients repeatedly create and drop the namespace, and the mode is
-                ExistOk.
+                `exist_ok`.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """
         return self._call(namespaces.create_namespace, request)
 
-    def drop_namespace(self, request: spec.DropNamespaceRequest | Fields) -> spec.DropNamespaceResponse:
+    def drop_namespace(self, request: spec.DropNamespaceRequest | FieldsOrId) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables.
 
         Args:
-            request: With mode Skip, a missing namespace is not an error. With behavior Cascade, the registrations in
-                the namespace are removed, too, if the catalog can do that. The defaults are Fail and Restrict.
+            request: With mode `skip`, a missing namespace is not an error. With behavior `cascade`, the registrations
+                in the namespace are removed, too, if the catalog can do that. The defaults are `fail` and `restrict`.
 
         Returns:
             An empty response.
 
         Raises:
-            NamespaceNotFoundError: The namespace does not exist, and the mode is Fail.
-            NamespaceNotEmptyError: The namespace is not empty, and the behavior is Restrict.
+            NamespaceNotFoundError: The namespace does not exist, and the mode is `fail`.
+            NamespaceNotEmptyError: The namespace is not empty, and the behavior is `restrict`.
             InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
                 behavior is unknown.
         """
         return self._call(namespaces.drop_namespace, request)
 
-    def namespace_exists(self, request: spec.NamespaceExistsRequest | Fields) -> spec.NamespaceExistsResponse:
+    def namespace_exists(self, request: spec.NamespaceExistsRequest | FieldsOrId) -> spec.NamespaceExistsResponse:
         """Checks that a namespace exists; see `exists` for a bool.
 
         Returns:
@@ -229,7 +231,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(namespaces.own_folders, parent)
 
-    def list_tables(self, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
+    def list_tables(self, request: spec.ListTablesRequest | FieldsOrId = ()) -> spec.ListTablesResponse:
         """Lists the names of the Lance tables in a namespace.
 
         Args:
@@ -249,7 +251,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.list_tables, request)
 
-    def list_all_tables(self, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
+    def list_all_tables(self, request: spec.ListTablesRequest | FieldsOrId = ()) -> spec.ListTablesResponse:
         """Lists the Lance tables of a namespace and of all namespaces below it.
 
         Args:
@@ -269,7 +271,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.list_all_tables, request)
 
-    def describe_table(self, request: spec.DescribeTableRequest | Fields) -> spec.DescribeTableResponse:
+    def describe_table(self, request: spec.DescribeTableRequest | FieldsOrId) -> spec.DescribeTableResponse:
         """Returns the location of a table and what is needed to read it.
 
         Args:
@@ -296,7 +298,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.describe_table, request)
 
-    def table_exists(self, request: spec.TableExistsRequest | Fields) -> spec.TableExistsResponse:
+    def table_exists(self, request: spec.TableExistsRequest | FieldsOrId) -> spec.TableExistsResponse:
         """Checks that a table exists; see `exists` for a bool.
 
         Returns:
@@ -312,7 +314,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(tables.table_exists, request)
 
     def declare_table(
-        self, request: spec.DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
+        self, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None
     ) -> spec.DeclareTableResponse:
         """Registers a table that has no data yet.
 
@@ -341,18 +343,18 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.declare_table, request, schema=schema)
 
-    def register_table(self, request: spec.RegisterTableRequest | Fields) -> spec.RegisterTableResponse:
+    def register_table(self, request: spec.RegisterTableRequest | FieldsOrId) -> spec.RegisterTableResponse:
         """Registers a table whose data is at `location`.
 
         Args:
-            request: With mode Overwrite, an existing registration is replaced; its data stays. The default mode is
-                Create.
+            request: With mode `overwrite`, an existing registration is replaced; its data stays. The default mode is
+                `create`.
 
         Returns:
             The location and the properties of the table.
 
         Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            TableAlreadyExistsError: The table is registered, and the mode is `create`.
             NamespaceNotFoundError: The namespace does not exist.
             ConcurrentModificationError: Another client changed the registration during the replacement.
             InvalidInputError: The location is not allowed, or the mode is unknown.
@@ -365,7 +367,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.register_table, request)
 
-    def deregister_table(self, request: spec.DeregisterTableRequest | Fields) -> spec.DeregisterTableResponse:
+    def deregister_table(self, request: spec.DeregisterTableRequest | FieldsOrId) -> spec.DeregisterTableResponse:
         """Removes a table from the catalog; its data stays.
 
         Returns:
@@ -380,7 +382,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.deregister_table, request)
 
-    def drop_table(self, request: spec.DropTableRequest | Fields) -> spec.DropTableResponse:
+    def drop_table(self, request: spec.DropTableRequest | FieldsOrId) -> spec.DropTableResponse:
         """Removes a table from the catalog, and then deletes the files under its location.
 
         If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
@@ -401,7 +403,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.drop_table, request)
 
-    def rename_table(self, request: spec.RenameTableRequest | Fields) -> spec.RenameTableResponse:
+    def rename_table(self, request: spec.RenameTableRequest | FieldsOrId) -> spec.RenameTableResponse:
         """Renames a table, or moves it to another namespace; its data stays at its location.
 
         Args:
@@ -417,23 +419,23 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(tables.rename_table, request)
 
-    def create_empty_table(self, request: spec.CreateEmptyTableRequest | Fields) -> CreateTableResponse:
+    def create_empty_table(self, request: spec.CreateEmptyTableRequest | FieldsOrId) -> CreateTableResponse:
         """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
 
         Args:
-            request: With mode ExistOk, a registered table stays as it is. The default mode is Create.
+            request: With mode `exist_ok`, a registered table stays as it is. The default mode is `create`.
 
         Returns:
             The location, the storage options and the properties of the table.
 
         Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is Create.
+            TableAlreadyExistsError: The table is registered, and the mode is `create`.
             NamespaceNotFoundError: The namespace does not exist.
             InvalidInputError: The mode is unknown.
         """
         return self._call(tables.create_empty_table, request)
 
-    def get_table_stats(self, request: spec.GetTableStatsRequest | Fields) -> spec.GetTableStatsResponse:
+    def get_table_stats(self, request: spec.GetTableStatsRequest | FieldsOrId) -> spec.GetTableStatsResponse:
         """Returns the size of a table, and the numbers of its rows, indexes and fragments.
 
         Raises:
@@ -442,24 +444,24 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(tables.get_table_stats, request)
 
     def create_table(
-        self, request: spec.CreateTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+        self, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
     ) -> CreateTableResponse:
         """Declares a table and writes the rows of an Arrow IPC stream to it.
 
         If the write fails, neither the registration nor the data stays.
 
         Args:
-            request: With mode ExistOk, a registered table stays as it is, even if nothing was written to it yet. With
-                Overwrite, a new version replaces all rows and columns of the table, and its properties if the request
-                has any. The default mode is Create.
+            request: With mode `exist_ok`, a registered table stays as it is, even if nothing was written to it yet.
+                With `overwrite`, a new version replaces all rows and columns of the table, and its properties if the
+                request has any. The default mode is `create`.
             request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
 
         Returns:
             The registration and the version; the version is None if nothing was written to an existing table yet.
 
         Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is Create; or the location contains data that
-                is not registered.
+            TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
+                that is not registered.
             NamespaceNotFoundError: The namespace does not exist.
             ConcurrentModificationError: The table was dropped or deregistered while its first rows were written; the
                 message says whether the rows stay.
@@ -472,14 +474,14 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(rows.create_table, request, request_data)
 
     def insert_into_table(
-        self, request: spec.InsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+        self, request: spec.InsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
     ) -> spec.InsertIntoTableResponse:
         """Inserts the rows of an Arrow IPC stream into a table.
 
         If the table is only declared, this writes its first version.
 
         Args:
-            request: With mode Overwrite, the rows replace all existing ones. The default mode is Append.
+            request: With mode `overwrite`, the rows replace all existing ones. The default mode is `append`.
             request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
 
         Returns:
@@ -499,7 +501,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(rows.insert_into_table, request, request_data)
 
     def merge_insert_into_table(
-        self, request: spec.MergeInsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+        self, request: spec.MergeInsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
     ) -> spec.MergeInsertIntoTableResponse:
         """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
 
@@ -527,7 +529,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(rows.merge_insert_into_table, request, request_data)
 
-    def update_table(self, request: spec.UpdateTableRequest | Fields) -> spec.UpdateTableResponse:
+    def update_table(self, request: spec.UpdateTableRequest | FieldsOrId) -> spec.UpdateTableResponse:
         """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
 
         Returns:
@@ -542,7 +544,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(rows.update_table, request)
 
-    def delete_from_table(self, request: spec.DeleteFromTableRequest | Fields) -> spec.DeleteFromTableResponse:
+    def delete_from_table(self, request: spec.DeleteFromTableRequest | FieldsOrId) -> spec.DeleteFromTableResponse:
         """Deletes the rows that match the predicate; old versions keep them.
 
         Returns:
@@ -556,7 +558,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(rows.delete_from_table, request)
 
-    def count_table_rows(self, request: spec.CountTableRowsRequest | Fields) -> spec.CountTableRowsResponse:
+    def count_table_rows(self, request: spec.CountTableRowsRequest | FieldsOrId) -> spec.CountTableRowsResponse:
         """Counts all rows, or the rows that match the predicate.
 
         Returns:
@@ -570,7 +572,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(rows.count_table_rows, request)
 
-    def query_table(self, request: spec.QueryTableRequest | Fields) -> spec.QueryTableResponse:
+    def query_table(self, request: spec.QueryTableRequest | FieldsOrId) -> spec.QueryTableResponse:
         """Searches by vector or by text, or reads the first rows that match a filter.
 
         Args:
@@ -589,7 +591,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(rows.query_table, request)
 
-    def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | Fields) -> str:
+    def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId) -> str:
         """Returns the plan of a query, without running it.
 
         Returns:
@@ -603,7 +605,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(rows.explain_table_query_plan, request)
 
-    def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | Fields) -> str:
+    def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId) -> str:
         """Runs a query, and returns its plan with the measurements of each step.
 
         Returns:
@@ -710,7 +712,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(rows.write, id, data, mode=mode, branch=branch)
 
-    def create_table_index(self, request: spec.CreateTableIndexRequest | Fields) -> spec.CreateTableIndexResponse:
+    def create_table_index(self, request: spec.CreateTableIndexRequest | FieldsOrId) -> spec.CreateTableIndexResponse:
         """Creates an index on a column of vectors, scalars or text.
 
         This may take long: set `operation_timeout` accordingly.
@@ -728,7 +730,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(indexes.create_table_index, request)
 
     def create_table_scalar_index(
-        self, request: spec.CreateTableIndexRequest | Fields
+        self, request: spec.CreateTableIndexRequest | FieldsOrId
     ) -> spec.CreateTableScalarIndexResponse:
         """Creates an index on a column of scalars or text.
 
@@ -747,7 +749,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(indexes.create_table_scalar_index, request)
 
-    def list_table_indices(self, request: spec.ListTableIndicesRequest | Fields) -> spec.ListTableIndicesResponse:
+    def list_table_indices(self, request: spec.ListTableIndicesRequest | FieldsOrId) -> spec.ListTableIndicesResponse:
         """Lists the indexes of a table.
 
         Args:
@@ -764,7 +766,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(indexes.list_table_indices, request)
 
     def describe_table_index_stats(
-        self, request: spec.DescribeTableIndexStatsRequest | Fields
+        self, request: spec.DescribeTableIndexStatsRequest | FieldsOrId
     ) -> spec.DescribeTableIndexStatsResponse:
         """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
 
@@ -776,7 +778,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(indexes.describe_table_index_stats, request)
 
-    def drop_table_index(self, request: spec.DropTableIndexRequest | Fields) -> spec.DropTableIndexResponse:
+    def drop_table_index(self, request: spec.DropTableIndexRequest | FieldsOrId) -> spec.DropTableIndexResponse:
         """Drops an index; older versions that have it keep it.
 
         Returns:
@@ -791,7 +793,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(indexes.drop_table_index, request)
 
     def alter_table_add_columns(
-        self, request: spec.AlterTableAddColumnsRequest | Fields
+        self, request: spec.AlterTableAddColumnsRequest | FieldsOrId
     ) -> spec.AlterTableAddColumnsResponse:
         """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
 
@@ -808,7 +810,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(columns.alter_table_add_columns, request)
 
     def alter_table_alter_columns(
-        self, request: spec.AlterTableAlterColumnsRequest | Fields
+        self, request: spec.AlterTableAlterColumnsRequest | FieldsOrId
     ) -> spec.AlterTableAlterColumnsResponse:
         """Changes names, types and nullability of columns, all in one version.
 
@@ -825,7 +827,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(columns.alter_table_alter_columns, request)
 
     def alter_table_drop_columns(
-        self, request: spec.AlterTableDropColumnsRequest | Fields
+        self, request: spec.AlterTableDropColumnsRequest | FieldsOrId
     ) -> spec.AlterTableDropColumnsResponse:
         """Drops columns; old versions keep them.
 
@@ -841,7 +843,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(columns.alter_table_drop_columns, request)
 
     def update_table_schema_metadata(
-        self, request: spec.UpdateTableSchemaMetadataRequest | Fields
+        self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId
     ) -> spec.UpdateTableSchemaMetadataResponse:
         """Sets entries of the schema's metadata; other entries stay.
 
@@ -855,7 +857,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(columns.update_table_schema_metadata, request)
 
     def update_field_metadata(
-        self, request: spec.UpdateFieldMetadataRequest | Fields
+        self, request: spec.UpdateFieldMetadataRequest | FieldsOrId
     ) -> spec.UpdateFieldMetadataResponse:
         """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
 
@@ -873,7 +875,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(columns.update_field_metadata, request)
 
-    def list_table_tags(self, request: spec.ListTableTagsRequest | Fields) -> spec.ListTableTagsResponse:
+    def list_table_tags(self, request: spec.ListTableTagsRequest | FieldsOrId) -> spec.ListTableTagsResponse:
         """Lists the tags of a table, including those of branches.
 
         Args:
@@ -888,7 +890,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(refs.list_table_tags, request)
 
     def get_table_tag_version(
-        self, request: spec.GetTableTagVersionRequest | Fields
+        self, request: spec.GetTableTagVersionRequest | FieldsOrId
     ) -> spec.GetTableTagVersionResponse:
         """Returns the version of a tag.
 
@@ -900,7 +902,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(refs.get_table_tag_version, request)
 
-    def create_table_tag(self, request: spec.CreateTableTagRequest | Fields) -> spec.CreateTableTagResponse:
+    def create_table_tag(self, request: spec.CreateTableTagRequest | FieldsOrId) -> spec.CreateTableTagResponse:
         """Creates a tag for a version.
 
         Returns:
@@ -914,7 +916,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(refs.create_table_tag, request)
 
-    def update_table_tag(self, request: spec.UpdateTableTagRequest | Fields) -> spec.UpdateTableTagResponse:
+    def update_table_tag(self, request: spec.UpdateTableTagRequest | FieldsOrId) -> spec.UpdateTableTagResponse:
         """Moves an existing tag to another version.
 
         Returns:
@@ -927,7 +929,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(refs.update_table_tag, request)
 
-    def delete_table_tag(self, request: spec.DeleteTableTagRequest | Fields) -> spec.DeleteTableTagResponse:
+    def delete_table_tag(self, request: spec.DeleteTableTagRequest | FieldsOrId) -> spec.DeleteTableTagResponse:
         """Deletes a tag; its version stays.
 
         Returns:
@@ -938,7 +940,9 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(refs.delete_table_tag, request)
 
-    def create_table_branch(self, request: spec.CreateTableBranchRequest | Fields) -> spec.CreateTableBranchResponse:
+    def create_table_branch(
+        self, request: spec.CreateTableBranchRequest | FieldsOrId
+    ) -> spec.CreateTableBranchResponse:
         """Creates a branch that starts at a version of another branch.
 
         Args:
@@ -956,7 +960,9 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(refs.create_table_branch, request)
 
-    def list_table_branches(self, request: spec.ListTableBranchesRequest | Fields) -> spec.ListTableBranchesResponse:
+    def list_table_branches(
+        self, request: spec.ListTableBranchesRequest | FieldsOrId
+    ) -> spec.ListTableBranchesResponse:
         """Lists the branches of a table except main.
 
         Args:
@@ -970,7 +976,9 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(refs.list_table_branches, request)
 
-    def delete_table_branch(self, request: spec.DeleteTableBranchRequest | Fields) -> spec.DeleteTableBranchResponse:
+    def delete_table_branch(
+        self, request: spec.DeleteTableBranchRequest | FieldsOrId
+    ) -> spec.DeleteTableBranchResponse:
         """Deletes a branch and the data that only this branch uses.
 
         Returns:
@@ -983,7 +991,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(refs.delete_table_branch, request)
 
-    def restore_table(self, request: spec.RestoreTableRequest | Fields) -> spec.RestoreTableResponse:
+    def restore_table(self, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
         """Makes an old version the latest one again; the versions in between stay.
 
         Returns:
@@ -996,7 +1004,9 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(versions.restore_table, request)
 
-    def create_table_version(self, request: spec.CreateTableVersionRequest | Fields) -> spec.CreateTableVersionResponse:
+    def create_table_version(
+        self, request: spec.CreateTableVersionRequest | FieldsOrId
+    ) -> spec.CreateTableVersionResponse:
         """Commits a version whose manifest is written, and moves the manifest to its final name.
 
         The table must have the property `managed_by=impl`. If the outcome of a call is unknown, it may be repeated: a
@@ -1017,7 +1027,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(versions.create_table_version, request)
 
     def batch_create_table_versions(
-        self, request: spec.BatchCreateTableVersionsRequest | Fields
+        self, request: spec.BatchCreateTableVersionsRequest | FieldsOrId
     ) -> spec.BatchCreateTableVersionsResponse:
         """Commits one version of each of several tables: all or none.
 
@@ -1032,7 +1042,9 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(versions.batch_create_table_versions, request)
 
-    def batch_commit_tables(self, request: spec.BatchCommitTablesRequest | Fields) -> spec.BatchCommitTablesResponse:
+    def batch_commit_tables(
+        self, request: spec.BatchCommitTablesRequest | FieldsOrId
+    ) -> spec.BatchCommitTablesResponse:
         """Commits one version of each of several tables, like `batch_create_table_versions`.
 
         Returns:
@@ -1047,7 +1059,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(versions.batch_commit_tables, request)
 
     def describe_table_version(
-        self, request: spec.DescribeTableVersionRequest | Fields
+        self, request: spec.DescribeTableVersionRequest | FieldsOrId
     ) -> spec.DescribeTableVersionResponse:
         """Returns the location of the manifest of a version.
 
@@ -1066,7 +1078,9 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(versions.describe_table_version, request)
 
-    def list_table_versions(self, request: spec.ListTableVersionsRequest | Fields) -> spec.ListTableVersionsResponse:
+    def list_table_versions(
+        self, request: spec.ListTableVersionsRequest | FieldsOrId
+    ) -> spec.ListTableVersionsResponse:
         """Lists the versions whose manifests exist.
 
         Args:
@@ -1090,7 +1104,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(versions.list_table_versions, request)
 
     def batch_delete_table_versions(
-        self, request: spec.BatchDeleteTableVersionsRequest | Fields
+        self, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId
     ) -> spec.BatchDeleteTableVersionsResponse:
         """Deletes versions of the main branch.
 
@@ -1235,13 +1249,13 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def register_tables(
         self,
-        tables: Iterable[spec.RegisterTableRequest | Fields],
+        tables: Iterable[spec.RegisterTableRequest | FieldsOrId],
         *,
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> BulkResult[Table]:
-        """Registers many tables concurrently, each like `register_table` in the mode Create.
+        """Registers many tables concurrently, each like `register_table` in the mode `create`.
 
         Args:
             tables: The requests, with different ids.
@@ -1256,7 +1270,7 @@ class Namespace(Facade, spec.LanceNamespace):
             The registered tables, and an error for each other id: the failure of one table does not affect the others.
 
         Raises:
-            InvalidInputError: An id is invalid or occurs twice, a mode is not Create, or `max_in_flight` or `timeout`
+            InvalidInputError: An id is invalid or occurs twice, a mode is not `create`, or `max_in_flight` or `timeout`
                 is invalid; nothing was called.
 
         Cost:
@@ -1325,7 +1339,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(bulk.exists, id)
 
     def alter_table_backfill_columns(
-        self, request: spec.AlterTableBackfillColumnsRequest | Fields
+        self, request: spec.AlterTableBackfillColumnsRequest | FieldsOrId
     ) -> spec.AlterTableBackfillColumnsResponse:
         """Starts a job that fills a column.
 
@@ -1335,7 +1349,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(jobs.run, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse)
 
     def create_materialized_view(
-        self, request: spec.CreateMaterializedViewRequest | Fields
+        self, request: spec.CreateMaterializedViewRequest | FieldsOrId
     ) -> spec.CreateMaterializedViewResponse:
         """Creates a materialized view.
 
@@ -1345,7 +1359,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(jobs.run, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
 
     def refresh_materialized_view(
-        self, request: spec.RefreshMaterializedViewRequest | Fields
+        self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
     ) -> spec.RefreshMaterializedViewResponse:
         """Starts a job that refreshes a materialized view.
 
@@ -1355,7 +1369,7 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(jobs.run, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
 
     def describe_transaction(
-        self, request: spec.DescribeTransactionRequest | Fields
+        self, request: spec.DescribeTransactionRequest | FieldsOrId
     ) -> spec.DescribeTransactionResponse:
         """Describes a transaction.
 
@@ -1364,7 +1378,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(jobs.run, "describe_transaction", request, spec.DescribeTransactionResponse)
 
-    def alter_transaction(self, request: spec.AlterTransactionRequest | Fields) -> spec.AlterTransactionResponse:
+    def alter_transaction(self, request: spec.AlterTransactionRequest | FieldsOrId) -> spec.AlterTransactionResponse:
         """Changes a transaction.
 
         Raises:

@@ -156,6 +156,6 @@ async def differences(job: Job, where: str) -> tuple[int, list[str]]:
 
 
 async def _describe(ns: AsyncNamespace, namespace: str) -> Mapping[TableId, Any]:
-    ids = [id async for id in ns.iter_tables(NamespaceId.parse(namespace.removesuffix("$*")))]
+    ids = [id async for id in ns.iter_tables(NamespaceId(namespace.removesuffix("$*")))]
     assert len(ids) == len(set(ids)), "a table is listed twice"
     return (await ns.describe_tables(ids)).raise_for_errors().tables

@@ -57,4 +57,4 @@ def resolver_of(server: FakeIceberg) -> LocationResolver:
 
 
 def ids(*texts: str) -> list[TableId]:
-    return [TableId.parse(text) for text in texts]
+    return [TableId(text) for text in texts]

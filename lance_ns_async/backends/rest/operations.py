@@ -101,7 +101,7 @@ def decode(route: Route, body: Any) -> Any:
         case "metadata":
             return spec.UpdateTableSchemaMetadataResponse(metadata=body)
         case "file":
-            return spec.QueryTableResponse(data=body)
+            return responses.QueryTableResponse(data=body)
     return _model(route.operation).from_dict(body or {})  # type: ignore[attr-defined]
 
 

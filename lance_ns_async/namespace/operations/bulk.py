@@ -24,8 +24,9 @@ from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import raise_first
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace import requests
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.namespace.tracebacks import without_inner_calls
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.tables.lifecycle.claims import Claims
 
@@ -106,7 +107,7 @@ async def list_many(
 
 async def register_tables(
     session: Session,
-    tables: Iterable[spec.RegisterTableRequest | Fields],
+    tables: Iterable[spec.RegisterTableRequest | FieldsOrId],
     *,
     max_in_flight: int | None = None,
     timeout: float | None = None,
@@ -215,9 +216,12 @@ async def _in_loop(session: Session, walk: Callable[[], AsyncGenerator[T, None]]
 async def flatten(groups: AsyncGenerator[Sequence[T], None]) -> AsyncGenerator[T, None]:
     """Yields the items of the groups."""
     async with aclosing(groups):
-        async for group in groups:
-            for item in group:
-                yield item
+        try:
+            async for group in groups:
+                for item in group:
+                    yield item
+        except LanceNamespaceError as e:
+            raise without_inner_calls(e) from e.__cause__
 
 
 async def exists(session: Session, id: Iterable[str]) -> bool:

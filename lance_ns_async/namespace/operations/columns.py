@@ -9,7 +9,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations.remote import passed_on
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.tables import columns
@@ -18,7 +18,7 @@ from lance_ns_async.tables.sql_bounds import Texts
 
 @passed_on
 async def alter_table_add_columns(
-    session: Session, request: spec.AlterTableAddColumnsRequest | Fields
+    session: Session, request: spec.AlterTableAddColumnsRequest | FieldsOrId
 ) -> spec.AlterTableAddColumnsResponse:
     request = requests.parse(spec.AlterTableAddColumnsRequest, request)
     new = columns.additions(request.new_columns)
@@ -31,7 +31,7 @@ async def alter_table_add_columns(
 
 @passed_on
 async def alter_table_alter_columns(
-    session: Session, request: spec.AlterTableAlterColumnsRequest | Fields
+    session: Session, request: spec.AlterTableAlterColumnsRequest | FieldsOrId
 ) -> spec.AlterTableAlterColumnsResponse:
     request = requests.parse(spec.AlterTableAlterColumnsRequest, request)
     changes = columns.alterations(request.alterations)
@@ -43,7 +43,7 @@ async def alter_table_alter_columns(
 
 @passed_on
 async def alter_table_drop_columns(
-    session: Session, request: spec.AlterTableDropColumnsRequest | Fields
+    session: Session, request: spec.AlterTableDropColumnsRequest | FieldsOrId
 ) -> spec.AlterTableDropColumnsResponse:
     request = requests.parse(spec.AlterTableDropColumnsRequest, request)
     if not request.columns:
@@ -56,7 +56,7 @@ async def alter_table_drop_columns(
 
 @passed_on
 async def update_table_schema_metadata(
-    session: Session, request: spec.UpdateTableSchemaMetadataRequest | Fields
+    session: Session, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId
 ) -> spec.UpdateTableSchemaMetadataResponse:
     request = requests.parse(spec.UpdateTableSchemaMetadataRequest, request)
     entries = request.metadata or {}
@@ -67,7 +67,7 @@ async def update_table_schema_metadata(
 
 @passed_on
 async def update_field_metadata(
-    session: Session, request: spec.UpdateFieldMetadataRequest | Fields
+    session: Session, request: spec.UpdateFieldMetadataRequest | FieldsOrId
 ) -> spec.UpdateFieldMetadataResponse:
     request = requests.parse(spec.UpdateFieldMetadataRequest, request)
     updates, replace = columns.field_updates(request.updates)

@@ -7,7 +7,7 @@ import lance_namespace as spec
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations.pages import page_of
 from lance_ns_async.namespace.operations.remote import passed_on
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.tables import indexes
@@ -15,7 +15,7 @@ from lance_ns_async.tables import indexes
 
 @passed_on
 async def create_table_index(
-    session: Session, request: spec.CreateTableIndexRequest | Fields
+    session: Session, request: spec.CreateTableIndexRequest | FieldsOrId
 ) -> spec.CreateTableIndexResponse:
     request = requests.parse(spec.CreateTableIndexRequest, request)
     indexes.check(request)
@@ -25,7 +25,7 @@ async def create_table_index(
 
 @passed_on
 async def create_table_scalar_index(
-    session: Session, request: spec.CreateTableIndexRequest | Fields
+    session: Session, request: spec.CreateTableIndexRequest | FieldsOrId
 ) -> spec.CreateTableScalarIndexResponse:
     request = requests.parse(spec.CreateTableIndexRequest, request)
     indexes.check_scalar(request)
@@ -35,7 +35,7 @@ async def create_table_scalar_index(
 
 @passed_on
 async def list_table_indices(
-    session: Session, request: spec.ListTableIndicesRequest | Fields
+    session: Session, request: spec.ListTableIndicesRequest | FieldsOrId
 ) -> spec.ListTableIndicesResponse:
     request = requests.parse(spec.ListTableIndicesRequest, request)
     snapshot = Snapshot(request.version, branch=request.branch)
@@ -46,7 +46,7 @@ async def list_table_indices(
 
 @passed_on
 async def describe_table_index_stats(
-    session: Session, request: spec.DescribeTableIndexStatsRequest | Fields
+    session: Session, request: spec.DescribeTableIndexStatsRequest | FieldsOrId
 ) -> spec.DescribeTableIndexStatsResponse:
     request = requests.parse(spec.DescribeTableIndexStatsRequest, request)
     name = indexes.check_name(request.index_name)
@@ -56,7 +56,7 @@ async def describe_table_index_stats(
 
 @passed_on
 async def drop_table_index(
-    session: Session, request: spec.DropTableIndexRequest | Fields
+    session: Session, request: spec.DropTableIndexRequest | FieldsOrId
 ) -> spec.DropTableIndexResponse:
     request = requests.parse(spec.DropTableIndexRequest, request)
     name = indexes.check_name(request.index_name)

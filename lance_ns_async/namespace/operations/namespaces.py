@@ -17,14 +17,15 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.errors import spelled
 from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.namespace import requests
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.spec.responses import ListNamespacesResponse
 from lance_ns_async.storage.locations import check_location, root_uri
 from lance_ns_async.tables.lifecycle import replacing
 
 
 async def list_namespaces(
-    session: Session, request: spec.ListNamespacesRequest | Fields
+    session: Session, request: spec.ListNamespacesRequest | FieldsOrId
 ) -> spec.ListNamespacesResponse:
     request = requests.parse(spec.ListNamespacesRequest, request)
     parent = session.namespace(request.id)
@@ -35,14 +36,14 @@ async def list_namespaces(
     with session.operation():
         if _is_deepest(session, parent):
             await operations.describe_namespace(session.backend, parent)
-            return spec.ListNamespacesResponse(namespaces=[])
+            return ListNamespacesResponse(namespaces=[])
         page = await take(fetch, keep_all, limit=request.limit, page_token=request.page_token)
     names = [session.backend.listed_name(parent.child(name)) for name in page.items]
-    return spec.ListNamespacesResponse(namespaces=names, page_token=page.token)
+    return ListNamespacesResponse(namespaces=names, page_token=page.token)
 
 
 async def describe_namespace(
-    session: Session, request: spec.DescribeNamespaceRequest | Fields
+    session: Session, request: spec.DescribeNamespaceRequest | FieldsOrId
 ) -> spec.DescribeNamespaceResponse:
     request = requests.parse(spec.DescribeNamespaceRequest, request)
     with session.operation():
@@ -51,11 +52,11 @@ async def describe_namespace(
 
 
 async def create_namespace(
-    session: Session, request: spec.CreateNamespaceRequest | Fields
+    session: Session, request: spec.CreateNamespaceRequest | FieldsOrId
 ) -> spec.CreateNamespaceResponse:
     request = requests.parse(spec.CreateNamespaceRequest, request)
     id = session.namespace(request.id)
-    mode = requests.word(request.mode, "mode", ("create", "existok", "overwrite"))
+    mode = requests.word(request.mode, "mode", ("create", "exist_ok", "overwrite"))
     properties = request.properties or {}
     for key in session.backend.capabilities.location_properties:
         if key in properties:
@@ -63,14 +64,16 @@ async def create_namespace(
     with session.changing() if mode == "overwrite" else session.operation():
         if mode == "overwrite":
             result = await replacing.namespace(session.backend, id, properties)
-        elif mode == "existok":
+        elif mode == "exist_ok":
             result = await operations.keep_or_create_namespace(session.backend, id, properties)
         else:
             result = await operations.create_namespace(session.backend, id, properties)
     return spec.CreateNamespaceResponse(properties=dict(result))
 
 
-async def drop_namespace(session: Session, request: spec.DropNamespaceRequest | Fields) -> spec.DropNamespaceResponse:
+async def drop_namespace(
+    session: Session, request: spec.DropNamespaceRequest | FieldsOrId
+) -> spec.DropNamespaceResponse:
     request = requests.parse(spec.DropNamespaceRequest, request)
     id = session.namespace(request.id)
     mode = requests.word(request.mode, "mode", ("fail", "skip"))
@@ -95,7 +98,7 @@ async def drop_namespace(session: Session, request: spec.DropNamespaceRequest | 
 
 
 async def namespace_exists(
-    session: Session, request: spec.NamespaceExistsRequest | Fields
+    session: Session, request: spec.NamespaceExistsRequest | FieldsOrId
 ) -> spec.NamespaceExistsResponse:
     request = requests.parse(spec.NamespaceExistsRequest, request)
     with session.operation():

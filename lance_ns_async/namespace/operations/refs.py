@@ -7,13 +7,15 @@ import lance_namespace as spec
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations.pages import page_of
 from lance_ns_async.namespace.operations.remote import passed_on
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.tables import refs
 
 
 @passed_on
-async def list_table_tags(session: Session, request: spec.ListTableTagsRequest | Fields) -> spec.ListTableTagsResponse:
+async def list_table_tags(
+    session: Session, request: spec.ListTableTagsRequest | FieldsOrId
+) -> spec.ListTableTagsResponse:
     request = requests.parse(spec.ListTableTagsRequest, request)
     tags = await session.read(request.id, lambda it, _: refs.tags(it))
     page, token = await page_of(tags, request.limit, request.page_token)
@@ -22,7 +24,7 @@ async def list_table_tags(session: Session, request: spec.ListTableTagsRequest |
 
 @passed_on
 async def get_table_tag_version(
-    session: Session, request: spec.GetTableTagVersionRequest | Fields
+    session: Session, request: spec.GetTableTagVersionRequest | FieldsOrId
 ) -> spec.GetTableTagVersionResponse:
     request = requests.parse(spec.GetTableTagVersionRequest, request)
     tag = await session.read(request.id, lambda it, table: refs.tag(it, table, request.tag))
@@ -31,7 +33,7 @@ async def get_table_tag_version(
 
 @passed_on
 async def create_table_tag(
-    session: Session, request: spec.CreateTableTagRequest | Fields
+    session: Session, request: spec.CreateTableTagRequest | FieldsOrId
 ) -> spec.CreateTableTagResponse:
     request = requests.parse(spec.CreateTableTagRequest, request)
     tag, version, branch = request.tag, request.version, request.branch
@@ -41,7 +43,7 @@ async def create_table_tag(
 
 @passed_on
 async def update_table_tag(
-    session: Session, request: spec.UpdateTableTagRequest | Fields
+    session: Session, request: spec.UpdateTableTagRequest | FieldsOrId
 ) -> spec.UpdateTableTagResponse:
     request = requests.parse(spec.UpdateTableTagRequest, request)
     tag, version, branch = request.tag, request.version, request.branch
@@ -51,7 +53,7 @@ async def update_table_tag(
 
 @passed_on
 async def delete_table_tag(
-    session: Session, request: spec.DeleteTableTagRequest | Fields
+    session: Session, request: spec.DeleteTableTagRequest | FieldsOrId
 ) -> spec.DeleteTableTagResponse:
     request = requests.parse(spec.DeleteTableTagRequest, request)
     await session.change(request.id, lambda it, _: refs.delete_tag(it, request.tag))
@@ -60,7 +62,7 @@ async def delete_table_tag(
 
 @passed_on
 async def create_table_branch(
-    session: Session, request: spec.CreateTableBranchRequest | Fields
+    session: Session, request: spec.CreateTableBranchRequest | FieldsOrId
 ) -> spec.CreateTableBranchResponse:
     request = requests.parse(spec.CreateTableBranchRequest, request)
     name, source, version = request.name, request.from_branch, request.from_version
@@ -70,7 +72,7 @@ async def create_table_branch(
 
 @passed_on
 async def list_table_branches(
-    session: Session, request: spec.ListTableBranchesRequest | Fields
+    session: Session, request: spec.ListTableBranchesRequest | FieldsOrId
 ) -> spec.ListTableBranchesResponse:
     request = requests.parse(spec.ListTableBranchesRequest, request)
     branches = await session.read(request.id, lambda it, _: refs.branches(it))
@@ -80,7 +82,7 @@ async def list_table_branches(
 
 @passed_on
 async def delete_table_branch(
-    session: Session, request: spec.DeleteTableBranchRequest | Fields
+    session: Session, request: spec.DeleteTableBranchRequest | FieldsOrId
 ) -> spec.DeleteTableBranchResponse:
     request = requests.parse(spec.DeleteTableBranchRequest, request)
     await session.change(request.id, lambda it, table: refs.delete_branch(it, table, request.name))

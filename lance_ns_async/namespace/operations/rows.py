@@ -16,9 +16,9 @@ from lance_namespace.errors import (
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations.remote import passed_on
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.spec.responses import CreateTableResponse
+from lance_ns_async.spec.responses import CreateTableResponse, QueryTableResponse
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
 from lance_ns_async.tables import arrow, reading, searching, writing
@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 @passed_on
 async def create_table(
-    session: Session, request: spec.CreateTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    session: Session, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
 ) -> CreateTableResponse:
     request = requests.parse(spec.CreateTableRequest, request)
     id = session.table(request.id)
-    mode = requests.word(request.mode, "mode", ("create", "existok", "overwrite"))
+    mode = requests.word(request.mode, "mode", ("create", "exist_ok", "overwrite"))
     with session.operation():
         rows = await aside(lambda: arrow.rows(request_data))
         result = await _create(session, id, mode, Content(rows, request.properties, request.storage_options))
@@ -53,7 +53,7 @@ async def create_table(
 
 @passed_on
 async def insert_into_table(
-    session: Session, request: spec.InsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    session: Session, request: spec.InsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
 ) -> spec.InsertIntoTableResponse:
     request = requests.parse(spec.InsertIntoTableRequest, request)
     id = session.table(request.id)
@@ -66,7 +66,7 @@ async def insert_into_table(
 
 @passed_on
 async def merge_insert_into_table(
-    session: Session, request: spec.MergeInsertIntoTableRequest | Fields, request_data: bytes | pa.RecordBatchReader
+    session: Session, request: spec.MergeInsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
 ) -> spec.MergeInsertIntoTableResponse:
     request = requests.parse(spec.MergeInsertIntoTableRequest, request)
     id = session.table(request.id)
@@ -86,13 +86,13 @@ async def merge_insert_into_table(
 
 
 @passed_on
-async def update_table(session: Session, request: spec.UpdateTableRequest | Fields) -> spec.UpdateTableResponse:
+async def update_table(session: Session, request: spec.UpdateTableRequest | FieldsOrId) -> spec.UpdateTableResponse:
     request = requests.parse(spec.UpdateTableRequest, request)
     new = writing.updates(request.updates)
     if request.properties:
         raise UnsupportedOperationError(
             "Not supported: properties in update_table (the catalog stores them, not the table); "
-            "to change them, use register_table with mode Overwrite"
+            "to change them, use register_table with mode overwrite"
         )
     await session.check_sql(
         Texts({"predicate": request.predicate}, {f"updates: {name}": sql for name, sql in new.items()})
@@ -106,7 +106,7 @@ async def update_table(session: Session, request: spec.UpdateTableRequest | Fiel
 
 @passed_on
 async def delete_from_table(
-    session: Session, request: spec.DeleteFromTableRequest | Fields
+    session: Session, request: spec.DeleteFromTableRequest | FieldsOrId
 ) -> spec.DeleteFromTableResponse:
     request = requests.parse(spec.DeleteFromTableRequest, request)
     await session.check_sql(Texts({"predicate": request.predicate}))
@@ -117,7 +117,7 @@ async def delete_from_table(
 
 @passed_on
 async def count_table_rows(
-    session: Session, request: spec.CountTableRowsRequest | Fields
+    session: Session, request: spec.CountTableRowsRequest | FieldsOrId
 ) -> spec.CountTableRowsResponse:
     request = requests.parse(spec.CountTableRowsRequest, request)
     await session.check_sql(Texts({"predicate": request.predicate}))
@@ -127,18 +127,16 @@ async def count_table_rows(
 
 
 @passed_on
-async def query_table(session: Session, request: spec.QueryTableRequest | Fields) -> spec.QueryTableResponse:
+async def query_table(session: Session, request: spec.QueryTableRequest | FieldsOrId) -> spec.QueryTableResponse:
     request = requests.parse(spec.QueryTableRequest, request)
     searching.check(request)
     await session.check_sql(searching.texts(request))
     snapshot = Snapshot(request.version, branch=request.branch)
-    return spec.QueryTableResponse(
-        data=await session.read(request.id, lambda it, _: reading.query(it, request), snapshot)
-    )
+    return QueryTableResponse(data=await session.read(request.id, lambda it, _: reading.query(it, request), snapshot))
 
 
 @passed_on
-async def explain_table_query_plan(session: Session, request: spec.ExplainTableQueryPlanRequest | Fields) -> str:
+async def explain_table_query_plan(session: Session, request: spec.ExplainTableQueryPlanRequest | FieldsOrId) -> str:
     request = requests.parse(spec.ExplainTableQueryPlanRequest, request)
     query, verbose = request.query, bool(request.verbose)
     searching.check(query)
@@ -149,7 +147,7 @@ async def explain_table_query_plan(session: Session, request: spec.ExplainTableQ
 
 
 @passed_on
-async def analyze_table_query_plan(session: Session, request: spec.AnalyzeTableQueryPlanRequest | Fields) -> str:
+async def analyze_table_query_plan(session: Session, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId) -> str:
     request = requests.parse(spec.AnalyzeTableQueryPlanRequest, request)
     searching.check(request)
     await session.check_sql(searching.texts(request))
@@ -181,7 +179,7 @@ async def write(
 
 
 async def _create(session: Session, id: TableId, mode: str, content: Content) -> TableAndDataset:
-    make = {"create": creating.create, "existok": creating.keep_or_create, "overwrite": creating.overwrite}[mode]
+    make = {"create": creating.create, "exist_ok": creating.keep_or_create, "overwrite": creating.overwrite}[mode]
     try:
         return await make(session.backend, session.opener, id, content)
     finally:

@@ -26,9 +26,9 @@ from lance_ns_async.engine.locate import locate
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations.remote import pass_on, passed_on
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.spec.responses import CreateTableResponse
+from lance_ns_async.spec.responses import CreateTableResponse, ListTablesResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.tables import reading
@@ -36,7 +36,7 @@ from lance_ns_async.tables.lifecycle import creating, dropping, replacing
 from lance_ns_async.tables.lifecycle.claims import Claims
 
 
-async def list_tables(session: Session, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
+async def list_tables(session: Session, request: spec.ListTablesRequest | FieldsOrId) -> spec.ListTablesResponse:
     request = requests.parse(spec.ListTablesRequest, request)
     if request.include_declared is False and session.backend.passes_on("list_tables"):
         return cast(spec.ListTablesResponse, await pass_on(session, "list_tables", request))
@@ -49,23 +49,25 @@ async def list_tables(session: Session, request: spec.ListTablesRequest | Fields
     with session.operation():
         if len(parent) < session.backend.capabilities.min_depth:
             await operations.describe_namespace(session.backend, parent)
-            return spec.ListTablesResponse(tables=[])
+            return ListTablesResponse(tables=[])
         if request.include_declared is False:
             page = await take(fetch, partial(_select_written, session, lister, parent), limit=limit, page_token=token)
         else:
             page = await lister.page(parent, limit, token)
-    return spec.ListTablesResponse(tables=list(page.items), page_token=page.token)
+    return ListTablesResponse(tables=list(page.items), page_token=page.token)
 
 
-async def list_all_tables(session: Session, request: spec.ListTablesRequest | Fields) -> spec.ListTablesResponse:
+async def list_all_tables(session: Session, request: spec.ListTablesRequest | FieldsOrId) -> spec.ListTablesResponse:
     request = requests.parse(spec.ListTablesRequest, request)
     keep = partial(_select_written, session, session.lister()) if request.include_declared is False else None
     with session.operation():
         page = await session.tree(request.id).page(request.limit, request.page_token, keep)
-    return spec.ListTablesResponse(tables=[DELIMITER.join(id) for id in page.items], page_token=page.token)
+    return ListTablesResponse(tables=[DELIMITER.join(id) for id in page.items], page_token=page.token)
 
 
-async def describe_table(session: Session, request: spec.DescribeTableRequest | Fields) -> spec.DescribeTableResponse:
+async def describe_table(
+    session: Session, request: spec.DescribeTableRequest | FieldsOrId
+) -> spec.DescribeTableResponse:
     request = requests.parse(spec.DescribeTableRequest, request)
     snapshot = Snapshot(request.version, request.tag, request.branch)
     with_details = bool(request.load_detailed_metadata or snapshot != LATEST)
@@ -88,7 +90,7 @@ async def describe_table(session: Session, request: spec.DescribeTableRequest | 
     )
 
 
-async def table_exists(session: Session, request: spec.TableExistsRequest | Fields) -> spec.TableExistsResponse:
+async def table_exists(session: Session, request: spec.TableExistsRequest | FieldsOrId) -> spec.TableExistsResponse:
     request = requests.parse(spec.TableExistsRequest, request)
     if request.version is not None and session.backend.passes_on("table_exists"):
         return cast(spec.TableExistsResponse, await pass_on(session, "table_exists", request))
@@ -100,7 +102,7 @@ async def table_exists(session: Session, request: spec.TableExistsRequest | Fiel
 
 
 async def declare_table(
-    session: Session, request: spec.DeclareTableRequest | Fields, *, schema: pa.Schema | None = None
+    session: Session, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None
 ) -> spec.DeclareTableResponse:
     request = requests.parse(spec.DeclareTableRequest, request)
     id = session.table(request.id)
@@ -131,7 +133,9 @@ async def declare_table(
     return requests.registration(table)
 
 
-async def register_table(session: Session, request: spec.RegisterTableRequest | Fields) -> spec.RegisterTableResponse:
+async def register_table(
+    session: Session, request: spec.RegisterTableRequest | FieldsOrId
+) -> spec.RegisterTableResponse:
     request = requests.parse(spec.RegisterTableRequest, request)
     id = session.table(request.id)
     mode = requests.word(request.mode, "mode", ("create", "overwrite"))
@@ -149,7 +153,7 @@ async def register_table(session: Session, request: spec.RegisterTableRequest | 
 
 
 async def deregister_table(
-    session: Session, request: spec.DeregisterTableRequest | Fields
+    session: Session, request: spec.DeregisterTableRequest | FieldsOrId
 ) -> spec.DeregisterTableResponse:
     request = requests.parse(spec.DeregisterTableRequest, request)
     id = session.table(request.id)
@@ -159,7 +163,7 @@ async def deregister_table(
     return spec.DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
 
-async def drop_table(session: Session, request: spec.DropTableRequest | Fields) -> spec.DropTableResponse:
+async def drop_table(session: Session, request: spec.DropTableRequest | FieldsOrId) -> spec.DropTableResponse:
     request = requests.parse(spec.DropTableRequest, request)
     id = session.table(request.id)
     with session.changing(id):
@@ -168,7 +172,7 @@ async def drop_table(session: Session, request: spec.DropTableRequest | Fields) 
     return spec.DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
 
-async def rename_table(session: Session, request: spec.RenameTableRequest | Fields) -> spec.RenameTableResponse:
+async def rename_table(session: Session, request: spec.RenameTableRequest | FieldsOrId) -> spec.RenameTableResponse:
     request = requests.parse(spec.RenameTableRequest, request)
     id = session.table(request.id)
     to = session.table([*(request.new_namespace_id or id.parent), request.new_table_name])
@@ -178,15 +182,17 @@ async def rename_table(session: Session, request: spec.RenameTableRequest | Fiel
     return spec.RenameTableResponse()
 
 
-async def create_empty_table(session: Session, request: spec.CreateEmptyTableRequest | Fields) -> CreateTableResponse:
+async def create_empty_table(
+    session: Session, request: spec.CreateEmptyTableRequest | FieldsOrId
+) -> CreateTableResponse:
     request = requests.parse(spec.CreateEmptyTableRequest, request)
     id = session.table(request.id)
-    mode = requests.word(request.mode, "mode", ("create", "existok"))
+    mode = requests.word(request.mode, "mode", ("create", "exist_ok"))
     with session.changing(id):
         try:
             table = await session.backend.declare_table(id, None, request.properties or {})
         except TableAlreadyExistsError:
-            if mode != "existok":
+            if mode != "exist_ok":
                 raise
             table = await session.backend.describe_table(id)
     answer = requests.registration(table)
@@ -196,7 +202,9 @@ async def create_empty_table(session: Session, request: spec.CreateEmptyTableReq
 
 
 @passed_on
-async def get_table_stats(session: Session, request: spec.GetTableStatsRequest | Fields) -> spec.GetTableStatsResponse:
+async def get_table_stats(
+    session: Session, request: spec.GetTableStatsRequest | FieldsOrId
+) -> spec.GetTableStatsResponse:
     request = requests.parse(spec.GetTableStatsRequest, request)
     return await session.read(request.id, lambda it, _: reading.stats(it), Snapshot(branch=request.branch))
 

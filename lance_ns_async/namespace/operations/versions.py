@@ -17,7 +17,7 @@ from lance_ns_async.calls.paging import check_limit, decode_token, encode_token,
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations.remote import passed_on
-from lance_ns_async.namespace.requests import Fields
+from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 from lance_ns_async.tables import refs
@@ -25,7 +25,7 @@ from lance_ns_async.tables.lifecycle import commits, manifests
 
 
 @passed_on
-async def restore_table(session: Session, request: spec.RestoreTableRequest | Fields) -> spec.RestoreTableResponse:
+async def restore_table(session: Session, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
     request = requests.parse(spec.RestoreTableRequest, request)
     snapshot = Snapshot(request.version, branch=request.branch)
     await session.change(request.id, lambda it, _: refs.restore(it), snapshot)
@@ -34,7 +34,7 @@ async def restore_table(session: Session, request: spec.RestoreTableRequest | Fi
 
 @passed_on
 async def create_table_version(
-    session: Session, request: spec.CreateTableVersionRequest | Fields
+    session: Session, request: spec.CreateTableVersionRequest | FieldsOrId
 ) -> spec.CreateTableVersionResponse:
     request = requests.parse(spec.CreateTableVersionRequest, request)
     (version,) = await _commit(session, [request])
@@ -43,7 +43,7 @@ async def create_table_version(
 
 @passed_on
 async def batch_create_table_versions(
-    session: Session, request: spec.BatchCreateTableVersionsRequest | Fields
+    session: Session, request: spec.BatchCreateTableVersionsRequest | FieldsOrId
 ) -> spec.BatchCreateTableVersionsResponse:
     request = requests.parse(spec.BatchCreateTableVersionsRequest, request)
     versions = await _commit(session, request.entries)
@@ -52,7 +52,7 @@ async def batch_create_table_versions(
 
 @passed_on
 async def batch_commit_tables(
-    session: Session, request: spec.BatchCommitTablesRequest | Fields
+    session: Session, request: spec.BatchCommitTablesRequest | FieldsOrId
 ) -> spec.BatchCommitTablesResponse:
     request = requests.parse(spec.BatchCommitTablesRequest, request)
     entries: list[spec.CreateTableVersionRequest] = []
@@ -74,7 +74,7 @@ async def batch_commit_tables(
 
 @passed_on
 async def describe_table_version(
-    session: Session, request: spec.DescribeTableVersionRequest | Fields
+    session: Session, request: spec.DescribeTableVersionRequest | FieldsOrId
 ) -> spec.DescribeTableVersionResponse:
     request = requests.parse(spec.DescribeTableVersionRequest, request)
     id = session.table(request.id)
@@ -85,7 +85,7 @@ async def describe_table_version(
 
 @passed_on
 async def list_table_versions(
-    session: Session, request: spec.ListTableVersionsRequest | Fields
+    session: Session, request: spec.ListTableVersionsRequest | FieldsOrId
 ) -> spec.ListTableVersionsResponse:
     request = requests.parse(spec.ListTableVersionsRequest, request)
     id = session.table(request.id)
@@ -112,7 +112,7 @@ async def list_table_versions(
 
 @passed_on
 async def batch_delete_table_versions(
-    session: Session, request: spec.BatchDeleteTableVersionsRequest | Fields
+    session: Session, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId
 ) -> spec.BatchDeleteTableVersionsResponse:
     request = requests.parse(spec.BatchDeleteTableVersionsRequest, request)
     id = session.table(request.id)

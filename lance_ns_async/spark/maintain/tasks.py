@@ -56,7 +56,7 @@ def execute(text: str) -> Iterator[str]:
     for id, location, options, version, number, kind, content in json.loads(zlib.decompress(base64.b64decode(text))):
         started = monotonic()
         result, error = "", None
-        table = Table(TableId.parse(id), location, storage_options=options or None)
+        table = Table(TableId(id), location, storage_options=options or None)
         try:
             with translate_errors(table):
                 if dataset is None or key != (id, version):

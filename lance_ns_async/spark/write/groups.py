@@ -163,7 +163,7 @@ def raise_problems(problems: Collection[str]) -> None:
 
 
 def _naming(into: str | Iterable[str]) -> Callable[..., TableId]:
-    namespace = NamespaceId.parse(into) if isinstance(into, str) else NamespaceId(into)
+    namespace = NamespaceId(into)
     return lambda *values: namespace.table("_".join(map(_text, values)))
 
 

@@ -87,7 +87,7 @@ def _write_files(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
             raise
 
     rows = pa.RecordBatchReader.from_batches(sink.schema, shaped_batches())
-    table = Table(TableId.parse(sink.table), sink.location)
+    table = Table(TableId(sink.table), sink.location)
     try:
         with translate_errors(table):
             # If Lance fails, it removes the files that it has written.

@@ -43,6 +43,6 @@ def test_unknown_mode(tmp_path: Path) -> None:
     mode: Any = "insert"
     with (
         Namespace.connect("dir", {"root": str(tmp_path)}) as ns,
-        pytest.raises(InvalidInputError, match=r"mode 'insert': unknown; it is one of create, append"),
+        pytest.raises(InvalidInputError, match=r"mode 'insert': unknown, known are create, append"),
     ):
         LocationResolver(ns).write(NO_FRAME, ID, mode=mode)

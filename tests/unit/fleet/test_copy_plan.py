@@ -42,7 +42,7 @@ A, B = pa.schema({"a": pa.int64()}), pa.schema({"b": pa.string()})
 
 
 def table(id: str, location: str | None = None, **more: Any) -> Table:
-    return Table(TableId.parse(id), location or f"s3://b/{id}", **{"properties": {}, **more})
+    return Table(TableId(id), location or f"s3://b/{id}", **{"properties": {}, **more})
 
 
 def accept(id: TableId, location: str | None, properties: Mapping[str, str]) -> None:

@@ -24,7 +24,7 @@ ORDERS = TableId(["hive", "sales", "orders"])
     ],
 )
 def test_ids_follow_the_rules(to: To, copy: str) -> None:
-    assert IdMapping.parse(to).table(ORDERS) == TableId.parse(copy)
+    assert IdMapping.parse(to).table(ORDERS) == TableId(copy)
 
 
 def test_names_of_the_source_are_renamed_and_those_of_rules_are_not() -> None:

@@ -6,6 +6,7 @@ The load of a namespace: its slots, its limit and its circuit.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -116,9 +117,18 @@ async def test_a_mode_may_be_spelled_as_one_likes(backend: MemoryBackend, mode: 
     await over(backend).create_namespace(CreateNamespaceRequest(id=["a"], mode=mode))
 
 
-@pytest.mark.parametrize("mode", ["", "exists", "create ", "overwrit"])
-async def test_an_unknown_mode_is_refused_with_those_there_are(backend: MemoryBackend, mode: str) -> None:
-    with pytest.raises(InvalidInputError, match="unknown; it is one of create, existok, overwrite"):
+@pytest.mark.parametrize(
+    ("mode", "hint"),
+    [
+        ("", "known are create, exist_ok, overwrite"),
+        ("ignore", "known are create, exist_ok, overwrite"),
+        ("Exist", "did you mean exist_ok?"),
+        ("create ", "did you mean create?"),
+        ("OverWrit", "did you mean overwrite?"),
+    ],
+)
+async def test_an_unknown_mode_is_refused_with_those_there_are(backend: MemoryBackend, mode: str, hint: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(f"mode {mode!r}: unknown, {hint}")):
         await over(backend).create_namespace(CreateNamespaceRequest(id=["z"], mode=mode))
     assert not backend.calls
 
@@ -165,9 +175,11 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (None, "a request must be a dict, such as"),
-        ("text", "DescribeTableRequest: "),
+        (None, "DescribeTableRequest: a request must be a dict or an id, not NoneType"),
+        (b"text", "DescribeTableRequest: a request must be a dict or an id, not bytes"),
         (5, "DescribeTableRequest: "),
+        ([["t"]], "DescribeTableRequest: id.0: "),
+        ("a..b", "every name must be a non-empty string"),
         ({"id": "text"}, "DescribeTableRequest: id: "),
         ({"id": ["t"], "version": "1"}, "DescribeTableRequest: version: "),
         ({"id": ["t"], "identity": {"auth_token": [SECRET]}}, "DescribeTableRequest: identity: auth_token: "),

@@ -11,7 +11,7 @@ import pytest
 from lance_namespace import CountTableRowsRequest, DescribeTableRequest
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 
-from lance_ns_async import DirNamespace
+from lance_ns_async import DirNamespace, TableId
 
 ID = ["t"]
 
@@ -73,10 +73,17 @@ def test_what_is_wrong_in_a_request_is_named(
         getattr(ns, operation)({"id": ID, **fields})
 
 
-@pytest.mark.parametrize("request_", ["sales", ["sales", "orders"], 1])
-def test_invalid_requests_are_explained(ns: DirNamespace, request_: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r'a request must be a dict, such as \{"id": \["sales"\]\}, not '):
-        ns.describe_table(request_)
+def test_an_id_alone_is_a_request(ns: DirNamespace) -> None:
+    text = ".".join(ID)
+    described = ns.describe_table({"id": ID})
+    assert described == ns.describe_table(ID) == ns.describe_table(tuple(ID)) == ns.describe_table(text)
+    assert ns.list_tables() == ns.list_tables([]) == ns.list_tables("") == ns.list_tables({})
+    assert ns.count_table_rows(text).count == ns.open(text).count_rows() == 1 and ns.exists(text)
+    assert ns.describe_tables([text, ID, TableId(ID)]) == ns.describe_tables([ID])
+    with pytest.raises(InvalidInputError, match=r"^CreateTableTagRequest: tag: it is missing"):
+        ns.create_table_tag(text)
+    with pytest.raises(InvalidInputError, match=r"^BatchCommitTablesRequest: a request must be a dict, not str"):
+        ns.batch_commit_tables(text)
 
 
 def test_a_model_inside_a_dict_is_one(ns: DirNamespace) -> None:

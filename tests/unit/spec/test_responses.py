@@ -47,7 +47,15 @@ def test_it_is_and_equals_the_model_of_the_spec(ours: type[Any], theirs: type[An
 
 @kinds
 def test_without_options_nothing_is_different(ours: type[Any], theirs: type[Any]) -> None:
-    assert repr(ours(location="s3://b/t")) == repr(theirs(location="s3://b/t"))
+    fields = {"location": "s3://b/t"}
+    assert repr(ours(**fields)) == f"{theirs.__name__}(location='s3://b/t')"
+    assert ours(**fields).to_dict() == theirs(**fields).to_dict()
+
+
+def test_rows_and_fields_without_values_are_not_shown() -> None:
+    assert repr(responses.QueryTableResponse(data=b"x" * 2000)) == "QueryTableResponse(data=<2,000 bytes>)"
+    assert repr(responses.ListTablesResponse(tables=["t"])) == "ListTablesResponse(tables=['t'])"
+    assert repr(responses.ListNamespacesResponse(namespaces=[])) == "ListNamespacesResponse(namespaces=[])"
 
 
 def test_no_other_response_of_the_spec_has_options() -> None:

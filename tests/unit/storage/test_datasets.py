@@ -66,7 +66,7 @@ async def test_a_table_that_cannot_be_opened_or_written_is_reported(here: Lake) 
     with pytest.raises(TableAlreadyExistsError):
         await here.ns.write(ID, ROWS)
     mode: Any = "insert"
-    with pytest.raises(InvalidInputError, match=r"^mode 'insert': unknown; it is one of create, append, overwrite"):
+    with pytest.raises(InvalidInputError, match=r"^mode 'insert': unknown, known are create, append, overwrite"):
         await here.ns.write(ID, ROWS, mode=mode)
     assert (await here.ns.write(["n", "declared"], ROWS, mode="append")).version == 1
 

@@ -58,7 +58,7 @@ async def test_rows_are_inserted(here: Lake) -> None:
     assert (added.num_inserted_rows, added.version) == (2, 2) and await here.values("id") == [1, 2, 3, 3, 4]
     replaced = await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="Overwrite"), stream(MORE))
     assert (replaced.num_inserted_rows, replaced.version) == (2, 3) and await here.values("id") == [3, 4]
-    with pytest.raises(InvalidInputError, match=r"^mode 'upsert': unknown; it is one of append, overwrite"):
+    with pytest.raises(InvalidInputError, match=r"^mode 'upsert': unknown, known are append, overwrite"):
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="upsert"), stream(MORE))
     with pytest.raises(InvalidInputError, match=r"^request_data: not an Arrow IPC stream"):
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), b"garbage")

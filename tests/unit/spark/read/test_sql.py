@@ -14,7 +14,7 @@ from lance_ns_async.spark.read.unions import MANY, branches, warn_of_chains
 
 
 def located(*ids: str, version: int | None = 1) -> Locations:
-    return Locations([Location(TableId.parse(id), f"/{id}", version) for id in ids], PrefetchReport(len(ids)))
+    return Locations([Location(TableId(id), f"/{id}", version) for id in ids], PrefetchReport(len(ids)))
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,9 @@ async def test_properties_that_the_catalog_would_not_keep_are_refused_first(here
 
 @pytest.mark.parametrize("mode", ["", "append", "existing"])
 async def test_an_unknown_mode_is_refused(here: Lake, mode: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"^mode '{mode}': unknown; it is one of create, existok, overwrite"):
+    with pytest.raises(
+        InvalidInputError, match=f"^mode '{mode}': unknown, (known are create, exist_ok|did you mean exist_ok)"
+    ):
         await here.create(mode=mode)
     assert not await here.ns.exists(ID)
 
@@ -196,7 +198,7 @@ async def test_the_older_name_of_declaring(here: Lake) -> None:
         await here.ns.create_empty_table(CreateEmptyTableRequest(id=ID))
     kept = await here.ns.create_empty_table(CreateEmptyTableRequest(id=ID, mode="ExistOk"))
     assert kept.location == made.location
-    with pytest.raises(InvalidInputError, match=r"^mode 'Overwrite': unknown; it is one of create, existok"):
+    with pytest.raises(InvalidInputError, match=r"^mode 'Overwrite': unknown, known are create, exist_ok"):
         await here.ns.create_empty_table(CreateEmptyTableRequest(id=ID, mode="Overwrite"))
 
 
