@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
 """A progress callback; its arguments are the finished steps and the total."""
@@ -38,9 +38,12 @@ class Steps:
 
 @contextmanager
 def show_progress(progress: bool | ProgressCallback, label: str) -> Iterator[ProgressCallback]:
-    """Provides the progress callback: the caller's, one that shows a line on a terminal's stderr, or a no-op."""
+    """Provides the progress callback: the caller's, one that shows a bar in a notebook or on stderr, or a no-op."""
     if callable(progress):
         yield progress
+    elif progress and (show := _notebook_display()) is not None:
+        with _notebook_bar(label, show) as callback:
+            yield callback
     elif progress and sys.stderr.isatty():
         try:
             from rich.console import Console
@@ -55,6 +58,37 @@ def show_progress(progress: bool | ProgressCallback, label: str) -> Iterator[Pro
             yield lambda steps, total: bar.update(task, completed=steps, total=total)
     else:
         yield lambda _steps, _total: None
+
+
+def _notebook_display() -> Callable[..., Any] | None:
+    """Returns IPython's `display` if the program is a notebook; None elsewhere."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import display
+
+    show: Callable[..., Any] = display
+    return show
+
+
+@contextmanager
+def _notebook_bar(label: str, show: Callable[..., Any]) -> Iterator[ProgressCallback]:
+    last_share = -1
+
+    def callback(steps: int, total: int) -> None:
+        nonlocal last_share
+        share = steps * 100 // max(total, 1)
+        if share != last_share:
+            last_share = share
+            bar = f"<progress value='{steps}' max='{max(total, 1)}'></progress>"
+            handle.update({"text/html": f"{label} {bar} {steps:,} of {total:,}"}, raw=True)
+
+    handle = show({"text/html": label}, raw=True, display_id=True)
+    try:
+        yield callback
+    finally:
+        handle.update({"text/html": ""}, raw=True)
 
 
 @contextmanager

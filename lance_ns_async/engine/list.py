@@ -14,15 +14,18 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.paging import take, walk
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.describe import OnTable, describe_tables
+from lance_ns_async.engine.results import error_rows
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.rendering import counted
+from lance_ns_async.tabular import Row, Tabular
 
 TableFilter: TypeAlias = Callable[[TableId], bool]
 """Returns whether a table belongs in the listing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+@dataclass(frozen=True, slots=True, repr=False)
+class Listed(Tabular):
     """The outcome of listing many namespaces: the failure of one does not affect the others."""
 
     tables: Mapping[NamespaceId, Sequence[TableId]] = field(default_factory=dict)
@@ -44,6 +47,23 @@ class Listed:
         for error in (*self.errors.values(), *self.doubtful.values()):
             raise error
         return self
+
+    def line(self) -> str:
+        """Returns the numbers of tables, namespaces and errors."""
+        tables = counted(sum(map(len, self.tables.values())), "tables")
+        errors = counted(len(self.errors) + len(self.doubtful), "errors")
+        return f"Listed({tables} in {counted(len(self.tables), 'namespaces')}, {errors})"
+
+    def table_rows(self) -> Sequence[Row]:
+        """Returns a row for each table, and for each error of a namespace or a table."""
+        tables = [id for names in self.tables.values() for id in names]
+        locations = {id: table.location for id, table in self.described.items()}
+        return [
+            *error_rows(self.errors),
+            *error_rows(self.doubtful),
+            *(Row(id, "vanished", "it was dropped meanwhile, or its metadata is gone") for id in self.vanished),
+            *(Row(id, "listed", location=locations.get(id)) for id in tables),
+        ]
 
 
 class Lister:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.errors import raise_first
-from lance_ns_async.model import TableId
-from lance_ns_async.rendering import counted
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.rendering import attempts_of, counted, error_kind
+from lance_ns_async.tabular import Row, Tabular
 
+K = TypeVar("K", TableId, NamespaceId)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class BulkResult(Generic[T]):
+@dataclass(frozen=True, slots=True, repr=False)
+class BulkResult(Tabular, Generic[T]):
     """The result for each table: the failure of one does not affect the others."""
 
     tables: Mapping[TableId, T] = field(default_factory=dict)
@@ -44,5 +46,22 @@ class BulkResult(Generic[T]):
     def __len__(self) -> int:
         return len(self.tables) + len(self.errors)
 
-    def __repr__(self) -> str:
+    def line(self) -> str:
+        """Returns the numbers of tables and errors."""
         return f"BulkResult({counted(len(self.tables), 'tables')}, {counted(len(self.errors), 'errors')})"
+
+    def table_rows(self) -> Sequence[Row]:
+        """Returns a row for each id: the location and the version of a table, or the error."""
+        return [*error_rows(self.errors), *(_row(id, table) for id, table in self.tables.items())]
+
+
+def _row(id: TableId, table: object) -> Row:
+    """Returns the row of a described, registered or opened table."""
+    location = getattr(table, "location", None) or getattr(table, "uri", None)
+    return Row(id, "ok", location=location, fields={"version": getattr(table, "version", None)})
+
+
+def error_rows(errors: Mapping[K, LanceNamespaceError]) -> Iterator[Row]:
+    """Yields a row for each error."""
+    for id, error in errors.items():
+        yield Row(id, error_kind(error), str(error), attempts=attempts_of(error))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, PermissionDeniedError
 
-from lance_ns_async.fleet.report import Subject
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.model import NamespaceId, Table, TableId, place_of
 from lance_ns_async.rendering import counted
 from lance_ns_async.storage.locations import check_deletable, check_location
+from lance_ns_async.tabular import Subject
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from lance_ns_async.errors import suggest
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding
 from lance_ns_async.fleet.reading import list_names, read_and_examine, with_credentials
-from lance_ns_async.fleet.report import Report, Row
+from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.fleet.unclaimed import find_unclaimed
@@ -24,6 +24,7 @@ from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables.lifecycle import replacing
+from lance_ns_async.tabular import Row
 
 FIXED = "fixed"
 

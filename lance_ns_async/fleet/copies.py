@@ -15,13 +15,14 @@ from lance_ns_async.fleet.copy_run import CopyRun
 from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
 from lance_ns_async.fleet.journal import catalog_of, function_name, open_journal
 from lance_ns_async.fleet.reading import Reading, read_tables
-from lance_ns_async.fleet.report import ERRORS, Report
+from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import start
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.tabular import ERRORS
 
 
 async def copy(

@@ -20,10 +20,10 @@ from lance_ns_async.fleet.copy_plan import (
 from lance_ns_async.fleet.copy_run import Change
 from lance_ns_async.fleet.journal import Journal
 from lance_ns_async.fleet.reading import Reading
-from lance_ns_async.fleet.report import Row
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.model import TableId
 from lance_ns_async.rendering import MISSING
+from lance_ns_async.tabular import Row
 
 UNCHANGED, CONFLICT, REFUSED = "unchanged", "conflict", "refused"
 NOT_KEPT, NOT_TRIED = "not kept", "not tried"

@@ -13,9 +13,9 @@ from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.fleet.reading import Reading, namespaces_of
-from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import NamespaceId, Table, TableId, same_place
 from lance_ns_async.storage.locations import location_beside
+from lance_ns_async.tabular import Subject
 
 Mode: TypeAlias = Literal["create", "sync"]
 """`create` adds tables that the target does not have; `sync` also changes those that differ."""

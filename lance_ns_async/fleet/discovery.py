@@ -23,7 +23,7 @@ from lance_ns_async.fleet.folder_names import folder_names, original_names
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.journal import Journal, JournalEntry, catalog_of, function_name, open_journal
 from lance_ns_async.fleet.reading import namespaces_of
-from lance_ns_async.fleet.report import Report, Row, Subject
+from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.unclaimed import describe_missing, find_missing
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -33,6 +33,7 @@ from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.storage.folders import Folders, place_key
 from lance_ns_async.storage.threads import THREADS
+from lance_ns_async.tabular import Row, Subject
 
 NameFunction = Callable[[str], Iterable[str] | None]
 """Returns the names below `into` for a table's path relative to the root; None leaves the table out."""

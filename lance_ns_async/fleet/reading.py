@@ -13,13 +13,13 @@ from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each, each_added
 from lance_ns_async.engine.describe import OnTable, describe_tables
-from lance_ns_async.fleet.report import Row
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.model import NamespaceId, Table, TableId, local_path
 from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.namespace.search import search
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.threads import THREADS
+from lance_ns_async.tabular import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
-from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.rendering import DENIED, FAILED, MISSING, Section, as_html, as_text, counted, duration
+from lance_namespace.errors import InvalidTableStateError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Subject: TypeAlias = TableId | NamespaceId | str
-"""The item of a row: a table, a namespace, or a location without a name in the catalog."""
-
-ERRORS = frozenset({MISSING, DENIED, FAILED})
-"""The outcomes of errors, in the reports of all operations."""
+from lance_ns_async.rendering import counted, duration
+from lance_ns_async.tabular import ERRORS, Row, Subject, Tabular
 
 WOULD: Mapping[str, str] = {
     "changed": "would change",
@@ -28,57 +21,12 @@ WOULD: Mapping[str, str] = {
 }
 """How outcomes of a dry run are shown."""
 
-_OWN = ("kind", "id", "outcome", "reason", "location", "attempts")
-_FACTS = ("rows", "size", "versions", "last_write")
-"""Fields that a representation shows of a row without a reason."""
-
-_KINDS: Mapping[str, type[TableId | NamespaceId]] = {"table": TableId, "namespace": NamespaceId}
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The outcome for one item."""
-
-    id: Subject
-    """The table, the namespace, or a location without a name in the catalog."""
-    outcome: str
-    """A word that the operation defines; for errors "missing", "denied" or "failed"."""
-    reason: str = ""
-    """The message of the error, or an explanation of the outcome; empty if the outcome needs none."""
-    location: str | None = None
-    """A URI or a path; None if there is none."""
-    attempts: int = 1
-    """Number of times the failed call was sent."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of this operation, of types that JSON has."""
-
-    def __post_init__(self) -> None:
-        if conflicts := [name for name in (*_OWN, "names") if name in self.fields]:
-            raise ValueError(f"fields {conflicts}: these names belong to the row")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the row as a dict of JSON's types, with further fields beside the others."""
-        names = list(self.id) if isinstance(self.id, TableId | NamespaceId) else None
-        kind = "location" if isinstance(self.id, str) else self.id.kind
-        own = (kind, str(self.id), self.outcome, self.reason, self.location, self.attempts)
-        return {**dict(zip(_OWN, own, strict=True)), "names": names, **self.fields}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Row:
-        """Returns the row that `to_dict` has written."""
-        rest = dict(values)
-        kind, text, outcome, reason, location, attempts = (rest.pop(name) for name in _OWN)
-        names = rest.pop("names")
-        subject = text if names is None else _KINDS[kind](names)
-        return cls(subject, outcome, reason, location, attempts, rest)
-
-
 _NOTHING = {"audit": "no findings", "find": "no matches"}
 """What a report without rows says, by its operation."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report:
+class Report(Tabular):
     """The rows and the cost of an operation. Its representation is a short table."""
 
     operation: str
@@ -136,11 +84,21 @@ class Report:
         line = f"{self.operation}{mode}: {counts} in {duration(self.seconds)} ({'; '.join(costs)})"
         return f"{line}; {self.resumed} from the journal" if self.resumed else line
 
-    def __repr__(self) -> str:
-        return as_text(self.line(), self._sections())
+    def table_rows(self) -> Sequence[Row]:
+        """Returns the rows."""
+        return self.rows
 
-    def _repr_html_(self) -> str:
-        return as_html(self.line(), ("what", "reason", "location", "attempts"), self._sections())
+    def raise_for_errors(self) -> Report:
+        """Returns itself if no item is missing, denied or failed.
+
+        Raises:
+            InvalidTableStateError: There are such items; the message has the first reasons.
+        """
+        if errors := [row for row in self.rows if row.outcome in ERRORS]:
+            reasons = "; ".join(row.reason for row in errors[:3])
+            more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
+            raise InvalidTableStateError(f"{self.operation}: {len(errors)} of {len(self.rows)} failed: {reasons}{more}")
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as a dict of JSON's types."""
@@ -160,35 +118,3 @@ class Report:
     def to_json(self) -> str:
         """Returns the report as JSON."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
-
-    def to_arrow(self) -> pa.Table:
-        """Returns the rows as an Arrow table, with a column for each field of any row."""
-        import pyarrow as pa
-
-        rows = [row.to_dict() for row in self.rows]
-        extra = dict.fromkeys(name for row in self.rows for name in row.fields)
-        types = {name: pa.int64() if name == "attempts" else pa.string() for name in _OWN}
-        types["names"] = pa.list_(pa.string())
-        columns = {name: pa.array([row[name] for row in rows], type_) for name, type_ in types.items()}
-        columns |= {name: _column([row.get(name) for row in rows]) for name in extra}
-        return pa.table(columns)
-
-    def _sections(self) -> Iterator[Section]:
-        for outcome in self.counts:
-            if outcome in self.problem_outcomes | self.shown_outcomes:
-                yield Section(outcome, [_cells(row) for row in self.having(outcome)])
-
-
-def _cells(row: Row) -> Sequence[str]:
-    facts = (f"{name} {row.fields[name]}" for name in _FACTS if name in row.fields)
-    return str(row.id), row.reason or ", ".join(facts), row.location or "", str(row.attempts)
-
-
-def _column(values: Sequence[Any]) -> pa.Array:
-    """Returns the values as an Arrow array; as JSON texts if they have no common type."""
-    import pyarrow as pa
-
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([None if value is None else json.dumps(value) for value in values], pa.string())

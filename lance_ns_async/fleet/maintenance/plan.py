@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lance_ns_async.fleet.report import Row
 from lance_ns_async.model import TableId
-from lance_ns_async.rendering import Section, as_html, as_text, counted, duration, size_text
+from lance_ns_async.rendering import counted, duration, size_text
 from lance_ns_async.tables.maintaining import DatasetState
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from lance_ns_async.tabular import Row, Tabular
 
 COMPACT = "compact"
 INDEX = "index"
 CLEAN_UP = "clean up"
+
+_PLAN = "plan"
+_UP_TO_DATE = "up to date"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,17 @@ class TablePlan:
             words.append(f"clean up {state.old_versions} of {state.versions} versions ({size})")
         return "; ".join(words)
 
+    def row(self) -> Row:
+        """Returns the plan as a row of a result."""
+        outcome = _PLAN if self.steps else _UP_TO_DATE
+        return Row(self.id, outcome, self.describe(), self.location, fields=self._numbers())
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the plan as a dict of JSON's types."""
+        return {"id": str(self.id), "names": list(self.id), "location": self.location, **self._numbers()}
+
+    def _numbers(self) -> dict[str, Any]:
         return {
-            "id": str(self.id),
-            "names": list(self.id),
-            "location": self.location,
             "steps": list(self.steps),
             "tasks": self.tasks,
             "task_fragments": self.task_fragments,
@@ -74,7 +79,7 @@ class TablePlan:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MaintenancePlan:
+class MaintenancePlan(Tabular):
     """What maintenance would do with each table. Its representation is a short table."""
 
     tables: Sequence[TablePlan]
@@ -114,11 +119,14 @@ class MaintenancePlan:
             f"examined in {duration(self.seconds)} ({counted(self.calls, 'calls')})"
         )
 
-    def __repr__(self) -> str:
-        return as_text(self.line(), self._sections())
+    def table_rows(self) -> Sequence[Row]:
+        """Returns a row for each table: what there is to do, or why it was not examined."""
+        return [*map(TablePlan.row, self.tables), *self.problems, *self.without_data]
 
-    def _repr_html_(self) -> str:
-        return as_html(self.line(), ("what", "to do"), self._sections())
+    @property
+    def shown_outcomes(self) -> frozenset[str]:
+        """The outcomes of all tables but those with nothing to do."""
+        return frozenset({_PLAN, *(row.outcome for row in self.without_data)})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the plan as a dict of JSON's types."""
@@ -135,19 +143,6 @@ class MaintenancePlan:
     def to_json(self) -> str:
         """Returns the plan as JSON."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
-
-    def to_arrow(self) -> pa.Table:
-        """Returns the examined tables as an Arrow table."""
-        import pyarrow as pa
-
-        return pa.Table.from_pylist([table.to_dict() for table in self.tables])
-
-    def _sections(self) -> Iterator[Section]:
-        if pending := self.pending:
-            yield Section("plan", [(str(table.id), table.describe()) for table in pending])
-        others = [*self.problems, *self.without_data]
-        for outcome in dict.fromkeys(row.outcome for row in others):
-            yield Section(outcome, [(str(row.id), row.reason) for row in others if row.outcome == outcome])
 
 
 def _count(tables: Sequence[TablePlan], step: str) -> str:

@@ -23,7 +23,7 @@ from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, Loca
 from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
 from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, MaintenancePlan, TablePlan
 from lance_ns_async.fleet.reading import read_tables
-from lance_ns_async.fleet.report import Report, Row
+from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.namespace.client import AsyncNamespace
@@ -35,6 +35,7 @@ from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tables import maintaining
 from lance_ns_async.tables.lifecycle import commits, concurrent_changes
 from lance_ns_async.tables.maintaining import DatasetState, Examination, Kind, RewriteTask
+from lance_ns_async.tabular import Row
 
 MAINTAINED = "maintained"
 UNCHANGED = "unchanged"

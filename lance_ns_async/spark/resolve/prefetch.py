@@ -18,7 +18,6 @@ from lance_namespace.errors import (
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.errors import NotALanceTableError, error_about
-from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection
@@ -28,6 +27,7 @@ from lance_ns_async.spark.resolve.cache import LEAD, CacheEntry, LocationCache
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import PrefetchReport, one_error, report
+from lance_ns_async.tabular import Subject
 
 
 @dataclass(frozen=True, slots=True)

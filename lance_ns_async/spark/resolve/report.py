@@ -7,20 +7,9 @@ from dataclasses import dataclass
 
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import TableId
-from lance_ns_async.rendering import (
-    DENIED,
-    FAILED,
-    MISSING,
-    Section,
-    as_html,
-    as_text,
-    attempts_of,
-    duration,
-    error_kind,
-    quantile,
-)
+from lance_ns_async.rendering import DENIED, FAILED, MISSING, attempts_of, duration, error_kind, quantile
+from lance_ns_async.tabular import Row, Subject, Tabular
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +25,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PrefetchReport:
+class PrefetchReport(Tabular):
     """The results and the cost of a prefetch. Its representation is a short table."""
 
     found: int
@@ -74,20 +63,18 @@ class PrefetchReport:
         counts = [f"{len(problems)} {kind}" for kind, problems in self._kinds()]
         return f"{line}; {', '.join(counts)}" if counts else line
 
-    def __repr__(self) -> str:
-        return as_text(self.line(), self._sections())
-
-    def _repr_html_(self) -> str:
-        return as_html(self.line(), ("what", "reason", "attempts"), self._sections())
+    def table_rows(self) -> Sequence[Row]:
+        """Returns a row for each problem; the resolved tables are in the `Locations`."""
+        return [
+            Row(problem.subject, kind, problem.reason, attempts=problem.attempts)
+            for kind, problems in self._kinds()
+            for problem in problems
+        ]
 
     def _kinds(self) -> Iterator[tuple[str, Sequence[Problem]]]:
         for kind, problems in ((MISSING, self.missing), (DENIED, self.denied), (FAILED, self.failed)):
             if problems:
                 yield kind, problems
-
-    def _sections(self) -> Iterator[Section]:
-        for kind, problems in self._kinds():
-            yield Section(kind, [(str(p.subject), p.reason, str(p.attempts)) for p in problems])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.fleet.report import Subject
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import DENIED, FAILED, MISSING
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.report import PrefetchReport, Problem
+from lance_ns_async.tabular import Subject
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

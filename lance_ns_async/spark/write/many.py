@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import error_about
-from lance_ns_async.fleet.report import Report, Row
+from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.client import AsyncNamespace
@@ -33,6 +33,7 @@ from lance_ns_async.spark.write.groups import INDEX, By, Group, Grouping, Into, 
 from lance_ns_async.spark.write.task_writer import COLUMN, tables_writer
 from lance_ns_async.spark.write.write import Writing, check_frame, describe_write
 from lance_ns_async.tables.lifecycle.staging import StagedWrite
+from lance_ns_async.tabular import Row
 
 if TYPE_CHECKING:
     from lance import LanceDataset

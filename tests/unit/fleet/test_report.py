@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from lance_namespace.errors import PermissionDeniedError, ThrottlingError
+from lance_namespace.errors import InvalidTableStateError, PermissionDeniedError, ThrottlingError
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.errors import Failure, with_failure
@@ -44,8 +44,8 @@ def test_text_and_html_list_the_problems() -> None:
     report = Report("audit", ROWS, problem_outcomes=frozenset({"failed", "denied"}))
     assert repr(report).splitlines()[1:] == ["  denied   n  not <allowed>", "  failed   s3://b/v\ufffd  broken"]
     html = report._repr_html_()
-    assert "not &lt;allowed&gt;" in html and html.count("<tr>") == 3
-    assert "<table>" not in Report("audit", ROWS[:2])._repr_html_()
+    assert "not &lt;allowed&gt;" in html and html.index("not &lt;") < html.index("registered</span></td>")
+    assert "<table>" not in Report("audit", [])._repr_html_()
 
 
 def test_long_sections_are_cut() -> None:
@@ -77,3 +77,9 @@ def test_progress_never_exceeds_its_total() -> None:
         run.advance()
         run.advance(2)
     assert steps == [(1, 2), (3, 3)]
+
+
+def test_errors_of_a_report_are_raised() -> None:
+    assert len(Report("copy", ROWS[:2]).raise_for_errors().rows) == 2
+    with pytest.raises(InvalidTableStateError, match=r"^discover: 2 of 4 failed: not <allowed>; broken$"):
+        Report("discover", ROWS).raise_for_errors()

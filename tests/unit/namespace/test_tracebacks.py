@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import InternalError, LanceNamespaceError, TableNotFoundError
+from lance_namespace.errors import InternalError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, DirNamespace, IcebergNamespace
 from tests.fakes.iceberg import FakeIceberg
@@ -29,9 +29,9 @@ async def test_an_error_shows_the_callers_line_and_the_public_method(tmp_path: P
         with pytest.raises(TableNotFoundError) as raised:
             await ns.describe_table(MISSING)
         assert frames(raised.value) == ["test_an_error_shows_the_callers_line_and_the_public_method", "call"]
-        with pytest.raises(LanceNamespaceError) as raised:
+        with pytest.raises(NamespaceNotFoundError) as missing:
             [id async for id in ns.iter_tables(["no", "namespace"])]
-        assert len(frames(raised.value)) <= 3
+        assert len(frames(missing.value)) <= 3
 
 
 @pytest.mark.parametrize(

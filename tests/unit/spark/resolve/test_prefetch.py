@@ -12,8 +12,8 @@ from lance_namespace import CreateNamespaceRequest
 from lance_namespace.errors import InvalidTableStateError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import Namespace, NamespaceId, TableId
-from lance_ns_async.fleet.report import Subject
 from lance_ns_async.spark import LocationResolver
+from lance_ns_async.tabular import Subject
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.spark_lake import ROWS, Lake, ids, lake_in, resolver_of
 

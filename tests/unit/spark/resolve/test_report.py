@@ -16,9 +16,9 @@ from lance_namespace.errors import (
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.errors import Failure, with_failure
-from lance_ns_async.fleet.report import Subject
 from lance_ns_async.rendering import printable
 from lance_ns_async.spark.resolve.report import PrefetchReport, Problem, one_error, report
+from lance_ns_async.tabular import Subject
 
 T = TableId(["db", "t"])
 
@@ -82,7 +82,7 @@ def test_what_a_terminal_would_obey_is_not_printed() -> None:
 def test_a_notebook_gets_html_that_shows_text_as_text() -> None:
     problems = tuple(Problem(TableId([f"<b>{n}"]), "a & b") for n in range(21))
     html = PrefetchReport(1, problems)._repr_html_()
-    assert "<td>&lt;b&gt;0</td><td>a &amp; b</td><td>1</td>" in html
+    assert "<td>&lt;b&gt;0</td><td>a &amp; b</td></tr>" in html
     assert html.count("<tr>") == 1 + 20 + 1
     assert "... and 1 more" in html
     assert "<table>" not in PrefetchReport(1)._repr_html_()
