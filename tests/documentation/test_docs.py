@@ -28,7 +28,7 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 """Properties that are required by every connection."""
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-SPARK_PAGES = ("spark.md", "spark-writes.md")
+SPARK_PAGES = ("index.md", "spark.md", "spark-writes.md")
 SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 WITH_CODE = [
