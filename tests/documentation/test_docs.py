@@ -31,6 +31,9 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 SPARK_PAGES = ("index.md", "spark.md", "spark-writes.md")
 SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
+CODE_COLUMNS = 88
+"""The columns of code that a screen of 1440 pixels has room for, beside both side bars."""
+
 WITH_CODE = [
     pytest.param(page, id=page.name, marks=SPARK if page.name in SPARK_PAGES else []) for page in pages() if page.runs
 ]
@@ -60,6 +63,19 @@ def test_output_follows_the_code_that_prints_it(page: Page) -> None:
     for block, following in pairwise([None, *page.blocks()]):
         if following is not None and following.is_output:
             assert block is not None and block.language == "python" and block.not_run is None, following.line
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_code_fits_beside_the_side_bars(page: Page) -> None:
+    # Text is what programs print, as wide as they print it.
+    blocks = [block for block in page.blocks() if block.language != "text"]
+    written = [
+        (block.line + number, line)
+        for block in blocks
+        for number, line in enumerate(block.source.splitlines())
+        if block.language != "console" or line.startswith("$ ")
+    ]
+    assert [(page.name, number, line) for number, line in written if len(line) > CODE_COLUMNS] == []
 
 
 def test_what_is_run_apart_is_run_there() -> None:
