@@ -17,7 +17,7 @@ from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
 from tests.documentation import catalogs, shell
 from tests.documentation.catalogs import CATALOGS
-from tests.documentation.pages import PAGES, Page, pages
+from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
 from tests.support.reader import Reader, comparable
 from tests.support.stand_ins import stand_ins
@@ -30,9 +30,6 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 SPARK_PAGES = ("index.md", "spark.md", "spark-writes.md")
 SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
-
-CODE_COLUMNS = 88
-"""The columns of code that a screen of 1440 pixels has room for, beside both side bars."""
 
 WITH_CODE = [
     pytest.param(page, id=page.name, marks=SPARK if page.name in SPARK_PAGES else []) for page in pages() if page.runs
