@@ -11,6 +11,8 @@ from textwrap import dedent
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = DOCS / "pages"
+CODE_COLUMNS = 88
+"""The columns of code that a screen of 1440 pixels has room for, beside both side bars."""
 
 _FENCE = re.compile(
     r"(?:^ *<!-- (?:not run: (?P<reason>[^\n]+)|run apart: (?P<package>[\w-]+)) -->\n)?"

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lance_ns_async.cli.app import app
+from tests.documentation.pages import CODE_COLUMNS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "deploy"
 
@@ -19,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "deploy"
 def commands() -> Iterator[list[str]]:
     """Yields the arguments of each `lance-ns serve` in the files."""
     for name, start in (("compose.yaml", r" +command: "), ("Dockerfile", "CMD ")):
-        (line,) = re.findall(rf"^{start}(\[.*\])$", (FOLDER / name).read_text(), re.MULTILINE)
+        (line,) = re.findall(rf"^{start}(\[[^]]*\])$", (FOLDER / name).read_text(), re.MULTILINE)
         yield json.loads(line)
     (text,) = re.findall(r"^ExecStart=((?:.*\\\n)*.*)$", (FOLDER / "lance-ns.service").read_text(), re.MULTILINE)
     program, *arguments = shlex.split(text.replace("\\\n", ""))
@@ -32,3 +33,8 @@ def test_the_options_exist(arguments: list[str]) -> None:
     assert arguments[0] == "serve"
     shown = CliRunner().invoke(app, ["serve", "--help"]).output
     assert all(it in shown for it in arguments if it.startswith("--"))
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_the_files_fit_on_their_page(path: Path) -> None:
+    assert [line for line in path.read_text().splitlines() if len(line) > CODE_COLUMNS] == []

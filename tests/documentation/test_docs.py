@@ -17,7 +17,7 @@ from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
 from tests.documentation import catalogs, shell
 from tests.documentation.catalogs import CATALOGS
-from tests.documentation.pages import PAGES, Page, pages
+from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
 from tests.support.reader import Reader, comparable
 from tests.support.stand_ins import stand_ins
@@ -28,7 +28,7 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 """Properties that are required by every connection."""
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-SPARK_PAGES = ("spark.md", "spark-writes.md")
+SPARK_PAGES = ("index.md", "spark.md", "spark-writes.md")
 SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 WITH_CODE = [
@@ -60,6 +60,19 @@ def test_output_follows_the_code_that_prints_it(page: Page) -> None:
     for block, following in pairwise([None, *page.blocks()]):
         if following is not None and following.is_output:
             assert block is not None and block.language == "python" and block.not_run is None, following.line
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_code_fits_beside_the_side_bars(page: Page) -> None:
+    # Text is what programs print, as wide as they print it.
+    blocks = [block for block in page.blocks() if block.language != "text"]
+    written = [
+        (block.line + number, line)
+        for block in blocks
+        for number, line in enumerate(block.source.splitlines())
+        if block.language != "console" or line.startswith("$ ")
+    ]
+    assert [(page.name, number, line) for number, line in written if len(line) > CODE_COLUMNS] == []
 
 
 def test_what_is_run_apart_is_run_there() -> None:
