@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx
@@ -29,6 +26,8 @@ from lance_namespace import (
 from lance_ns_async import Namespace
 from tests.documentation.pages import Page
 from tests.ecosystem.pages_elsewhere import Elsewhere
+from tests.fakes.faults import Answer, Received
+from tests.fakes.http import FakeServer
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.servers.glue import glue
@@ -167,49 +166,32 @@ def in_hive(directory: Path, impl: str) -> Iterator[Old]:
         yield Old(impl, properties, ("hive",) if impl == "hive3" else (), (directory / "tables").as_uri())
 
 
+class Prefixed(FakeServer):
+    """Passes requests to an Iceberg catalog, at `/v1/lake` in place of `/v1`, as its configuration says."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._catalog = httpx.Client(base_url=endpoint, trust_env=False)
+
+    def stop(self) -> None:
+        super().stop()
+        self._catalog.close()
+
+    def handle(self, request: Received) -> Answer:
+        path = request.path.replace("/v1/lake/", "/v1/")
+        headers = {"Content-Type": "application/json"}
+        response = self._catalog.request(request.method, path, content=request.body, headers=headers)
+        if not path.startswith("/v1/config"):
+            return Answer(response.status_code, response.content, headers)
+        return Answer.of({**response.json(), "defaults": {"prefix": "lake"}})
+
+
 @contextmanager
 def in_iceberg(directory: Path) -> Iterator[Old]:
     """Provides the reference server below a prefix, because the peer calls no server without one."""
-    with iceberg_rest(directory) as server, prefixed(server.endpoint) as endpoint:
-        properties = {"endpoint": endpoint, "root": directory.as_uri(), "read_timeout": "20000"}
+    with iceberg_rest(directory) as server, Prefixed(server.endpoint) as prefixed:
+        properties = {"endpoint": prefixed.url, "root": directory.as_uri(), "read_timeout": "20000"}
         yield Old("iceberg", properties, ("lake",), directory.as_uri())
-
-
-@contextmanager
-def prefixed(endpoint: str) -> Iterator[str]:
-    """Serves an Iceberg catalog at `/v1/lake` in place of `/v1`, as its configuration says; returns the URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            url = endpoint + self.path.replace("/v1/lake/", "/v1/")
-            answer = httpx.request(
-                self.command, url, content=body, headers={"Content-Type": "application/json"}, trust_env=False
-            )
-            content = answer.content
-            if self.path.startswith("/v1/config"):
-                config = answer.json()
-                config["defaults"]["prefix"] = "lake"
-                content = json.dumps(config).encode()
-            self.send_response(answer.status_code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_POST = do_DELETE = do_HEAD = do_GET
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @contextmanager
@@ -245,7 +227,10 @@ CATALOGS: Mapping[str, Callable[[Path], AbstractContextManager[Old]]] = {
 }
 
 
-@pytest.fixture(params=CATALOGS)
+REAL = {"hive2", "hive3", "iceberg"}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in CATALOGS])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Old]:
     with CATALOGS[request.param](tmp_path) as old:
         yield old
