@@ -128,6 +128,7 @@ TYPED = 0.997
 
 ECOSYSTEM: dict[str, tuple[list[str], list[str]]] = {
     "lancedb": (["test_pylance*.py", "test_lancedb*.py"], ["lancedb"]),
+    "peers": (["test_migration.py"], ["peers"]),
     "ray": (["test_daft*.py", "test_lance_ray*.py"], ["ray", "daft"]),
 }
 """The tests and the dependency groups of each environment."""
@@ -318,7 +319,7 @@ def integration(session: nox.Session) -> None:
 @session()
 @nox.parametrize("environment", list(ECOSYSTEM))
 def ecosystem(session: nox.Session, environment: str) -> None:
-    """Runs the tests of other packages that use Lance namespaces: pylance, lancedb, Ray, Daft."""
+    """Runs the tests of other packages: pylance, lancedb, Ray and Daft, and the peer that users migrate from."""
     patterns, groups = ECOSYSTEM[environment]
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *groups))
     files = [path for pattern in patterns for path in sorted(glob(f"tests/ecosystem/{pattern}"))]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lance_ns_async.calls.traffic import CallLoad
     from lance_ns_async.engine.list import Listed
     from lance_ns_async.engine.results import BulkResult
+    from lance_ns_async.errors import http_status
     from lance_ns_async.model import NamespaceId, Table, TableId
     from lance_ns_async.namespace.client import AsyncNamespace
     from lance_ns_async.namespace.sync import (
@@ -49,6 +50,7 @@ __all__ = [
     "Table",
     "TableId",
     "UnityNamespace",
+    "http_status",
     "register",
 ]
 
@@ -66,6 +68,7 @@ _HOMES = {
     "Policy": "calls.policy",
     "Table": "model",
     "TableId": "model",
+    "http_status": "errors",
     "register": "registry",
 }
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
+    ErrorCode,
     InternalError,
     InvalidInputError,
     InvalidTableStateError,
@@ -113,6 +114,34 @@ PHRASES: Mapping[type[LanceNamespaceError], str] = {
 }
 
 
+HTTP_STATUSES: Mapping[ErrorCode, int] = {
+    ErrorCode.UNSUPPORTED: 406,
+    ErrorCode.NAMESPACE_NOT_FOUND: 404,
+    ErrorCode.NAMESPACE_ALREADY_EXISTS: 409,
+    ErrorCode.NAMESPACE_NOT_EMPTY: 409,
+    ErrorCode.TABLE_NOT_FOUND: 404,
+    ErrorCode.TABLE_ALREADY_EXISTS: 409,
+    ErrorCode.TABLE_INDEX_NOT_FOUND: 404,
+    ErrorCode.TABLE_INDEX_ALREADY_EXISTS: 409,
+    ErrorCode.TABLE_TAG_NOT_FOUND: 404,
+    ErrorCode.TABLE_TAG_ALREADY_EXISTS: 409,
+    ErrorCode.TRANSACTION_NOT_FOUND: 404,
+    ErrorCode.TABLE_VERSION_NOT_FOUND: 404,
+    ErrorCode.TABLE_COLUMN_NOT_FOUND: 404,
+    ErrorCode.INVALID_INPUT: 400,
+    ErrorCode.CONCURRENT_MODIFICATION: 409,
+    ErrorCode.PERMISSION_DENIED: 403,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.SERVICE_UNAVAILABLE: 503,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.INVALID_TABLE_STATE: 409,
+    ErrorCode.TABLE_SCHEMA_VALIDATION_ERROR: 400,
+    ErrorCode.THROTTLING: 429,
+    ErrorCode.TABLE_BRANCH_NOT_FOUND: 404,
+    ErrorCode.TABLE_BRANCH_ALREADY_EXISTS: 409,
+}
+"""The HTTP status for each error code of the spec."""
+
 _LONGEST_ID, _LONGEST_MESSAGE, _LONGEST_CODE = 600, 1000, 100
 """Maximum number of characters in a message of an id, of a server's message and of a server's error code."""
 
@@ -198,6 +227,18 @@ def retry_after(error: BaseException) -> float | None:
             return failure.retry_after
         link = link.__cause__
     return None
+
+
+def http_status(error: LanceNamespaceError) -> int:
+    """Returns the HTTP status with which a web service answers a failed request; the gateway uses the same.
+
+    Args:
+        error: The error of an operation. `retry_after` returns the seconds for the header `Retry-After`.
+
+    Returns:
+        The status of the error's code, from 400 to 503.
+    """
+    return HTTP_STATUSES[error.code]
 
 
 def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> type[LanceNamespaceError]:

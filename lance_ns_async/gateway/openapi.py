@@ -9,8 +9,9 @@ from typing import Any
 import lance_namespace as spec
 from pydantic import BaseModel
 
+from lance_ns_async.errors import HTTP_STATUSES
 from lance_ns_async.gateway.parsing import query_types
-from lance_ns_async.gateway.responses import ARROW_FILE, STATUSES
+from lance_ns_async.gateway.responses import ARROW_FILE
 from lance_ns_async.spec.extensions import DescribeTablesResponse
 from lance_ns_async.spec.routes import BY_OPERATION, Route
 
@@ -65,7 +66,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "description": "An error, with the code of the spec.",
         "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model="Error")}}},
     }
-    statuses = sorted({*STATUSES.values(), 405, 413, 415})
+    statuses = sorted({*HTTP_STATUSES.values(), 405, 413, 415})
     is_tagged = not route.changes and route.answer == "fields"
     unchanged = {"304": {"description": "The client has this version: its ETag is in If-None-Match."}}
     return {

@@ -14,41 +14,13 @@ import orjson
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
-from lance_ns_async.errors import one_line, retry_after
+from lance_ns_async.errors import http_status, one_line, retry_after
 from lance_ns_async.spec.routes import Route
 
 ARROW_FILE = "application/vnd.apache.arrow.file"
 
 # Responses hold credentials and may change at any time. The default Server header would show library versions.
 _HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
-
-STATUSES: Mapping[ErrorCode, int] = {
-    ErrorCode.UNSUPPORTED: 406,
-    ErrorCode.NAMESPACE_NOT_FOUND: 404,
-    ErrorCode.NAMESPACE_ALREADY_EXISTS: 409,
-    ErrorCode.NAMESPACE_NOT_EMPTY: 409,
-    ErrorCode.TABLE_NOT_FOUND: 404,
-    ErrorCode.TABLE_ALREADY_EXISTS: 409,
-    ErrorCode.TABLE_INDEX_NOT_FOUND: 404,
-    ErrorCode.TABLE_INDEX_ALREADY_EXISTS: 409,
-    ErrorCode.TABLE_TAG_NOT_FOUND: 404,
-    ErrorCode.TABLE_TAG_ALREADY_EXISTS: 409,
-    ErrorCode.TRANSACTION_NOT_FOUND: 404,
-    ErrorCode.TABLE_VERSION_NOT_FOUND: 404,
-    ErrorCode.TABLE_COLUMN_NOT_FOUND: 404,
-    ErrorCode.INVALID_INPUT: 400,
-    ErrorCode.CONCURRENT_MODIFICATION: 409,
-    ErrorCode.PERMISSION_DENIED: 403,
-    ErrorCode.UNAUTHENTICATED: 401,
-    ErrorCode.SERVICE_UNAVAILABLE: 503,
-    ErrorCode.INTERNAL: 500,
-    ErrorCode.INVALID_TABLE_STATE: 409,
-    ErrorCode.TABLE_SCHEMA_VALIDATION_ERROR: 400,
-    ErrorCode.THROTTLING: 429,
-    ErrorCode.TABLE_BRANCH_NOT_FOUND: 404,
-    ErrorCode.TABLE_BRANCH_ALREADY_EXISTS: 409,
-}
-"""The HTTP status for each error code of the spec."""
 
 
 class RequestError(Exception):
@@ -114,7 +86,7 @@ def error(problem: LanceNamespaceError | RequestError) -> web.Response:
         return _error(problem.status, problem.code, str(problem), problem.headers)
     wait = retry_after(problem)
     headers = {} if wait is None else {"Retry-After": str(math.ceil(wait))}
-    return _error(STATUSES[problem.code], problem.code, str(problem), headers)
+    return _error(http_status(problem), problem.code, str(problem), headers)
 
 
 def log_unexpected(error: BaseException, log: logging.Logger) -> str:

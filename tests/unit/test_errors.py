@@ -52,6 +52,7 @@ from lance_ns_async.errors import (
     error_class,
     error_for,
     failure_of,
+    http_status,
     mask,
     retry_after,
 )
@@ -311,6 +312,21 @@ async def _raised(make: Callable[[], Exception]) -> tuple[type[LanceNamespaceErr
         await transport.call(work, subject=TABLE, operation="op")
     assert failure_of(raised.value) is not None
     return raised.type, str(raised.value)
+
+
+@pytest.mark.parametrize("code", spec.ErrorCode)
+def test_each_error_has_an_http_status(code: spec.ErrorCode) -> None:
+    error = spec.from_error_code(code, "m")
+    status = http_status(error)
+    assert 400 <= status <= 503
+    # Retries of clients depend on these.
+    assert (status == 429) == isinstance(error, ThrottlingError)
+    assert (status == 503) == isinstance(error, ServiceUnavailableError)
+    assert (status == 404) == code.name.endswith("NOT_FOUND")
+
+
+def test_an_error_of_this_package_has_the_status_of_its_code() -> None:
+    assert http_status(NotALanceTableError("m")) == http_status(InvalidInputError("m")) == 400
 
 
 def test_what_a_server_says_is_cut() -> None:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError
 
+from lance_ns_async.errors import http_status
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.explorer import assets, layout, pages, table
@@ -19,7 +20,7 @@ from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.sign_in import LIFETIME, Attempts, BrowserSessions, FormTokens
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.request_log import RequestLog
-from lance_ns_async.gateway.responses import STATUSES, RequestError
+from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace
 from lance_ns_async.model import NamespaceId, TableId
 
@@ -97,7 +98,7 @@ class Explorer:
         try:
             page = await self._page(reader, request, path, query)
         except LanceNamespaceError as e:
-            status = STATUSES[e.code]
+            status = http_status(e)
             page = layout.error_page(status, HTTPStatus(status).phrase, str(e))
         return _response(page, self._forms.token(id))
 
