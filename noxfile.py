@@ -127,8 +127,7 @@ TYPED = 0.997
 """The share of types that type checkers of users must know; not those that depend on botocore, which ships no types."""
 
 ECOSYSTEM: dict[str, tuple[list[str], list[str]]] = {
-    "lancedb": (["test_pylance*.py", "test_lancedb*.py"], ["lancedb"]),
-    "peers": (["test_migration.py"], ["peers"]),
+    "lancedb": (["test_pylance*.py", "test_lancedb*.py", "test_migration.py"], ["lancedb", "peers"]),
     "ray": (["test_daft*.py", "test_lance_ray*.py"], ["ray", "daft"]),
 }
 """The tests and the dependency groups of each environment."""

@@ -227,12 +227,15 @@ CATALOGS: Mapping[str, Callable[[Path], AbstractContextManager[Old]]] = {
 }
 
 
-REAL = {"hive2", "hive3", "iceberg"}
+# The class for Hive 2 is that for Hive 3 without catalogs.
+MARKS = {"hive2": [pytest.mark.integration, pytest.mark.thorough]} | dict.fromkeys(
+    ("hive3", "iceberg"), [pytest.mark.integration]
+)
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in CATALOGS])
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Old]:
-    with CATALOGS[request.param](tmp_path) as old:
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, [])) for name in CATALOGS])
+def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
+    with CATALOGS[request.param](tmp_path_factory.mktemp(request.param)) as old:
         yield old
 
 
@@ -265,6 +268,7 @@ def test_each_package_reads_the_tables_of_the_other(old: Old) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.thorough
 def test_both_read_the_tables_of_a_nessie(tmp_path: Path) -> None:
     """Nessie rejects the tables that the peer declares, so they are declared here."""
     with nessie(tmp_path) as server:
