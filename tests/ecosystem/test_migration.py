@@ -227,10 +227,9 @@ CATALOGS: Mapping[str, Callable[[Path], AbstractContextManager[Old]]] = {
 }
 
 
+REAL = pytest.mark.integration
 # The class for Hive 2 is that for Hive 3 without catalogs.
-MARKS = {"hive2": [pytest.mark.integration, pytest.mark.thorough]} | dict.fromkeys(
-    ("hive3", "iceberg"), [pytest.mark.integration]
-)
+MARKS = {"hive2": [REAL, pytest.mark.thorough], "hive3": [REAL], "iceberg": [REAL]}
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, [])) for name in CATALOGS])
