@@ -5,14 +5,19 @@ pylance must not be used on both sides of a fork. This process only imports it.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import pkgutil
 import select
 import socket
 import sys
+import threading
 import warnings
+from contextlib import suppress
 from importlib import import_module
+from typing import NoReturn
 
 import lance_ns_async.cli
 from lance_ns_async.cli import main
@@ -49,23 +54,37 @@ def _receive(connection: socket.socket) -> None:
         os.close(descriptor)
 
 
-def _serve(listener: socket.socket) -> None:
-    """Runs commands until the standard input ends; returns only in the process of a command."""
+def _serve(listener: socket.socket) -> socket.socket:
+    """Serves until the standard input ends; returns only in the process of a command, with its client."""
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
-        with connection:
-            if os.fork() == 0:
-                listener.close()
-                command = os.fork()
-                if command == 0:
-                    _receive(connection)
-                    return
-                status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
-                connection.send(bytes([status % 256]))
-                os._exit(0)
-    os._exit(0)
+        if os.fork() == 0:
+            listener.close()
+            return connection
+        connection.close()
+        # A process that has ended stays in the table of processes until its parent asks for it.
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+    sys.exit()
+
+
+def _end(connection: socket.socket, status: int) -> NoReturn:
+    """Ends a command like an interpreter, which would also take apart all modules: longer than most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.send(bytes([status]))
+    os._exit(status)
 
 
 _load()
-_serve(socket.socket(fileno=int(sys.argv[1])))
-main()
+gc.freeze()
+client = _serve(socket.socket(fileno=int(sys.argv[1])))
+_receive(client)
+try:
+    main()
+except SystemExit as end:
+    assert isinstance(end.code, int)
+    _end(client, end.code)
