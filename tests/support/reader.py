@@ -18,6 +18,7 @@ from typing import Any
 import anyio.to_thread
 
 from tests.documentation.pages import Block, Page
+from tests.support.commands import folder
 
 # The embedded catalog adds a random part to the location of a table.
 _RANDOM = re.compile(r"/[0-9a-f]{8}_")
@@ -54,7 +55,7 @@ class Reader:
 
     def _commands(self, source: str) -> str:
         commands = [line.removeprefix("$ ") for line in source.splitlines() if line.startswith("$ ")]
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        path = os.pathsep.join([str(folder()), str(Path(sys.executable).parent), os.environ["PATH"]])
         done = subprocess.run(
             ["sh", "-c", "\n".join([*self._exports, *commands])],
             env={**os.environ, "PATH": path, "COLUMNS": "120", "XDG_CONFIG_HOME": f"{os.getcwd()}/.config"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Set
 from urllib.parse import unquote
 
 import pytest
@@ -71,13 +72,23 @@ async def send_all(catalog: Catalog, id: TableId) -> list[bytes]:
         return [request for request in server.requests if not catalog.is_aside(request)]
 
 
+_usual: dict[str, Set[str]] = {}
+"""The forms of requests with plain names, by implementation."""
+
+
+async def usual_forms(impl: str) -> Set[str]:
+    """Returns the forms of requests with plain names, which are sent once."""
+    if impl not in _usual:
+        catalog = CATALOGS[impl]()
+        ids = (catalog.id(PLAIN), catalog.id("new"), catalog.id("new", "other"))
+        _usual[impl] = {str(form(request)) for id in ids for request in await send_all(CATALOGS[impl](), id)}
+    return _usual[impl]
+
+
 @pytest.mark.parametrize("impl", [*HTTP, "glue"])
 @pytest.mark.parametrize("name", WICKED)
 async def test_a_name_changes_nothing_of_a_requests_form(impl: str, name: str) -> None:
-    catalog = CATALOGS[impl]()
-    usual = {str(form(request)) for request in await send_all(CATALOGS[impl](), catalog.id(PLAIN))}
-    for id in (catalog.id("new"), catalog.id("new", "other")):
-        usual |= {str(form(request)) for request in await send_all(CATALOGS[impl](), id)}
+    catalog, usual = CATALOGS[impl](), await usual_forms(impl)
     for id in (catalog.id(name), catalog.id(PLAIN, name)):
         for request in await send_all(CATALOGS[impl](), id):
             assert str(form(request)) in usual, request

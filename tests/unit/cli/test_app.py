@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import lance
 import lance_namespace.errors
@@ -23,15 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
-from typer.testing import CliRunner
 
 from lance_ns_async import Namespace, TableId
-from lance_ns_async.cli.app import app
 from lance_ns_async.cli.catalog import Catalog, choose
 from lance_ns_async.cli.errors import CODES, Code, Misuse, exit_code
 from lance_ns_async.spark import Locations
 from lance_ns_async.spark.java import JavaNotFoundError
 from tests.fakes.iceberg import FakeIceberg
+from tests.support.commands import Run, run_process
 
 TABLES = [("shop", "eu", "orders"), ("shop", "items"), ("shop", "orders"), ("v1.2",)]
 COMMAND = [sys.executable, "-m", "lance_ns_async.cli"]
@@ -52,35 +50,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-class Run:
-    """The result of a command that was run in this process."""
-
-    def __init__(self, *args: str, stdin: str | None = None) -> None:
-        result = CliRunner().invoke(app, args, input=stdin, prog_name="lance-ns")
-        self.code = result.exit_code
-        self.out = result.stdout
-        self.err = result.stderr
-
-    @property
-    def lines(self) -> Sequence[str]:
-        return self.out.splitlines()
-
-
 def at(root: Path) -> Sequence[str]:
     return ["-i", "dir", "-p", f"root={root}"]
-
-
-def real(*args: str, stdin: str = "", stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    """Runs a command like a user's shell."""
-    return subprocess.run(
-        [*COMMAND, *args],
-        input=stdin,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=60,
-    )
 
 
 def test_ls_lists_the_tables_of_a_namespace(root: Path) -> None:
@@ -214,10 +185,10 @@ def test_resolve_writes_what_others_read(root: Path, tmp_path: Path) -> None:
 def test_parquet_goes_to_a_pipe_and_not_to_a_terminal(root: Path, tmp_path: Path) -> None:
     sent = tmp_path / "sent"
     with sent.open("w") as stream:
-        assert real("resolve", "shop.*", "-o", "parquet", *at(root), stdout=stream).returncode == 0
+        assert run_process("resolve", "shop.*", "-o", "parquet", *at(root), stdout=stream).returncode == 0
     assert pq.read_table(sent).num_rows == 2
     with terminal() as screen:
-        run = real("resolve", "shop.*", "-o", "parquet", *at(root), stdout=screen.program)
+        run = run_process("resolve", "shop.*", "-o", "parquet", *at(root), stdout=screen.program)
     assert run.returncode == Code.USAGE
     assert run.stderr == "lance-ns: parquet cannot be written to a terminal: use --out FILE, or redirect the output\n"
 
@@ -410,7 +381,7 @@ def test_every_error_of_the_spec_has_a_code_that_was_chosen() -> None:
 
 
 def test_debug_shows_where_an_error_comes_from(root: Path) -> None:
-    quiet, loud = Run("describe", "shop.gone", *at(root)), real("--debug", "describe", "shop.gone", *at(root))
+    quiet, loud = Run("describe", "shop.gone", *at(root)), run_process("--debug", "describe", "shop.gone", *at(root))
     assert (quiet.code, loud.returncode) == (3, 3)
     assert quiet.err.count("\n") == 1
     assert "describe_table shop$gone: TableNotFoundError in" in loud.stderr
@@ -422,7 +393,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(root: Path) -> None:
     readers, writers = os.pipe()
     os.close(readers)
     try:
-        run = real("ls", "-r", *at(root), stdout=writers)
+        run = run_process("ls", "-r", *at(root), stdout=writers)
     finally:
         os.close(writers)
     assert (run.returncode, run.stderr) == (Code.BROKEN_PIPE, "")

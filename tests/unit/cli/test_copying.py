@@ -14,7 +14,7 @@ from lance_ns_async import Namespace
 from lance_ns_async.cli.copying import choose_target, parse_rules
 from lance_ns_async.cli.errors import Code, Misuse
 from tests.fakes.iceberg import FakeIceberg
-from tests.unit.cli.test_app import Run
+from tests.support.commands import Run
 
 
 @pytest.fixture

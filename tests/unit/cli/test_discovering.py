@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from lance_ns_async.cli.errors import Code
+from tests.support.commands import Run
 from tests.support.folders import make_table
-from tests.unit.cli.test_app import Run
 
 
 def test_discover_registers_and_repeats(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from lance_ns_async import Namespace
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
-from tests.unit.cli.test_app import Run, at
+from tests.support.commands import Run
+from tests.unit.cli.test_app import at
 
 
 def test_all_steps_succeed_with_a_catalog_that_works(tmp_path: Path) -> None:

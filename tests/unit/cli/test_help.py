@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from lance_ns_async.cli.app import app
 from lance_ns_async.cli.auditing import FIXABLE
 from lance_ns_async.cli.common import IMPLS
 from lance_ns_async.cli.errors import Code
 from lance_ns_async.fleet.audit_checks import KINDS
 from lance_ns_async.registry import BACKENDS
-from tests.unit.cli.test_app import Run, real
+from tests.support.commands import Run, run_process
 
 
 @pytest.fixture
@@ -44,9 +42,9 @@ def completion(*words: str) -> dict[str, str]:
 
 def complete(*words: str) -> Sequence[str]:
     """Returns what bash gets for the last word."""
-    result = CliRunner().invoke(app, prog_name="lance-ns", env=completion(*words))
-    assert result.stderr == ""
-    return result.stdout.split()
+    run = Run(env=completion(*words))
+    assert run.err == ""
+    return run.out.split()
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -74,8 +72,8 @@ def test_a_group_without_a_command_shows_its_help() -> None:
 
 def test_options_follow_or_precede_the_command(lake: Path) -> None:
     assert Run("ls", "sales", "--json").out == Run("ls", "sales", "--output", "json").out
-    assert "list_tables" in real("ls", "sales", "-v").stderr
-    assert "list_tables" in real("-v", "ls", "sales").stderr
+    assert "list_tables" in run_process("ls", "sales", "-v").stderr
+    assert "list_tables" in run_process("-v", "ls", "sales").stderr
 
 
 def test_quiet_shows_only_results_and_errors(lake: Path) -> None:
@@ -87,7 +85,7 @@ def test_quiet_shows_only_results_and_errors(lake: Path) -> None:
 
 
 def test_debug_shows_one_traceback() -> None:
-    run = real("ls", "--debug", "-i", "iceberg", "-p", "endpoint=http://127.0.0.1:1", "-p", "max_retries=0")
+    run = run_process("ls", "--debug", "-i", "iceberg", "-p", "endpoint=http://127.0.0.1:1", "-p", "max_retries=0")
     assert run.returncode == Code.UNAVAILABLE and run.stderr.count("Traceback") == 1
 
 

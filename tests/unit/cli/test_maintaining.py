@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from lance_ns_async import Namespace
-from lance_ns_async.cli.app import app
+from tests.support.commands import Run
 
 
 @pytest.fixture
@@ -25,33 +24,33 @@ def options(tmp_path: Path) -> list[str]:
 
 
 def test_a_dry_run_prints_the_plan_and_a_run_the_report(options: list[str]) -> None:
-    plan = CliRunner().invoke(app, ["maintain", "*", "--dry-run", "-o", "json", *options])
-    assert plan.exit_code == 0
-    assert [(table["id"], table["steps"]) for table in json.loads(plan.stdout)["tables"]] == [
+    plan = Run("maintain", "*", "--dry-run", "-o", "json", *options)
+    assert plan.code == 0
+    assert [(table["id"], table["steps"]) for table in json.loads(plan.out)["tables"]] == [
         ("a", ["compact"]),
         ("b", ["compact"]),
     ]
-    table = CliRunner().invoke(app, ["maintain", "*", "--dry-run", *options])
-    assert "small_fragments" in table.stdout and "2 of 2 tables" in table.stderr
-    report = CliRunner().invoke(app, ["maintain", "*", "-o", "json", *options])
-    assert report.exit_code == 0 and json.loads(report.stdout)["counts"] == {"maintained": 2}
-    again = CliRunner().invoke(app, ["maintain", "*", *options])
-    assert again.exit_code == 0 and again.stdout == "" and "2 unchanged" in again.stderr
+    table = Run("maintain", "*", "--dry-run", *options)
+    assert "small_fragments" in table.out and "2 of 2 tables" in table.err
+    report = Run("maintain", "*", "-o", "json", *options)
+    assert report.code == 0 and json.loads(report.out)["counts"] == {"maintained": 2}
+    again = Run("maintain", "*", *options)
+    assert again.code == 0 and again.out == "" and "2 unchanged" in again.err
 
 
 def test_a_failed_table_has_an_exit_code(options: list[str], tmp_path: Path) -> None:
     for file in (tmp_path / "lake" / "a.lance" / "data").iterdir():
         file.write_bytes(b"no data")
     out = tmp_path / "report.parquet"
-    result = CliRunner().invoke(app, ["maintain", "*", "--out", str(out), *options])
-    assert result.exit_code == 1 and "1 maintained" in result.stderr and "1 failed" in result.stderr
+    result = Run("maintain", "*", "--out", str(out), *options)
+    assert result.code == 1 and "1 maintained" in result.err and "1 failed" in result.err
     assert sorted(pq.read_table(out)["outcome"].to_pylist()) == ["failed", "maintained"]
 
 
 def test_versions_are_removed_by_age_and_number(options: list[str]) -> None:
     run = ["maintain", "a", "--no-compact", "--older-than", "any", "-o", "json", *options]
-    assert json.loads(CliRunner().invoke(app, [*run, "--retain", "2"]).stdout)["counts"] == {"unchanged": 1}
-    assert json.loads(CliRunner().invoke(app, run).stdout)["counters"]["versions removed"] == 1
+    assert json.loads(Run(*run, "--retain", "2").out)["counts"] == {"unchanged": 1}
+    assert json.loads(Run(*run).out)["counters"]["versions removed"] == 1
 
 
 @pytest.mark.parametrize(
@@ -64,5 +63,5 @@ def test_versions_are_removed_by_age_and_number(options: list[str]) -> None:
     ],
 )
 def test_invalid_options_are_usage_errors(options: list[str], arguments: list[str]) -> None:
-    result = CliRunner().invoke(app, ["maintain", "*", *arguments, *options])
-    assert result.exit_code == 2 and not result.stdout
+    result = Run("maintain", "*", *arguments, *options)
+    assert result.code == 2 and not result.out

@@ -10,7 +10,7 @@ from lance_ns_async.cli import messages
 from lance_ns_async.cli.errors import Code
 from lance_ns_async.cli.messages import use_options
 from lance_ns_async.cli.parsing import parse_storage_options
-from tests.unit.cli.test_app import Run
+from tests.support.commands import Run
 
 
 def test_storage_options_come_from_files(tmp_path: Path) -> None:

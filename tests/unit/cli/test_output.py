@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from lance_ns_async import Namespace
-from lance_ns_async.cli.app import app
+from tests.support.commands import Run
 
 
 @pytest.fixture
@@ -23,8 +22,8 @@ def options(tmp_path: Path) -> list[str]:
 
 
 def run(*arguments: str) -> tuple[int, list[dict[str, object]]]:
-    result = CliRunner().invoke(app, [*arguments, "-o", "json"])
-    return result.exit_code, json.loads(result.stdout or "[]")
+    result = Run(*arguments, "-o", "json")
+    return result.code, json.loads(result.out or "[]")
 
 
 def test_audit_prints_findings_and_repairs_them_by_name(options: list[str]) -> None:
@@ -42,8 +41,8 @@ def test_find_prints_matching_tables(options: list[str]) -> None:
 
 
 def test_find_prints_a_table_for_people(options: list[str]) -> None:
-    result = CliRunner().invoke(app, ["find", "*", *options])
-    assert result.exit_code == 0 and "last_write" in result.stdout
+    result = Run("find", "*", *options)
+    assert result.code == 0 and "last_write" in result.out
 
 
 @pytest.mark.parametrize("arguments", [["--older-than", "soon"], ["--property", "owner"], ["--sort", "age"]])

@@ -16,7 +16,7 @@ from keyring.errors import PasswordDeleteError
 from lance_ns_async.cli.catalog import Catalog, choose
 from lance_ns_async.cli.common import CommonOptions
 from lance_ns_async.cli.errors import Code, Misuse
-from tests.unit.cli.test_app import Run, real
+from tests.support.commands import Run, run_process
 
 ICEBERG = ("-i", "iceberg", "-p", "endpoint=https://catalog.invalid")
 
@@ -218,7 +218,7 @@ def test_a_profile_is_tested_like_a_catalog(tmp_path: Path) -> None:
 def test_a_command_does_not_read_the_input_of_the_program(tmp_path: Path) -> None:
     Run("profile", "add", "a", "-i", "dir", "-p", f"root={tmp_path}", "-p", "storage.token_command=cat; echo x")
     assert Run("ns", "create", "n").code == Code.OK and Run("create", "n.t").code == Code.OK
-    run = real("resolve", "--from-file", "-", "--no-pin", "-o", "csv", stdin="n.t\n")
+    run = run_process("resolve", "--from-file", "-", "--no-pin", "-o", "csv", stdin="n.t\n")
     assert run.returncode == Code.OK and "n$t" in run.stdout
 
 

@@ -20,13 +20,12 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import pytest
-from typer.testing import CliRunner
 
-from lance_ns_async.cli.app import app
 from lance_ns_async.cli.errors import Code
 from lance_ns_async.gateway.tokens import hash_of
 from tests.fakes.certificates import Certificates
 from tests.support.budget import with_usual
+from tests.support.commands import Run
 from tests.support.gateway import command
 
 TOKEN = "a-token-of-our-own"
@@ -159,15 +158,15 @@ def test_what_cannot_be_served_is_reported(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blank").write_text(" \n")
     (tmp_path / "binary").write_bytes(b"\xff")
-    done = CliRunner().invoke(app, ["serve", *options])
-    assert done.exit_code == Code.USAGE and message in done.stderr and done.stdout == ""
+    done = Run("serve", *options)
+    assert done.code == Code.USAGE and message in done.err and done.out == ""
 
 
 def test_a_port_that_is_taken_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = CliRunner().invoke(app, ["serve", "--port", str(port)])
-        assert done.exit_code == Code.USAGE and f"127.0.0.1, port {port}" in done.stderr
+        done = Run("serve", "--port", str(port))
+        assert done.code == Code.USAGE and f"127.0.0.1, port {port}" in done.err
 
 
 def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp_path: Path) -> None:
@@ -203,9 +202,9 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
 
     def token(*arguments: str) -> Any:
-        done = CliRunner().invoke(app, ["token", *arguments, "--tokens", "tokens.toml"])
-        assert done.exit_code == Code.OK, done.stderr
-        return done.stdout.strip()
+        done = Run("token", *arguments, "--tokens", "tokens.toml")
+        assert done.code == Code.OK, done.err
+        return done.out.strip()
 
     reader = token("add", "ann", "--only", "sales.**")
     admin = token("add", "bob", "--rights", "admin", "--credentials")
@@ -266,11 +265,11 @@ def test_what_is_no_token_changes_nothing(
     arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(app, ["token", "add", "old", "--tokens", "tokens.toml"]).exit_code == Code.OK
+    assert Run("token", "add", "old", "--tokens", "tokens.toml").code == Code.OK
     Path("broken.toml").write_text("[a")
     before = Path("tokens.toml").read_bytes()
-    done = CliRunner().invoke(app, ["token", arguments[0], "--tokens", "tokens.toml", *arguments[1:]])
-    assert done.exit_code == Code.USAGE and message in done.stderr and done.stdout == ""
+    done = Run("token", arguments[0], "--tokens", "tokens.toml", *arguments[1:])
+    assert done.code == Code.USAGE and message in done.err and done.out == ""
     assert Path("tokens.toml").read_bytes() == before and Path("broken.toml").read_text() == "[a"
 
 
@@ -305,5 +304,5 @@ def test_mounts_that_are_none_are_reported(
     Path("profiles.toml").write_text('[profiles.one]\nimpl = "dir"\nroot = "one"\n[profiles.two]\nimpl = "dir"\n')
     for name in ("LANCE_NS_IMPL", "LANCE_NS_PROPERTY_ROOT"):
         monkeypatch.delenv(name, raising=False)
-    done = CliRunner().invoke(app, ["serve", "--port", "0", "--config", "profiles.toml", *options])
-    assert done.exit_code == Code.USAGE and message in done.stderr and done.stdout == ""
+    done = Run("serve", "--port", "0", "--config", "profiles.toml", *options)
+    assert done.code == Code.USAGE and message in done.err and done.out == ""

@@ -14,7 +14,8 @@ import pytest
 from lance_ns_async import Namespace
 from lance_ns_async.registry import BACKENDS
 from tests.fakes.iceberg import FakeIceberg
-from tests.unit.cli.test_app import Run, at
+from tests.support.commands import Run
+from tests.unit.cli.test_app import at
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["ann", "bob", "cid"], "price": [2.5, 3.5, 4.5]})
 VECTORS = pa.table({"id": [1, 2], "vector": pa.array([[0.1] * 8, [0.9] * 8], pa.list_(pa.float32(), 8))})

@@ -43,6 +43,7 @@ from lance_ns_async import DirNamespace, IcebergNamespace, Namespace
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.iceberg.catalog import NESSIE, Quirks
 from tests.fakes.s3 import FakeS3
+from tests.support.budget import with_usual
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}
 ID = ["a", "t é"]
@@ -130,18 +131,18 @@ def name(number: int) -> str:
     return f"{2**64 - 1 - number:020}.manifest"
 
 
-@pytest.fixture(params=["local", "s3"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    if request.param == "local":
-        yield (tmp_path / "ro ot").as_uri(), {}
+# The catalog and the storage do not depend on each other.
+@pytest.fixture(
+    params=with_usual(["iceberg-local", "iceberg-s3", "nessie-local", "nessie-s3"], "iceberg-local", "nessie-s3")
+)
+def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    catalog, _, storage = request.param.partition("-")
+    quirks = Quirks() if catalog == "iceberg" else NESSIE
+    if storage == "local":
+        yield from site(quirks, (tmp_path / "ro ot").as_uri(), {})
         return
     with FakeS3() as s3:
-        yield "s3://lake/ro~o t", s3.options
-
-
-@pytest.fixture(params=["iceberg", "nessie"])
-def everywhere(request: pytest.FixtureRequest, storage: tuple[str, dict[str, str]]) -> Iterator[Site]:
-    yield from site(Quirks() if request.param == "iceberg" else NESSIE, *storage)
+        yield from site(quirks, "s3://lake/ro~o t", s3.options)
 
 
 @pytest.fixture
