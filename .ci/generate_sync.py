@@ -30,6 +30,7 @@ from __future__ import annotations
 from lance_ns_async.namespace.callbacks import open_with_callbacks
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.facade import ByProperties, Facade
+from lance_ns_async.namespace.tracebacks import without_inner_calls
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TypeVar
 
@@ -75,7 +76,10 @@ class Namespace(Facade, spec.LanceNamespace):
             InternalError: The calling thread is the thread of the background loop.
         """
         lease = self._lease()
-        return lease.loop.run(work(AsyncNamespace(lease.session)))
+        try:
+            return lease.loop.run(work(AsyncNamespace(lease.session)))
+        except LanceNamespaceError as e:
+            raise without_inner_calls(e) from e.__cause__
 
     async def arun(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine like `run`, but awaits its result: in any event loop, also in the background loop itself.
@@ -89,7 +93,10 @@ class Namespace(Facade, spec.LanceNamespace):
             InvalidInputError: The namespace is closed.
         """
         lease = self._lease()
-        return await lease.loop.arun(work(AsyncNamespace(lease.session)))
+        try:
+            return await lease.loop.arun(work(AsyncNamespace(lease.session)))
+        except LanceNamespaceError as e:
+            raise without_inner_calls(e) from e.__cause__
 
 '''
 

@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lance_ns_async.spark import LocationResolver, Locations
 from lance_ns_async.spark.local import local_spark
-from tests.servers.connector import spark_with_connector
 
 ROWS = 10
 """Rows of each table."""
@@ -173,7 +172,7 @@ def session(way: str) -> Iterator[SparkSession]:
         spark = local_spark("bench", cores=2)
     else:
         # A union of 5,000 tables needs more than the default of 1 GB.
-        spark = spark_with_connector("bench", cores=2, config={"spark.driver.memory": "6g"})
+        spark = local_spark("bench", cores=2, config={"spark.driver.memory": "6g"}, connector=True)
     try:
         yield spark
     finally:

@@ -32,6 +32,7 @@ from lance_ns_async.namespace.operations import (
 )
 from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.namespace.tracebacks import without_inner_calls
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import TokenFunction, conceal
 from lance_ns_async.spec.responses import CreateTableResponse
@@ -113,7 +114,10 @@ class Namespace(Facade, spec.LanceNamespace):
             InternalError: The calling thread is the thread of the background loop.
         """
         lease = self._lease()
-        return lease.loop.run(work(AsyncNamespace(lease.session)))
+        try:
+            return lease.loop.run(work(AsyncNamespace(lease.session)))
+        except LanceNamespaceError as e:
+            raise without_inner_calls(e) from e.__cause__
 
     async def arun(self, work: Callable[[AsyncNamespace], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine like `run`, but awaits its result: in any event loop, also in the background loop itself.
@@ -127,7 +131,10 @@ class Namespace(Facade, spec.LanceNamespace):
             InvalidInputError: The namespace is closed.
         """
         lease = self._lease()
-        return await lease.loop.arun(work(AsyncNamespace(lease.session)))
+        try:
+            return await lease.loop.arun(work(AsyncNamespace(lease.session)))
+        except LanceNamespaceError as e:
+            raise without_inner_calls(e) from e.__cause__
 
     def list_namespaces(self, request: spec.ListNamespacesRequest | FieldsOrId = ()) -> spec.ListNamespacesResponse:
         """Lists the names of the namespaces directly below a namespace.

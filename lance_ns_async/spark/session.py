@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from lance_namespace.errors import InvalidInputError
+
 from lance_ns_async.model import TableId
 
 if TYPE_CHECKING:
@@ -26,6 +28,15 @@ USUAL_CORES = 8
 DESCRIPTION = "spark.job.description"
 GROUP = "spark.jobGroup.id"
 _LONGEST = 100
+
+
+def check_session(spark: SparkSession) -> None:
+    """Raises InvalidInputError if the argument is not a Spark session, with or without Spark Connect."""
+    if not hasattr(spark, "createDataFrame"):
+        raise InvalidInputError(
+            f"spark: must be a SparkSession, not {type(spark).__name__}; use the session that you have, or "
+            "lance_ns_async.spark.local.local_spark()"
+        )
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:

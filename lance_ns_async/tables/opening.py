@@ -7,9 +7,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as spec
-from lance_namespace.errors import UnsupportedOperationError
+from lance_namespace.errors import (
+    LanceNamespaceError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
 
-from lance_ns_async.errors import error_about
+from lance_ns_async.errors import error_about, suggest
 from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.spec.responses import DescribeTableResponse
 from lance_ns_async.storage import datasets
@@ -48,8 +53,26 @@ class Opener:
 
     def open(self, table: Table, snapshot: Snapshot = LATEST) -> LanceDataset:
         """Opens a snapshot of the table. A missing version, tag, branch and dataset cause different errors."""
-        with translate_errors(table):
-            return datasets.open_snapshot(table, snapshot, session=self.caches(), **self._where(table))
+        try:
+            with translate_errors(table):
+                return datasets.open_snapshot(table, snapshot, session=self.caches(), **self._where(table))
+        except (TableVersionNotFoundError, TableTagNotFoundError) as e:
+            if snapshot.branch in (None, datasets.MAIN) and (snapshot.version, snapshot.tag) != (None, None):
+                raise self._absent(table, snapshot, e) from e.__cause__
+            raise
+
+    def _absent(self, table: Table, snapshot: Snapshot, error: LanceNamespaceError) -> LanceNamespaceError:
+        """Returns the error for a missing version or tag, with those that exist; `error` if these are unknown."""
+        try:
+            newest = self.open(table)
+        except LanceNamespaceError:
+            return error
+        if snapshot.tag is not None:
+            there_is = suggest(snapshot.tag, sorted(newest.tags.list()))
+            return error_about(TableTagNotFoundError, table.id, f"tag {snapshot.tag!r}: {there_is}")
+        removed = ", so it was removed by a clean-up" if (snapshot.version or 0) < newest.version else ""
+        what = f"version {snapshot.version}: the newest is {newest.version}{removed}"
+        return error_about(TableVersionNotFoundError, table.id, what)
 
     def asking(self, table: Table) -> dict[str, Any]:
         """Returns pylance's arguments for callbacks about the table; empty if it needs none.

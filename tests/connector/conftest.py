@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lance_ns_async.spark.local import local_spark
 from tests.connector.lake import Ask, Lake
-from tests.servers.connector import spark_with_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    session = spark_with_connector("tests", cores=2)
+    session = local_spark("tests", cores=2, connector=True)
     yield session
     session.stop()
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from lance_ns_async.spark.local import local_spark
 from tests.connector.lake import MARKS, Lake
-from tests.servers.connector import spark_with_connector
 
 pytestmark = MARKS
 
 
 @pytest.fixture
 def spark() -> Iterator[SparkSession]:
-    session = spark_with_connector("tests", cores=1, config={"spark.master": "local-cluster[1,1,1024]"})
+    session = local_spark("tests", cores=1, config={"spark.master": "local-cluster[1,1,1024]"}, connector=True)
     yield session
     session.stop()
 

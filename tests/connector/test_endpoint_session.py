@@ -208,4 +208,19 @@ def test_the_error_names_the_missing_connector(tmp_path: Path) -> None:
     command = [sys.executable, "-c", dedent(program), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "InvalidInputError: serve: the Lance connector is not on Spark's class path" in done.stderr
-    assert "spark.driver.extraClassPath" in done.stderr
+    assert "local_spark(connector=True)" in done.stderr and "spark.driver.extraClassPath" in done.stderr
+
+
+def test_a_session_without_the_connector_is_not_passed_off_as_one_with_it() -> None:
+    program = """
+        from lance_ns_async.spark.local import local_spark
+
+        spark = local_spark(cores=1)
+        try:
+            local_spark(connector=True)
+        finally:
+            spark.stop()
+    """
+    command = [sys.executable, "-c", dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "InvalidInputError: local_spark: this process has started Spark without the connector" in done.stderr

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from lance_ns_async import Namespace
+from lance_ns_async.spark.maven import classpath
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
-from tests.servers.maven import classpath
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.11.0"
 

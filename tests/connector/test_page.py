@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from tests.connector.lake import MARKS
 from tests.documentation.pages import Page
-from tests.servers.connector import connector_jars
 from tests.support.reader import Reader, comparable
 
 pytestmark = MARKS
@@ -19,19 +17,9 @@ pytestmark = MARKS
 PAGE = Page("spark-sql.md")
 
 
-@pytest.fixture
-def stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
-    """Returns the replacement for the page's folder of jars."""
+async def test_the_code_of_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    jars = tmp_path / "jars"
-    jars.mkdir()
-    for jar in connector_jars():
-        (jars / jar.name).symlink_to(jar)
-    yield {"/opt/lance-spark": str(jars)}
-
-
-async def test_the_code_of_the_page_prints_what_it_shows(stands_for: Mapping[str, str]) -> None:
-    reader = Reader(PAGE, stands_for)
+    reader = Reader(PAGE, {})
     run = 0
     for block, following in pairwise([*PAGE.blocks(), None]):
         if block is not None and block.language == "python":

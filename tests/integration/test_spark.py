@@ -7,16 +7,19 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 from lance_namespace import DeclareTableRequest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from lance_ns_async.spark import Locations, PrefetchReport
+from lance_ns_async import Namespace
+from lance_ns_async.spark import LocationResolver, Locations, PrefetchReport
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Entry, Plan
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
@@ -219,3 +222,19 @@ def test_a_frame_reads_where_a_table_is_now(spark: SparkSession, lake: Lake, tmp
     moved = [replace(at, location=str(new)) for at in locations.values()]
     shutil.rmtree(old.removeprefix("file://"))
     assert Locations(moved, locations.report).dataframe(spark).count() == 10
+
+
+def test_wrong_uses_of_spark_name_the_right_call(spark: SparkSession, tmp_path: Path) -> None:
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        ns.write("t", pa.table({"id": [1]}))
+        locations = LocationResolver(ns).prefetch("t")
+        wrong: Any = "a session"
+        for use in (locations.dataframe, locations.to_dataframe):
+            with pytest.raises(InvalidInputError, match=r"^spark: must be a SparkSession, not str; use "):
+                use(wrong)
+        # The first one registers the data source.
+        assert locations.dataframe(spark).count() == 1
+        with pytest.raises(AnalysisException, match=r"use LocationResolver.prefetch\(...\).dataframe\(spark\)"):
+            spark.read.format("lance_ns").load().count()
+        with pytest.raises(AnalysisException, match=r"use LocationResolver.write\(df, id, mode=...\)"):
+            spark.range(1).write.format("lance_ns").mode("append").save()

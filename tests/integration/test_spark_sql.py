@@ -58,6 +58,8 @@ def test_each_table_is_a_view_until_they_are_closed(spark: SparkSession, ns: Nam
         assert dict(made) == dict(zip(locations, ["`db_t0`", "`db_t1`"], strict=True))
         assert made["db.t1"] == made[["db", "t1"]] == "`db_t1`"
         assert made.get(TableId(["db", "t2"])) is None
+        with pytest.raises(InvalidInputError, match=r"^sql: there is no table or view `db`.`t0`, did you mean db_t0\?"):
+            made.sql("SELECT * FROM db.t0")
         joined = spark.sql("SELECT a.id, b.id FROM db_t0 a JOIN db_t1 b ON a.id + 1 = b.id ORDER BY 1")
         assert list(map(tuple, joined.collect())) == [(0, 1), (10, 11)]
         assert spark.table("db_t0").columns == ["id", "s"]
@@ -108,7 +110,9 @@ def test_views_are_made_all_or_none(spark: SparkSession, ns: Namespace) -> None:
 
 def test_a_connector_that_is_not_there_is_reported(spark: SparkSession, ns: Namespace) -> None:
     locations = write(ns, "t")
-    with pytest.raises(InvalidInputError, match=r"no data source 'lance'; put the connector's jars on the class path"):
+    with pytest.raises(
+        InvalidInputError, match=r"no data source 'lance'; start Spark with local_spark\(connector=True\)"
+    ):
         views(spark, locations, connector=True)
     with views(spark, locations, connector=False) as made:
         assert made.sql(f"SELECT * FROM {made['db.t']}").count() == 2

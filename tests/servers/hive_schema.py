@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lance_ns_async.spark.java import find_java, user_cache
-from tests.servers.maven import classpath
+from lance_ns_async.spark.maven import classpath
 from tests.servers.process import ServerError
 
 JAVA_VERSIONS = (17, 21)

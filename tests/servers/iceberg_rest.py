@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.servers.maven import classpath
+from lance_ns_async.spark.maven import classpath
 from tests.servers.process import LOOPBACK, JavaServer, answers_ok, free_port
 
 COORDINATES = (

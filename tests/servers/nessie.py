@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.servers.maven import classpath
+from lance_ns_async.spark.maven import classpath
 from tests.servers.process import LOOPBACK, JavaServer, answers_ok, free_port
 from tests.servers.s3 import KEY, REGION, S3, SECRET, s3
 

@@ -14,7 +14,7 @@ from lance_ns_async.spark.read.reading import plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import one_error
-from lance_ns_async.spark.session import context_of, default_tasks, label, one_task_each
+from lance_ns_async.spark.session import check_session, context_of, default_tasks, label, one_task_each
 from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def build_dataframe(
     """Builds a DataFrame of one or more tables; see `Locations.dataframe`."""
     from lance_ns_async.spark.read.schemas import common
 
+    check_session(spark)
     if partitions is not None and partitions < 1:
         raise InvalidInputError(f"partitions {partitions}: must be at least 1")
     tables = pin(locations)

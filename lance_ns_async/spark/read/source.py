@@ -49,6 +49,13 @@ class LanceTables(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns a reader of the whole plan."""
         # The plan is removed, because Spark pickles the data source into every task and the plan contains secrets.
+        if OPTION not in self.options:
+            from lance_namespace.errors import UnsupportedOperationError
+
+            raise UnsupportedOperationError(
+                f"Not supported: spark.read.format({NAME!r}), which has no access to the catalog; "
+                "use LocationResolver.prefetch(...).dataframe(spark)"
+            )
         plan = Plan.decode(self.options.pop(OPTION))
         return TablesReader(plan, schema)
 

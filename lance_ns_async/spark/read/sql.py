@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.errors import suggest
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.patterns import table_id
 from lance_ns_async.spark.read.dataframe import build_dataframe
 from lance_ns_async.spark.read.unions import union, warn_of_chains
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
+from lance_ns_async.spark.session import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_NO_SUCH_TABLE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
 
 CONNECTOR = "lance"
 """The name of the JVM connector's data source in Spark."""
@@ -47,6 +52,7 @@ def views(
     Cost:
         No catalog call, also not in queries.
     """
+    check_session(spark)
     result = Views(spark, locations, _named(locations, name), connector)
     if result.connector:
         warn_of_expiry(locations.values(), stacklevel=2)
@@ -84,10 +90,22 @@ class Views(Mapping[TableId, str]):
             query: A query that uses the view names of this mapping.
 
         Raises:
+            InvalidInputError: The query names a table that is neither one of the views nor another table of Spark.
             pyspark.errors.PySparkException: Spark rejects the query.
         """
+        from pyspark.errors import AnalysisException
+
         warn_of_chains(query, stacklevel=2)
-        return self._spark.sql(query)
+        try:
+            return self._spark.sql(query)
+        except AnalysisException as e:
+            if (unknown := _NO_SUCH_TABLE.search(str(e))) is None:
+                raise
+            there_is = suggest(unknown[1].replace("`", ""), self._named.values(), most=5)
+            raise InvalidInputError(
+                f"sql: there is no table or view {unknown[1]}, {there_is}; "
+                "a table needs a prefetch before its view can be created"
+            ) from None
 
     def union(self, table_column: str | None = "_table") -> DataFrame:
         """Returns all rows of all views as one DataFrame.
@@ -150,8 +168,8 @@ class Views(Mapping[TableId, str]):
                     raise
                 if connector:
                     raise InvalidInputError(
-                        f"views: the session has no data source {CONNECTOR!r}; put the connector's jars on the class "
-                        "path when Spark starts, or omit connector="
+                        f"views: the session has no data source {CONNECTOR!r}; start Spark with "
+                        "local_spark(connector=True), or omit connector="
                     ) from e
                 self.connector = False
                 self._add(id, at)

@@ -15,6 +15,7 @@ from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import DENIED, FAILED, MISSING
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.report import PrefetchReport, Problem
+from lance_ns_async.spark.session import check_session
 from lance_ns_async.tabular import Subject
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def to_dataframe(locations: Collection[Location], spark: SparkSession, *, secret
 
     It is built from rows, because Spark accepts Arrow tables only since 4.0.
     """
+    check_session(spark)
     ddl = f"{_DDL}, storage_options map<string,string>" if secrets else _DDL
     rows = to_arrow(locations, secrets=secrets).to_pylist(maps_as_pydicts="strict")
     return spark.createDataFrame([tuple(row.values()) for row in rows], ddl)

@@ -17,18 +17,17 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace.background_loop import BackgroundLoop
+from lance_ns_async.spark.connector import CATALOG, has_connector
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import PrefetchReport
 from lance_ns_async.spark.serve.catalog import CatalogNamespace, Resolver
 from lance_ns_async.spark.serve.namespace import PrefetchNamespace
+from lance_ns_async.spark.session import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log: logging.Logger = logging.getLogger(__name__)
-
-CONNECTOR = "org.lance.spark.LanceNamespaceSparkCatalog"
-"""The connector's class that implements a Spark catalog."""
 
 GRACE = 5.0
 """Seconds that open requests have to finish when the context ends."""
@@ -126,11 +125,12 @@ def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:
         f"{prefix}.single_level_ns": "false",
         # Executors cannot reach this endpoint.
         f"{prefix}.executor_credential_refresh": "false",
-        prefix: CONNECTOR,
+        prefix: CATALOG,
     }
 
 
 def _check_session(spark: SparkSession, catalog: str) -> None:
+    check_session(spark)
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise InvalidInputError(
             "serve: this is a Spark Connect session, whose server cannot reach an endpoint in this process; "
@@ -138,15 +138,11 @@ def _check_session(spark: SparkSession, catalog: str) -> None:
         )
     if not _NAME.fullmatch(catalog):
         raise InvalidInputError(f"catalog {catalog!r}: not a valid catalog name; use letters, digits, '_' and '-'")
-    # PySpark has no public access to the class path.
-    jvm = spark._jvm  # noqa: SLF001
-    assert jvm is not None
-    # Spark uses the same class loader to find catalogs.
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    if loader.getResource(f"{CONNECTOR.replace('.', '/')}.class") is None:
+    if not has_connector(spark):
         raise InvalidInputError(
-            f"serve: the Lance connector is not on Spark's class path, there is no {CONNECTOR}; start Spark with its "
-            "jars in spark.driver.extraClassPath and spark.executor.extraClassPath"
+            f"serve: the Lance connector is not on Spark's class path, there is no {CATALOG}; start Spark with "
+            "local_spark(connector=True), or with its jars in spark.driver.extraClassPath and "
+            "spark.executor.extraClassPath"
         )
 
 

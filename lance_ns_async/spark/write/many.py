@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
@@ -21,7 +22,7 @@ from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import error_about
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
-from lance_ns_async.model import TableId
+from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback
@@ -100,6 +101,7 @@ class _ManyTables:
 
     def execute(self, grouping: Grouping, values: int) -> None:
         self.namespace.run(self._check)
+        self.namespace.run(self._create_namespaces)
         try:
             self.namespace.run(self._begin)
             if self.staged:
@@ -124,6 +126,19 @@ class _ManyTables:
             if other != id:
                 problems.append(f"{other} and {id} have the same name, because the catalog ignores the case of letters")
         raise_problems(problems)
+
+    async def _create_namespaces(self, namespace: AsyncNamespace) -> None:
+        """Creates the namespaces of the tables that do not exist yet."""
+
+        async def create(id: NamespaceId) -> None:
+            try:
+                if not await namespace.exists(id):
+                    await namespace.create_namespace({"id": [*id], "mode": "exist_ok"})
+            except PermissionDeniedError:
+                # Tables may be allowed in it nevertheless; otherwise each table gets its own error.
+                return
+
+        await each(create, {id.parent for id in self.groups}, max_in_flight=self.max_in_flight)
 
     async def _begin(self, namespace: AsyncNamespace) -> None:
         """Finds the tables, and declares the missing ones."""

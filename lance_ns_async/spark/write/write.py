@@ -139,11 +139,17 @@ def check_frame(df: DataFrame) -> None:
     """Checks that Spark can write a DataFrame.
 
     Raises:
-        InvalidInputError: It is a stream.
+        InvalidInputError: It is not a DataFrame of Spark, or it is a stream.
         ImportError: pandas, which Spark needs for writes, is not installed.
     """
     from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
+    if not hasattr(df, "isStreaming"):
+        kind = f"{type(df).__module__.partition('.')[0]} {type(df).__name__}"
+        raise InvalidInputError(
+            f"df: must be a DataFrame of Spark, not a {kind}; use spark.createDataFrame(df) here, or "
+            "Namespace.write(id, data) with an Arrow table, without Spark"
+        )
     if df.isStreaming:
         raise InvalidInputError("df: is a stream; write each of its batches with df.writeStream.foreachBatch(...)")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import ssl
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Any
@@ -139,6 +140,20 @@ class _PlainRequest(aiohttp.ClientRequest):
         self._skip_auto_headers = skip_auto_headers
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Warns in the words of this package if it is collected with open connections."""
+
+    def __del__(self, _warnings: Any = warnings) -> None:
+        if not self.closed and self._conns:
+            self._close()
+            _warnings.warn(
+                "an AsyncNamespace was not closed: use `async with AsyncNamespace.connect(...) as ns`, or "
+                "`await ns.aclose()`",
+                ResourceWarning,
+                source=self,
+            )
+
+
 class AiohttpWire(httpx.AsyncBaseTransport):
     """Sends each request once over a pooled connection and reads the whole response, up to a limit.
 
@@ -230,7 +245,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         if self._closed:
             raise WireClosedError("the namespace was closed during the call; connect anew")
         # The caller's slots limit the connections; a second limit here would only add a hidden queue.
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True, keepalive_timeout=self._keep_alive)
+        connector = _Connector(limit=0, ssl=self._tls or True, keepalive_timeout=self._keep_alive)
         self._trust.watch(connector)
         self._session = aiohttp.ClientSession(
             connector=connector,

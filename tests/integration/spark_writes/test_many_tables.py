@@ -73,6 +73,21 @@ def test_several_values_and_expressions_name_a_table(spark: SparkSession, lake: 
     assert ids(lake, "row 3") == [3]
 
 
+def test_missing_namespaces_are_created(spark: SparkSession, lake: Lake) -> None:
+    report = lake.resolver.write_many(rows(spark), by="name", into="fresh", progress=False)
+    assert report.raise_for_errors().counts == {"created": 4}
+    assert len(lake.namespace.list_tables("fresh").tables) == 4
+
+
+def test_a_frame_that_is_not_of_spark_is_refused(lake: Lake) -> None:
+    frame: Any = pa.table({"id": [1]})
+    for use in (lake.resolver.write, lambda df, _: lake.resolver.write_many(df, by="id", into="db")):
+        with pytest.raises(
+            InvalidInputError, match=r"^df: must be a DataFrame of Spark, not a pyarrow Table; use spark"
+        ):
+            use(frame, "db.t")
+
+
 def test_names_that_a_catalog_does_not_distinguish_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.createDataFrame([("A", 1), ("a", 2), ("b", 3)], "name string, id long")
     # Without a root, tables would be created below the working directory if the write were not refused.

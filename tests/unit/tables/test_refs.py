@@ -6,6 +6,7 @@ Branches and versions as arguments of Python callers.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -55,6 +56,25 @@ async def test_a_version_is_restored(here: Lake) -> None:
     assert (await here.dataset()).version == 3 and await here.values("id") == [1, 2, 3]
     with pytest.raises(TableVersionNotFoundError, match=r"^Table version not found: n\$t "):
         await here.ns.restore_table(RestoreTableRequest(id=ID, version=9))
+
+
+async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> None:
+    await here.ns.create_table_tag({"id": ID, "tag": "release", "version": 1})
+    for version, message in (
+        (9, "version 9: the newest is 1"),
+        ("relaese", "tag 'relaese': did you mean release?"),
+        ("x", "tag 'x': known are release"),
+    ):
+        with pytest.raises((TableVersionNotFoundError, TableTagNotFoundError)) as raised:
+            await here.ns.open(ID, version=version)
+        assert str(raised.value).endswith(f" not found: n$t ({message})")
+    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
+    await here.ns.delete_table_tag({"id": ID, "tag": "release"})
+    (await here.dataset()).cleanup_old_versions(timedelta(0))
+    with pytest.raises(
+        TableVersionNotFoundError, match=r"\(version 1: the newest is 2, so it was removed by a clean-up\)"
+    ):
+        await here.ns.open(ID, version=1)
 
 
 async def test_versions_are_tagged(here: Lake) -> None:

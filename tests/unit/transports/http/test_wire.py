@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import subprocess
+import sys
 from asyncio import StreamReader, StreamWriter
 from pathlib import Path
+from textwrap import dedent
 from urllib.parse import quote
 
 import httpx
@@ -322,3 +325,23 @@ async def test_a_proxy_of_another_kind_is_refused_at_once(monkeypatch: pytest.Mo
     assert "hush" not in str(raised.value)
     async with plain("http://127.0.0.1", {"proxy": "none"}):
         pass
+
+
+def test_a_namespace_that_was_not_closed_warns_in_our_words() -> None:
+    program = """
+        import asyncio, gc, warnings
+        from lance_ns_async import AsyncNamespace
+        from tests.fakes.iceberg import FakeIceberg
+
+        warnings.simplefilter("always")
+
+        async def use(endpoint):
+            await AsyncNamespace.connect("iceberg", {"endpoint": endpoint}).list_namespaces()
+            gc.collect()
+
+        with FakeIceberg() as server:
+            asyncio.run(use(server.endpoint))
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, check=True)
+    assert "ResourceWarning: an AsyncNamespace was not closed: use `async with AsyncNamespace.connect" in done.stderr
+    assert "Unclosed" not in done.stderr

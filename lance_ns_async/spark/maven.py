@@ -1,4 +1,4 @@
-"""Class paths from Maven's central repository, in pure Python, without Maven or Java."""
+"""Class paths from Maven's central repository, in pure Python, without Maven or Java: needs the package `jgo`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def classpath(name: str, coordinates: Sequence[str], exclusions: Sequence[str] =
         jars = [cache / line for line in resolved.read_text(encoding="utf-8").splitlines()]
         if all(jar.exists() for jar in jars):
             return jars
-    print(f"{name}: fetching its jars, this once, into {cache}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"{name}: fetching its jars, this once, into {cache}\n")
+    sys.stderr.flush()
     try:
         jars = _fetch(coordinates, exclusions, cache / "repository")
     except (ClasspathError, RuntimeError, ValueError) as error:
