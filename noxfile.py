@@ -354,7 +354,9 @@ def demo(session: nox.Session) -> None:
     parser.add_argument("--catalog", default="dir", choices=["dir", *DEMO_NAMESPACES])
     parser.add_argument("--endpoint", metavar="URL", help="the address of a running catalog")
     options, arguments = parser.parse_known_args(session.posargs)
-    install(session, "-e", ".[cli,glue]" if options.catalog == "glue" else ".[cli]", *read_groups("demo"))
+    # Without Spark, the embedded catalog needs only the package.
+    groups = [] if options.catalog == "dir" and "--no-spark" in arguments else ["demo"]
+    install(session, "-e", ".[cli,glue]" if options.catalog == "glue" else ".[cli]", *read_groups(*groups))
     if options.catalog == "dir":
         session.run("python", "-m", "benchmarks.demo", *arguments)
         return

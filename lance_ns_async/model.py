@@ -92,11 +92,19 @@ class NamespaceId(Id):
         return self[-1] if self else ""
 
     def child(self, name: str) -> NamespaceId:
-        """Returns the id of a child namespace."""
+        """Returns the id of a child namespace.
+
+        Args:
+            name: The name of the child within this namespace.
+        """
         return NamespaceId((*self, name))
 
     def table(self, name: str) -> TableId:
-        """Returns the id of a table in this namespace."""
+        """Returns the id of a table in this namespace.
+
+        Args:
+            name: The name of the table within this namespace.
+        """
         return TableId((*self, name))
 
 

@@ -83,7 +83,11 @@ class Row:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Row:
-        """Returns the row that `to_dict` has written."""
+        """Returns the row that `to_dict` has written.
+
+        Args:
+            values: The dict.
+        """
         rest = dict(values)
         kind, text, outcome, reason, location, attempts = (rest.pop(name) for name in _OWN)
         names = rest.pop("names")

@@ -7,14 +7,18 @@ used. A later run reuses existing tables.
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 
+import lance
 import numpy as np
 import pyarrow as pa
+from rich.console import Console
 
 from lance_ns_async import Namespace, NamespaceId, TableId
 from lance_ns_async.cli.catalog import Catalog, choose
@@ -26,6 +30,8 @@ WRITERS = 8
 SAMPLE = 50
 """Number of tables that are described one by one, for a comparison."""
 
+console = Console(record=True, width=76, highlight=False, markup=False, soft_wrap=True)
+
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
@@ -35,6 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, help="directory of the embedded catalog; by default in the user's cache")
     parser.add_argument("--fresh", action="store_true", help="drop the tables of earlier runs first")
     parser.add_argument("--no-spark", action="store_true", help="do not read the tables with Spark")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also write the output to a picture of a terminal")
     parser.add_argument("-i", "--impl", help="kind of the catalog")
     parser.add_argument("-p", "--property", action="append", metavar="KEY=VALUE", help="property of the catalog")
     parser.add_argument("-P", "--profile", help="profile of `lance-ns`")
@@ -42,7 +49,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def print_step(name: str, seconds: float, remark: str = "") -> None:
-    print(f"{name:<13}{seconds:>8.3f} s  {remark}".rstrip(), flush=True)
+    console.print(f"{name:<13}{seconds:>8.3f} s  {remark}".rstrip())
 
 
 def rows_of(id: TableId, count: int) -> pa.Table:
@@ -66,17 +73,38 @@ def create_namespaces(ns: Namespace, id: NamespaceId) -> None:
             ns.create_namespace({"id": list(id[:depth]), "mode": "ExistOk"})
 
 
-def create_tables(ns: Namespace, ids: Sequence[TableId], rows: int, *, fresh: bool) -> None:
-    """Creates the missing tables; those of a run that was killed are created again with `fresh`."""
+def location(id: TableId) -> str:
+    """Returns the folder of a table below the root of the embedded catalog."""
+    return f"{id.parent}/{id.name}"
+
+
+def write_rows(path: Path, data: pa.Table) -> None:
+    # A run that was killed may have left files.
+    shutil.rmtree(path, ignore_errors=True)
+    lance.write_dataset(data, path)
+
+
+def create_tables(ns: Namespace, ids: Sequence[TableId], rows: int, *, root: Path | None, fresh: bool) -> None:
+    """Creates the missing tables.
+
+    With the `root` of the embedded catalog, the rows of all tables are written first, and registered by a few commits.
+    Otherwise, the tables of a run that was killed are created again with `fresh`.
+    """
     start = perf_counter()
     create_namespaces(ns, ids[0].parent)
     existing = ns.describe_tables(ids).tables
     with ThreadPoolExecutor(WRITERS) as pool:
         if fresh:
-            list(pool.map(lambda id: ns.drop_table({"id": list(id)}), existing))
+            # The rows in the embedded catalog are replaced below.
+            remove = ns.drop_table if root is None else ns.deregister_table
+            list(pool.map(lambda id: remove({"id": list(id)}), existing))
             existing = {}
         missing = [id for id in ids if id not in existing]
-        list(pool.map(lambda id: ns.write(id, rows_of(id, rows)), missing))
+        if root is None:
+            list(pool.map(lambda id: ns.write(id, rows_of(id, rows)), missing))
+        else:
+            list(pool.map(lambda id: write_rows(root / location(id), rows_of(id, rows)), missing))
+            ns.register_tables([{"id": list(id), "location": location(id)} for id in missing]).raise_for_errors()
     print_step("create", perf_counter() - start, f"{len(missing):,} tables; {len(existing):,} existed already")
 
 
@@ -112,12 +140,18 @@ def read(locations: Locations, rows: int) -> bool:
         print_step("read", perf_counter() - start, "one DataFrame of all tables, one job")
     finally:
         spark.stop()
-    print(f"\nSpark read {counts[1]:,} rows of {counts[0]:,} tables; mean score {counts[2]:.4f}")
+    console.print(f"\nSpark read {counts[1]:,} rows of {counts[0]:,} tables; mean score {counts[2]:.4f}")
     expected = (len(locations), len(locations) * rows)
     if (counts[0], counts[1]) == expected:
         return True
     print(f"{expected[1]:,} rows of {expected[0]:,} tables are expected; use --fresh", file=sys.stderr)
     return False
+
+
+def write_svg(path: Path) -> None:
+    """Writes what was printed as a picture; without the fonts, which would be loaded from elsewhere."""
+    picture = console.export_svg(title="nox -s demo", unique_id="demo")
+    path.write_text(re.sub(r" *@font-face \{.*?\}\n", "", picture, flags=re.DOTALL), encoding="utf-8")
 
 
 def main() -> int:
@@ -128,11 +162,14 @@ def main() -> int:
     parent = NamespaceId(options.namespace)
     # The number of rows is a part of the names, so that runs with other numbers have other tables.
     ids = [parent.table(f"notes_{options.rows}_{number:05}") for number in range(options.tables)]
-    print(f"{options.tables:,} Lance tables of {options.rows:,} rows in {catalog.impl}, namespace {parent}\n")
+    console.print(f"{options.tables:,} Lance tables of {options.rows:,} rows in {catalog.impl}, namespace {parent}\n")
     with catalog.open() as ns:
-        create_tables(ns, ids, options.rows, fresh=options.fresh)
+        create_tables(ns, ids, options.rows, root=root if catalog is embedded else None, fresh=options.fresh)
         locations = resolve(ns, ids)
-    return 0 if options.no_spark or read(locations, options.rows) else 1
+    succeeded = options.no_spark or read(locations, options.rows)
+    if options.svg:
+        write_svg(options.svg)
+    return 0 if succeeded else 1
 
 
 if __name__ == "__main__":

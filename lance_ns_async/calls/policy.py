@@ -73,12 +73,21 @@ class Policy:
                 raise InvalidInputError(f"policy: {limit.name} is {value!r}; it must be {bound}")
 
     def traffic(self, key: Hashable | None = None) -> Traffic:
-        """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None."""
+        """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None.
+
+        Args:
+            key: Identifies the slots that are shared; None means separate slots.
+        """
         create = partial(Traffic, self.max_in_flight, adaptive=self.adaptive, patience=self.circuit_after)
         if key is None:
             return create()
         return traffic_by_key.find_or_create((key, self.max_in_flight, self.adaptive, self.circuit_after), create)
 
     def pause(self, attempt: int, pace: float = inf) -> float:
-        """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`."""
+        """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`.
+
+        Args:
+            attempt: The number of attempts so far.
+            pace: Maximum of the first pause in seconds.
+        """
         return backoff(attempt, min(self.backoff_initial, pace), self.backoff_max)

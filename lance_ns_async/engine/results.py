@@ -29,6 +29,9 @@ class BulkResult(Tabular, Generic[T]):
     def outcome(self, id: TableId) -> T | LanceNamespaceError:
         """Returns the table or the error for an id.
 
+        Args:
+            id: One of the requested ids.
+
         Raises:
             KeyError: The id was not requested.
         """

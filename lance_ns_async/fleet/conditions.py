@@ -129,7 +129,12 @@ class Conditions:
             _check_type(column)
 
     def match(self, facts: Facts, now: datetime) -> bool:
-        """Returns whether the conditions hold for a table at a time."""
+        """Returns whether the conditions hold for a table at a time.
+
+        Args:
+            facts: The facts about the table.
+            now: The time from which its age is measured.
+        """
         indexed_columns = {column for index in facts.indexes for column in index.columns}
         stale = {column for index in facts.indexes if index.stale_rows for column in index.columns}
         age = now - facts.last_write

@@ -68,7 +68,11 @@ class Report(Tabular):
         return [row.id for row in self.rows if row.outcome in ERRORS]
 
     def having(self, outcome: str) -> Sequence[Row]:
-        """Returns the rows with an outcome."""
+        """Returns the rows with an outcome.
+
+        Args:
+            outcome: The outcome, such as `registered` or `failed`; `counts` has all that occur.
+        """
         return [row for row in self.rows if row.outcome == outcome]
 
     def line(self) -> str:

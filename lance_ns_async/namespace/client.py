@@ -52,6 +52,10 @@ class AsyncNamespace:
     https://lance.org/format/namespace/operations. An id is a list of names, such as `["sales", "orders"]`, or its text,
     such as `"sales.orders"`, also in lists of ids; if names have dots, their text is joined by `$`.
 
+    In a dict, `id` is a list. An operation without `Args` needs only the id. Two fields mean the same in all requests:
+    `branch` is a branch of the table, and None means main; `page_token` is that of the previous response, and returns
+    the page after it.
+
     The `Raises` sections of the methods list the errors that are specific to them. All methods that call the catalog
     may also raise:
 
@@ -327,6 +331,9 @@ class AsyncNamespace:
     async def table_exists(self, request: spec.TableExistsRequest | FieldsOrId) -> spec.TableExistsResponse:
         """Checks that a table exists; see `exists` for a bool.
 
+        Args:
+            request: With a `version`, the dataset is opened, and must have this version.
+
         Returns:
             An empty response if the table exists.
 
@@ -464,6 +471,9 @@ class AsyncNamespace:
     async def get_table_stats(self, request: spec.GetTableStatsRequest | FieldsOrId) -> spec.GetTableStatsResponse:
         """Returns the size of a table, and the numbers of its rows, indexes and fragments.
 
+        Args:
+            request: `branch` None means main.
+
         Raises:
             TableBranchNotFoundError: The table does not have the branch.
         """
@@ -558,6 +568,10 @@ class AsyncNamespace:
     async def update_table(self, request: spec.UpdateTableRequest | FieldsOrId) -> spec.UpdateTableResponse:
         """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
 
+        Args:
+            request: `updates` is a list of pairs of a column and an SQL expression. `predicate` is an SQL condition;
+                None means all rows. `branch` None means main.
+
         Returns:
             The number of updated rows, and the version.
 
@@ -575,6 +589,9 @@ class AsyncNamespace:
     ) -> spec.DeleteFromTableResponse:
         """Deletes the rows that match the predicate; old versions keep them.
 
+        Args:
+            request: `predicate` is an SQL condition; `true` means all rows. `branch` None means main.
+
         Returns:
             The new version.
 
@@ -588,6 +605,10 @@ class AsyncNamespace:
 
     async def count_table_rows(self, request: spec.CountTableRowsRequest | FieldsOrId) -> spec.CountTableRowsResponse:
         """Counts all rows, or the rows that match the predicate.
+
+        Args:
+            request: `predicate` is an SQL condition; None means all rows. `version` None means the latest. `branch`
+                None means main.
 
         Returns:
             The number of rows.
@@ -622,6 +643,10 @@ class AsyncNamespace:
     async def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId) -> str:
         """Returns the plan of a query, without running it.
 
+        Args:
+            request: `query` is a request of `query_table`, with the id of the table in it or in the request. With
+                `verbose`, the plan has more details.
+
         Returns:
             The plan as text.
 
@@ -635,6 +660,9 @@ class AsyncNamespace:
 
     async def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId) -> str:
         """Runs a query, and returns its plan with the measurements of each step.
+
+        Args:
+            request: The fields of a request of `query_table`.
 
         Returns:
             The plan and the measurements as text.
@@ -751,6 +779,10 @@ class AsyncNamespace:
 
         This may take long: set `operation_timeout` accordingly.
 
+        Args:
+            request: `column` and `index_type` are required. `name` is the name of the index; None means one made from
+                the column. Which other fields are allowed depends on the type. `branch` None means main.
+
         Returns:
             An empty response.
 
@@ -769,6 +801,9 @@ class AsyncNamespace:
         """Creates an index on a column of scalars or text.
 
         This may take long: set `operation_timeout` accordingly.
+
+        Args:
+            request: As in `create_table_index`, with an `index_type` that is not for vectors.
 
         Returns:
             An empty response.
@@ -806,6 +841,9 @@ class AsyncNamespace:
     ) -> spec.DescribeTableIndexStatsResponse:
         """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
 
+        Args:
+            request: `index_name` is required. `version` None means the latest. `branch` None means main.
+
         Raises:
             TableIndexNotFoundError: The table does not have the index.
             TableVersionNotFoundError: The table does not have the version.
@@ -816,6 +854,9 @@ class AsyncNamespace:
 
     async def drop_table_index(self, request: spec.DropTableIndexRequest | FieldsOrId) -> spec.DropTableIndexResponse:
         """Drops an index; older versions that have it keep it.
+
+        Args:
+            request: `index_name` is required. `branch` None means main.
 
         Returns:
             An empty response.
@@ -832,6 +873,10 @@ class AsyncNamespace:
         self, request: spec.AlterTableAddColumnsRequest | FieldsOrId
     ) -> spec.AlterTableAddColumnsResponse:
         """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
+
+        Args:
+            request: `new_columns` is a list of dicts with the `name` of a column and the SQL `expression` of its
+                values. `branch` None means main.
 
         Returns:
             The new version.
@@ -850,6 +895,10 @@ class AsyncNamespace:
     ) -> spec.AlterTableAlterColumnsResponse:
         """Changes names, types and nullability of columns, all in one version.
 
+        Args:
+            request: `alterations` is a list of dicts with the `path` of a column and its changes: `rename`, `nullable`,
+                and `data_type` as `{"type": "int64"}`. `branch` None means main.
+
         Returns:
             The new version.
 
@@ -867,6 +916,9 @@ class AsyncNamespace:
     ) -> spec.AlterTableDropColumnsResponse:
         """Drops columns; old versions keep them.
 
+        Args:
+            request: `columns` is a list of names. `branch` None means main.
+
         Returns:
             The new version.
 
@@ -882,6 +934,9 @@ class AsyncNamespace:
         self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId
     ) -> spec.UpdateTableSchemaMetadataResponse:
         """Sets entries of the schema's metadata; other entries stay.
+
+        Args:
+            request: `metadata` is a dict of the new entries. `branch` None means main.
 
         Returns:
             All entries of the schema's metadata.
@@ -930,6 +985,9 @@ class AsyncNamespace:
     ) -> spec.GetTableTagVersionResponse:
         """Returns the version of a tag.
 
+        Args:
+            request: `tag` is the name of the tag.
+
         Returns:
             The version, and its branch; the branch is None for main.
 
@@ -940,6 +998,9 @@ class AsyncNamespace:
 
     async def create_table_tag(self, request: spec.CreateTableTagRequest | FieldsOrId) -> spec.CreateTableTagResponse:
         """Creates a tag for a version.
+
+        Args:
+            request: `tag` is the new name, and `version` its version. `branch` None means main.
 
         Returns:
             An empty response.
@@ -955,6 +1016,9 @@ class AsyncNamespace:
     async def update_table_tag(self, request: spec.UpdateTableTagRequest | FieldsOrId) -> spec.UpdateTableTagResponse:
         """Moves an existing tag to another version.
 
+        Args:
+            request: `tag` is the name of the tag, and `version` its new version. `branch` None means main.
+
         Returns:
             An empty response.
 
@@ -967,6 +1031,9 @@ class AsyncNamespace:
 
     async def delete_table_tag(self, request: spec.DeleteTableTagRequest | FieldsOrId) -> spec.DeleteTableTagResponse:
         """Deletes a tag; its version stays.
+
+        Args:
+            request: `tag` is the name of the tag.
 
         Returns:
             An empty response.
@@ -1017,6 +1084,9 @@ class AsyncNamespace:
     ) -> spec.DeleteTableBranchResponse:
         """Deletes a branch and the data that only this branch uses.
 
+        Args:
+            request: `name` is the name of the branch.
+
         Returns:
             An empty response.
 
@@ -1029,6 +1099,9 @@ class AsyncNamespace:
 
     async def restore_table(self, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
         """Makes an old version the latest one again; the versions in between stay.
+
+        Args:
+            request: `version` is the version to restore. `branch` None means main.
 
         Returns:
             An empty response.
@@ -1047,6 +1120,10 @@ class AsyncNamespace:
 
         The table must have the property `managed_by=impl`. If the outcome of a call is unknown, it may be repeated: a
         version that is already committed with the same manifest is a success.
+
+        Args:
+            request: `version` is the new number, and `manifest_path` the place where its manifest was written.
+                `manifest_size` is its size in bytes.
 
         Returns:
             The committed version.
@@ -1067,6 +1144,9 @@ class AsyncNamespace:
     ) -> spec.BatchCreateTableVersionsResponse:
         """Commits one version of each of several tables: all or none.
 
+        Args:
+            request: `entries` is a list of requests of `create_table_version`, each with the id of its table.
+
         Returns:
             The committed versions, in the order of the request.
 
@@ -1082,6 +1162,10 @@ class AsyncNamespace:
         self, request: spec.BatchCommitTablesRequest | FieldsOrId
     ) -> spec.BatchCommitTablesResponse:
         """Commits one version of each of several tables, like `batch_create_table_versions`.
+
+        Args:
+            request: `operations` is a list of dicts with the key `create_table_version`, whose value is a request of
+                this operation.
 
         Returns:
             The results, in the order of the request.
@@ -1368,6 +1452,9 @@ class AsyncNamespace:
     async def exists(self, id: Iterable[str]) -> bool:
         """Returns whether a Lance table exists, or a namespace if `id` is a NamespaceId.
 
+        Args:
+            id: The id; a list of names or a text is the id of a table.
+
         Raises:
             NotALanceTableError: The name belongs to a table of another format.
 
@@ -1381,6 +1468,9 @@ class AsyncNamespace:
     ) -> spec.AlterTableBackfillColumnsResponse:
         """Starts a job that fills a column.
 
+        Args:
+            request: `column` is the column to fill. The server defines the other fields.
+
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
@@ -1393,6 +1483,9 @@ class AsyncNamespace:
     ) -> spec.CreateMaterializedViewResponse:
         """Creates a materialized view.
 
+        Args:
+            request: `kind`, `source_query` and `output_schema` define the view. The server defines their content.
+
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
@@ -1402,6 +1495,9 @@ class AsyncNamespace:
         self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
     ) -> spec.RefreshMaterializedViewResponse:
         """Starts a job that refreshes a materialized view.
+
+        Args:
+            request: The server defines the fields.
 
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
@@ -1422,6 +1518,9 @@ class AsyncNamespace:
         self, request: spec.AlterTransactionRequest | FieldsOrId
     ) -> spec.AlterTransactionResponse:
         """Changes a transaction.
+
+        Args:
+            request: `actions` is a list of changes. The server defines them.
 
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.

@@ -55,6 +55,10 @@ class Namespace(Facade, spec.LanceNamespace):
     https://lance.org/format/namespace/operations. An id is a list of names, such as `["sales", "orders"]`, or its text,
     such as `"sales.orders"`, also in lists of ids; if names have dots, their text is joined by `$`.
 
+    In a dict, `id` is a list. An operation without `Args` needs only the id. Two fields mean the same in all requests:
+    `branch` is a branch of the table, and None means main; `page_token` is that of the previous response, and returns
+    the page after it.
+
     The `Raises` sections of the methods list the errors that are specific to them. All methods that call the catalog
     may also raise:
 
@@ -308,6 +312,9 @@ class Namespace(Facade, spec.LanceNamespace):
     def table_exists(self, request: spec.TableExistsRequest | FieldsOrId) -> spec.TableExistsResponse:
         """Checks that a table exists; see `exists` for a bool.
 
+        Args:
+            request: With a `version`, the dataset is opened, and must have this version.
+
         Returns:
             An empty response if the table exists.
 
@@ -445,6 +452,9 @@ class Namespace(Facade, spec.LanceNamespace):
     def get_table_stats(self, request: spec.GetTableStatsRequest | FieldsOrId) -> spec.GetTableStatsResponse:
         """Returns the size of a table, and the numbers of its rows, indexes and fragments.
 
+        Args:
+            request: `branch` None means main.
+
         Raises:
             TableBranchNotFoundError: The table does not have the branch.
         """
@@ -539,6 +549,10 @@ class Namespace(Facade, spec.LanceNamespace):
     def update_table(self, request: spec.UpdateTableRequest | FieldsOrId) -> spec.UpdateTableResponse:
         """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
 
+        Args:
+            request: `updates` is a list of pairs of a column and an SQL expression. `predicate` is an SQL condition;
+                None means all rows. `branch` None means main.
+
         Returns:
             The number of updated rows, and the version.
 
@@ -554,6 +568,9 @@ class Namespace(Facade, spec.LanceNamespace):
     def delete_from_table(self, request: spec.DeleteFromTableRequest | FieldsOrId) -> spec.DeleteFromTableResponse:
         """Deletes the rows that match the predicate; old versions keep them.
 
+        Args:
+            request: `predicate` is an SQL condition; `true` means all rows. `branch` None means main.
+
         Returns:
             The new version.
 
@@ -567,6 +584,10 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def count_table_rows(self, request: spec.CountTableRowsRequest | FieldsOrId) -> spec.CountTableRowsResponse:
         """Counts all rows, or the rows that match the predicate.
+
+        Args:
+            request: `predicate` is an SQL condition; None means all rows. `version` None means the latest. `branch`
+                None means main.
 
         Returns:
             The number of rows.
@@ -601,6 +622,10 @@ class Namespace(Facade, spec.LanceNamespace):
     def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId) -> str:
         """Returns the plan of a query, without running it.
 
+        Args:
+            request: `query` is a request of `query_table`, with the id of the table in it or in the request. With
+                `verbose`, the plan has more details.
+
         Returns:
             The plan as text.
 
@@ -614,6 +639,9 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId) -> str:
         """Runs a query, and returns its plan with the measurements of each step.
+
+        Args:
+            request: The fields of a request of `query_table`.
 
         Returns:
             The plan and the measurements as text.
@@ -724,6 +752,10 @@ class Namespace(Facade, spec.LanceNamespace):
 
         This may take long: set `operation_timeout` accordingly.
 
+        Args:
+            request: `column` and `index_type` are required. `name` is the name of the index; None means one made from
+                the column. Which other fields are allowed depends on the type. `branch` None means main.
+
         Returns:
             An empty response.
 
@@ -742,6 +774,9 @@ class Namespace(Facade, spec.LanceNamespace):
         """Creates an index on a column of scalars or text.
 
         This may take long: set `operation_timeout` accordingly.
+
+        Args:
+            request: As in `create_table_index`, with an `index_type` that is not for vectors.
 
         Returns:
             An empty response.
@@ -777,6 +812,9 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> spec.DescribeTableIndexStatsResponse:
         """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
 
+        Args:
+            request: `index_name` is required. `version` None means the latest. `branch` None means main.
+
         Raises:
             TableIndexNotFoundError: The table does not have the index.
             TableVersionNotFoundError: The table does not have the version.
@@ -787,6 +825,9 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def drop_table_index(self, request: spec.DropTableIndexRequest | FieldsOrId) -> spec.DropTableIndexResponse:
         """Drops an index; older versions that have it keep it.
+
+        Args:
+            request: `index_name` is required. `branch` None means main.
 
         Returns:
             An empty response.
@@ -803,6 +844,10 @@ class Namespace(Facade, spec.LanceNamespace):
         self, request: spec.AlterTableAddColumnsRequest | FieldsOrId
     ) -> spec.AlterTableAddColumnsResponse:
         """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
+
+        Args:
+            request: `new_columns` is a list of dicts with the `name` of a column and the SQL `expression` of its
+                values. `branch` None means main.
 
         Returns:
             The new version.
@@ -821,6 +866,10 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> spec.AlterTableAlterColumnsResponse:
         """Changes names, types and nullability of columns, all in one version.
 
+        Args:
+            request: `alterations` is a list of dicts with the `path` of a column and its changes: `rename`, `nullable`,
+                and `data_type` as `{"type": "int64"}`. `branch` None means main.
+
         Returns:
             The new version.
 
@@ -838,6 +887,9 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> spec.AlterTableDropColumnsResponse:
         """Drops columns; old versions keep them.
 
+        Args:
+            request: `columns` is a list of names. `branch` None means main.
+
         Returns:
             The new version.
 
@@ -853,6 +905,9 @@ class Namespace(Facade, spec.LanceNamespace):
         self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId
     ) -> spec.UpdateTableSchemaMetadataResponse:
         """Sets entries of the schema's metadata; other entries stay.
+
+        Args:
+            request: `metadata` is a dict of the new entries. `branch` None means main.
 
         Returns:
             All entries of the schema's metadata.
@@ -901,6 +956,9 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> spec.GetTableTagVersionResponse:
         """Returns the version of a tag.
 
+        Args:
+            request: `tag` is the name of the tag.
+
         Returns:
             The version, and its branch; the branch is None for main.
 
@@ -911,6 +969,9 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def create_table_tag(self, request: spec.CreateTableTagRequest | FieldsOrId) -> spec.CreateTableTagResponse:
         """Creates a tag for a version.
+
+        Args:
+            request: `tag` is the new name, and `version` its version. `branch` None means main.
 
         Returns:
             An empty response.
@@ -926,6 +987,9 @@ class Namespace(Facade, spec.LanceNamespace):
     def update_table_tag(self, request: spec.UpdateTableTagRequest | FieldsOrId) -> spec.UpdateTableTagResponse:
         """Moves an existing tag to another version.
 
+        Args:
+            request: `tag` is the name of the tag, and `version` its new version. `branch` None means main.
+
         Returns:
             An empty response.
 
@@ -938,6 +1002,9 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def delete_table_tag(self, request: spec.DeleteTableTagRequest | FieldsOrId) -> spec.DeleteTableTagResponse:
         """Deletes a tag; its version stays.
+
+        Args:
+            request: `tag` is the name of the tag.
 
         Returns:
             An empty response.
@@ -988,6 +1055,9 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> spec.DeleteTableBranchResponse:
         """Deletes a branch and the data that only this branch uses.
 
+        Args:
+            request: `name` is the name of the branch.
+
         Returns:
             An empty response.
 
@@ -1000,6 +1070,9 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def restore_table(self, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
         """Makes an old version the latest one again; the versions in between stay.
+
+        Args:
+            request: `version` is the version to restore. `branch` None means main.
 
         Returns:
             An empty response.
@@ -1018,6 +1091,10 @@ class Namespace(Facade, spec.LanceNamespace):
 
         The table must have the property `managed_by=impl`. If the outcome of a call is unknown, it may be repeated: a
         version that is already committed with the same manifest is a success.
+
+        Args:
+            request: `version` is the new number, and `manifest_path` the place where its manifest was written.
+                `manifest_size` is its size in bytes.
 
         Returns:
             The committed version.
@@ -1038,6 +1115,9 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> spec.BatchCreateTableVersionsResponse:
         """Commits one version of each of several tables: all or none.
 
+        Args:
+            request: `entries` is a list of requests of `create_table_version`, each with the id of its table.
+
         Returns:
             The committed versions, in the order of the request.
 
@@ -1053,6 +1133,10 @@ class Namespace(Facade, spec.LanceNamespace):
         self, request: spec.BatchCommitTablesRequest | FieldsOrId
     ) -> spec.BatchCommitTablesResponse:
         """Commits one version of each of several tables, like `batch_create_table_versions`.
+
+        Args:
+            request: `operations` is a list of dicts with the key `create_table_version`, whose value is a request of
+                this operation.
 
         Returns:
             The results, in the order of the request.
@@ -1337,6 +1421,9 @@ class Namespace(Facade, spec.LanceNamespace):
     def exists(self, id: Iterable[str]) -> bool:
         """Returns whether a Lance table exists, or a namespace if `id` is a NamespaceId.
 
+        Args:
+            id: The id; a list of names or a text is the id of a table.
+
         Raises:
             NotALanceTableError: The name belongs to a table of another format.
 
@@ -1350,6 +1437,9 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> spec.AlterTableBackfillColumnsResponse:
         """Starts a job that fills a column.
 
+        Args:
+            request: `column` is the column to fill. The server defines the other fields.
+
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
@@ -1360,6 +1450,9 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> spec.CreateMaterializedViewResponse:
         """Creates a materialized view.
 
+        Args:
+            request: `kind`, `source_query` and `output_schema` define the view. The server defines their content.
+
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
@@ -1369,6 +1462,9 @@ class Namespace(Facade, spec.LanceNamespace):
         self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
     ) -> spec.RefreshMaterializedViewResponse:
         """Starts a job that refreshes a materialized view.
+
+        Args:
+            request: The server defines the fields.
 
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
@@ -1387,6 +1483,9 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def alter_transaction(self, request: spec.AlterTransactionRequest | FieldsOrId) -> spec.AlterTransactionResponse:
         """Changes a transaction.
+
+        Args:
+            request: `actions` is a list of changes. The server defines them.
 
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.

@@ -178,6 +178,14 @@ class LocationResolver:
 
         With a sync Namespace, the work runs in its background loop; a cancellation cancels it without waiting for its
         end. An AsyncNamespace is allowed.
+
+        Args:
+            what: As in `prefetch`.
+            pin_versions: As in `prefetch`.
+            on_error: As in `prefetch`.
+            max_in_flight: As in `prefetch`.
+            timeout: As in `prefetch`.
+            progress: As in `prefetch`.
         """
         selection = Selection.read(what)
         request = PrefetchRequest(
@@ -237,6 +245,13 @@ class LocationResolver:
         """Refreshes locations like `refresh`, but without blocking the event loop; arguments and errors are the same.
 
         `aprefetch` describes in which loop the work runs. An AsyncNamespace is allowed.
+
+        Args:
+            locations: As in `refresh`.
+            lasting: As in `refresh`.
+            on_error: As in `refresh`.
+            max_in_flight: As in `refresh`.
+            timeout: As in `refresh`.
         """
         selection = Selection(tuple(locations), ())
         request = PrefetchRequest(
