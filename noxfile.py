@@ -332,7 +332,7 @@ def ecosystem(session: nox.Session, environment: str) -> None:
 @session()
 def connector(session: nox.Session) -> None:
     """Runs the tests of the JVM connector. Its newest version in Maven is for Spark 3.5, and has 240 MB."""
-    install(session, "-e", ".[connector]", *read_groups("test", "servers", "connector"))
+    install(session, "-e", ".[cli,connector]", *read_groups("test", "servers", "connector"))
     run_pytest(session, "tests/connector", processes=0)
 
 

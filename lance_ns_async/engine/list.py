@@ -13,7 +13,7 @@ from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.paging import take, walk
 from lance_ns_async.calls.tasks import each, in_slices
-from lance_ns_async.engine.describe import OnTable, describe_tables
+from lance_ns_async.engine.describe import Advance, OnTable, describe_tables
 from lance_ns_async.engine.results import error_rows
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -119,8 +119,8 @@ class Lister:
                 self._on_table(table)
         return list(tables)
 
-    async def many(self, namespaces: Iterable[NamespaceId]) -> Listed:
-        """Lists the tables of each namespace, concurrently."""
+    async def many(self, namespaces: Iterable[NamespaceId], progress: Advance | None = None) -> Listed:
+        """Lists the tables of each namespace, concurrently; `progress` receives the number of listed namespaces."""
         tables: dict[NamespaceId, Sequence[TableId]] = {}
         errors: dict[NamespaceId, LanceNamespaceError] = {}
 
@@ -129,6 +129,8 @@ class Lister:
                 tables[namespace] = await self.everything(namespace)
             except LanceNamespaceError as e:
                 errors[namespace] = e
+            if progress is not None:
+                progress(1)
 
         await each(work, dict.fromkeys(namespaces), max_in_flight=self._max_in_flight)
         return Listed(tables, errors, self.descriptions, self.doubtful, self.vanished)

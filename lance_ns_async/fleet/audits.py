@@ -52,7 +52,7 @@ async def audit(
             no search.
         deep: Whether the files of each newest version are looked for, and the ends of some of its data files are read.
         storage_options: Options for this search; None uses those of the catalog's properties, and the environment.
-        progress: Shows a line on a terminal, or receives the number of completed tables and the total.
+        progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
 
     Returns:
         A row for each finding: its outcome is the kind, or "fixed". One of data that no table claims has the fields

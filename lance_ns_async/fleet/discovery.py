@@ -87,7 +87,7 @@ async def discover(
         dry_run: Whether to register nothing, and report what would be done.
         max_in_flight: Maximum number of concurrent calls to the catalog; None means the policy's limit.
         journal: A file with which a stopped run goes on; see `fleet.journal`.
-        progress: Shows a line on a terminal, or receives the number of completed items and the total so far.
+        progress: Shows a bar in a terminal or notebook, or receives the number of completed items and the total so far.
 
     Returns:
         A row for each table, and for each folder that needs attention. The outcomes are "registered", "present" (under

@@ -41,7 +41,7 @@ async def find(
         where: Conditions, or a function that returns whether a table is included; it runs in the event loop.
         sort: One of `SORT_KEYS`, with `-` in front for the largest first.
         limit: Maximum number of tables, after sorting; None returns all.
-        progress: Shows a line on a terminal, or receives the number of completed tables and the total.
+        progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
 
     Returns:
         A row "match" for each table, sorted, with its facts as fields; after these a row for each table that could not

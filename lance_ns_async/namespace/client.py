@@ -1267,8 +1267,8 @@ class AsyncNamespace:
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
                 described in time fail with ServiceUnavailableError.
-            progress: Shows a line on a terminal; or receives the number of finished ids and their total, and runs in
-                the event loop.
+            progress: Shows a bar in a terminal or notebook; or receives the number of finished ids and their total,
+                and runs in the event loop.
 
         Returns:
             The described tables, and an error for each other id: the failure of one table does not affect the others.
@@ -1321,6 +1321,7 @@ class AsyncNamespace:
         include: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
+        progress: bool | ProgressCallback = False,
     ) -> Listed:
         """Lists the Lance tables of many namespaces concurrently.
 
@@ -1330,6 +1331,8 @@ class AsyncNamespace:
                 other formats, a table that does not belong in the result costs no describe.
             max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call.
+            progress: Shows a bar in a terminal or notebook; or receives the number of listed namespaces and their
+                total.
 
         Returns:
             The tables by namespace. A namespace that fails is in `errors`, and a table whose format cannot be
@@ -1343,7 +1346,12 @@ class AsyncNamespace:
             One call for each page, and one for each table if the catalog's listings contain other formats.
         """
         return await bulk.list_many(
-            self.session, namespaces, include=include, max_in_flight=max_in_flight, timeout=timeout
+            self.session,
+            namespaces,
+            include=include,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
         )
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> AsyncGenerator[TableId, None]:
@@ -1383,7 +1391,7 @@ class AsyncNamespace:
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
                 registered in time fail with ServiceUnavailableError.
-            progress: Shows a line on a terminal; or receives the number of finished tables and their total, and runs
+            progress: Shows a bar in a terminal or notebook; or receives the number of finished tables and their total, and runs
                 in the event loop.
 
         Returns:

@@ -1238,8 +1238,8 @@ class Namespace(Facade, spec.LanceNamespace):
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
                 described in time fail with ServiceUnavailableError.
-            progress: Shows a line on a terminal; or receives the number of finished ids and their total, and runs in
-                the event loop.
+            progress: Shows a bar in a terminal or notebook; or receives the number of finished ids and their total,
+                and runs in the background thread.
 
         Returns:
             The described tables, and an error for each other id: the failure of one table does not affect the others.
@@ -1292,6 +1292,7 @@ class Namespace(Facade, spec.LanceNamespace):
         include: TableFilter | None = None,
         max_in_flight: int | None = None,
         timeout: float | None = None,
+        progress: bool | ProgressCallback = False,
     ) -> Listed:
         """Lists the Lance tables of many namespaces concurrently.
 
@@ -1301,6 +1302,8 @@ class Namespace(Facade, spec.LanceNamespace):
                 other formats, a table that does not belong in the result costs no describe.
             max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call.
+            progress: Shows a bar in a terminal or notebook; or receives the number of listed namespaces and their
+                total.
 
         Returns:
             The tables by namespace. A namespace that fails is in `errors`, and a table whose format cannot be
@@ -1314,7 +1317,12 @@ class Namespace(Facade, spec.LanceNamespace):
             One call for each page, and one for each table if the catalog's listings contain other formats.
         """
         return self._call(
-            bulk.list_many, list(namespaces), include=include, max_in_flight=max_in_flight, timeout=timeout
+            bulk.list_many,
+            list(namespaces),
+            include=include,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
         )
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
@@ -1354,7 +1362,7 @@ class Namespace(Facade, spec.LanceNamespace):
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
                 registered in time fail with ServiceUnavailableError.
-            progress: Shows a line on a terminal; or receives the number of finished tables and their total, and runs
+            progress: Shows a bar in a terminal or notebook; or receives the number of finished tables and their total, and runs
                 in the event loop.
 
         Returns:

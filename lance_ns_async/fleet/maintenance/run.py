@@ -69,7 +69,7 @@ async def plan_maintenance(
         index: Whether indexes that lack rows are examined, or the options for that.
         cleanup: Whether old versions and unused files are examined, or the options for that.
         engine: Examines the tables, for example `SparkEngine`; None for the threads of this process.
-        progress: Shows a line on a terminal, or receives the number of completed tables and the total.
+        progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
 
     Returns:
         The plan, with each table's state, and the tables that could not be examined.
@@ -125,7 +125,7 @@ async def maintain(
             than 14 days. Tagged versions stay.
         engine: Does the work that needs no catalog, for example `SparkEngine`; None for the threads of this process.
         timeout: Maximum duration of one step for one table, in seconds.
-        progress: Shows a line on a terminal, or receives the number of completed tables and the total.
+        progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
 
     Returns:
         A row for each table: "maintained", "unchanged", "without data", or "missing", "denied" or "failed" for errors.

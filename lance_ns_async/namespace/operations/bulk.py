@@ -98,11 +98,12 @@ async def list_many(
     include: TableFilter | None = None,
     max_in_flight: int | None = None,
     timeout: float | None = None,
+    progress: bool | ProgressCallback = False,
 ) -> Listed:
-    namespace_ids = [session.namespace(id) for id in namespaces]
-    with session.within(timeout):
-        workers = session.workers(max_in_flight)
-        return await Lister(session.backend, max_in_flight=workers, include=include, tolerant=True).many(namespace_ids)
+    namespace_ids = dict.fromkeys(session.namespace(id) for id in namespaces)
+    with session.within(timeout), show_progress(progress, "list namespaces") as show:
+        lister = Lister(session.backend, max_in_flight=session.workers(max_in_flight), include=include, tolerant=True)
+        return await lister.many(namespace_ids, Steps(len(namespace_ids), show).settle)
 
 
 async def register_tables(
