@@ -1362,8 +1362,8 @@ class Namespace(Facade, spec.LanceNamespace):
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
                 registered in time fail with ServiceUnavailableError.
-            progress: Shows a bar in a terminal or notebook; or receives the number of finished tables and their total, and runs
-                in the event loop.
+            progress: Shows a bar in a terminal or notebook; or receives the number of finished tables and their
+                total, and runs in the background thread.
 
         Returns:
             The registered tables, and an error for each other id: the failure of one table does not affect the others.
