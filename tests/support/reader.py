@@ -62,10 +62,14 @@ class Reader:
     async def displayed(self, block: Block) -> tuple[str, dict[str, str]]:
         """Returns what a notebook displays below a cell: its output, and the last value in each of its formats."""
         tree = ast.parse(self._as_run(block))
-        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        last = tree.body[-1]
+        value = None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
         with redirect_stdout(io.StringIO()) as out:
             await self._evaluate(self._compiled(tree, "exec"))
-            value = await self._evaluate(self._compiled(ast.Expression(last.value), "eval")) if last else None
+            if isinstance(last, ast.Expr):
+                value = await self._evaluate(self._compiled(ast.Expression(last.value), "eval"))
         formats = {} if value is None else {"text/plain": repr(value)}
         if html := getattr(value, "_repr_html_", None):
             formats["text/html"] = html()

@@ -66,6 +66,12 @@ def _iceberg() -> Iterator[str]:
 
 
 @contextmanager
+def _with_token() -> Iterator[str]:
+    with FakeIceberg(token="a-token") as server:
+        yield server.endpoint
+
+
+@contextmanager
 def _lakekeeper() -> Iterator[str]:
     vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
     with FakeLakekeeper(vends=vends) as server:
@@ -124,6 +130,7 @@ _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     "thrift://metastore.example.com:9083": _hive,
     "http://127.0.0.1:5055": _moto,
     "https://catalog.example.com": _iceberg,
+    "https://secured.example.com": _with_token,
     "https://lakekeeper.example.com": _lakekeeper,
     "https://polaris.example.com": _polaris,
     "https://unity.example.com": _unity,
