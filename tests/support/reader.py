@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
+from pprint import pformat
 from types import CodeType
 from typing import Any, Protocol
 
@@ -70,7 +71,9 @@ class Reader:
             await self._evaluate(self._compiled(tree, "exec"))
             if isinstance(last, ast.Expr):
                 value = await self._evaluate(self._compiled(ast.Expression(last.value), "eval"))
-        formats = {} if value is None else {"text/plain": repr(value)}
+        # Jupyter breaks the lines of these.
+        plain = pformat(value, width=79, sort_dicts=False) if isinstance(value, dict | list) else repr(value)
+        formats = {} if value is None else {"text/plain": plain}
         if html := getattr(value, "_repr_html_", None):
             formats["text/html"] = html()
         return self._restored(out.getvalue()), {kind: self._restored(text) for kind, text in formats.items()}
