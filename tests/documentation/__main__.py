@@ -1,11 +1,19 @@
-"""Writes the tables that come from the code into the documentation: `python -m tests.documentation`."""
+"""Writes what comes from the code into the documentation: `python -m tests.documentation`.
+
+These are the tables of some pages, and the outputs of the tutorials; the one with Spark needs Java.
+"""
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.documentation import catalogs, shell
+from tests.documentation.notebooks import notebooks
 from tests.documentation.pages import PAGES
 from tests.support import operations, rest_wire
 
 if __name__ == "__main__":
     for tables in (catalogs, operations, rest_wire, shell):
         (PAGES / tables.PAGE).write_text(tables.written(), encoding="utf-8")
+    for notebook in notebooks():
+        asyncio.run(notebook.update())

@@ -48,8 +48,14 @@ class Block:
 
     @property
     def is_code(self) -> bool:
-        """Returns whether a reader can run it."""
-        return self.language in ("python", "console")
+        """Returns whether a reader can run it from the page."""
+        return self.language in ("python", "console") and self.included is None
+
+    @property
+    def included(self) -> str | None:
+        """The path of the file whose text replaces the block; None for a block of its own."""
+        include = _PART.fullmatch(self.source.rstrip())
+        return None if include is None else include[1]
 
     @property
     def is_run(self) -> bool:

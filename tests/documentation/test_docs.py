@@ -17,6 +17,7 @@ from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
 from tests.documentation import catalogs, shell
 from tests.documentation.catalogs import CATALOGS
+from tests.documentation.marks import SPARK
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
 from tests.support.reader import Reader, comparable
@@ -27,9 +28,7 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 }
 """Properties that are required by every connection."""
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 SPARK_PAGES = ("index.md", "spark.md", "spark-writes.md")
-SPARK = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 WITH_CODE = [
     pytest.param(page, id=page.name, marks=SPARK if page.name in SPARK_PAGES else []) for page in pages() if page.runs
@@ -40,7 +39,7 @@ WITH_CODE = [
 def stands_for(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
     """Returns replacements for the working directory and the catalogs of a page."""
     monkeypatch.chdir(tmp_path)
-    with stand_ins(page) as servers:
+    with stand_ins(page.blocks()) as servers:
         yield {"/home/you": str(tmp_path), **servers}
 
 

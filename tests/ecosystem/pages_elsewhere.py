@@ -56,7 +56,7 @@ ALL = (DAFT, LANCEDB, RAY)
 @asynccontextmanager
 async def read(page: Elsewhere, directory: Path) -> AsyncIterator[Mapping[str, Any]]:
     """Returns the variables of the page's code, after all of it has run in the directory with the documented output."""
-    with chdir(directory), stand_ins(page) as servers:
+    with chdir(directory), stand_ins(page.blocks()) as servers:
         reader = Reader(page, {"/home/you": str(directory), **servers})
         for block, following in pairwise([*page.blocks(), None]):
             if block is not None and block.is_code:

@@ -13,11 +13,13 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from pprint import pformat
+from types import CodeType
+from typing import Any, Protocol
 
 import anyio.to_thread
 
-from tests.documentation.pages import Block, Page
+from tests.documentation.pages import Block
 from tests.support.commands import folder
 
 # The embedded catalog adds a random part to the location of a table.
@@ -26,10 +28,18 @@ _SUFFIX = re.compile(r"-[0-9a-f]{12}\b")
 """The random part of a location in other catalogs."""
 
 
+class Named(Protocol):
+    """A page or a notebook."""
+
+    @property
+    def name(self) -> str:
+        """Its name in a traceback."""
+
+
 class Reader:
     """Runs blocks in the working directory, with replacements for some texts of the page."""
 
-    def __init__(self, page: Page, stands_for: Mapping[str, str]) -> None:
+    def __init__(self, page: Named, stands_for: Mapping[str, str]) -> None:
         self._page = page
         self._stands_for = stands_for
         self._session: dict[str, Any] = {"__name__": "__main__"}
@@ -42,9 +52,7 @@ class Reader:
 
     async def printed(self, block: Block) -> str:
         """Returns the output of a block: one with a title is a program, the others of a page are one session."""
-        source = block.source
-        for written, here in self._stands_for.items():
-            source = source.replace(written, here)
+        source = self._as_run(block)
         match block.language:
             case "console" if block.is_run:
                 return self._as_written(await anyio.to_thread.run_sync(self._commands, source))
@@ -52,6 +60,38 @@ class Reader:
                 return self._as_written(await self._python(block, source))
             case _:
                 return ""
+
+    async def displayed(self, block: Block) -> tuple[str, dict[str, str]]:
+        """Returns what a notebook displays below a cell: its output, and the last value in each of its formats."""
+        tree = ast.parse(self._as_run(block))
+        last = tree.body[-1]
+        value = None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
+        with redirect_stdout(io.StringIO()) as out:
+            await self._evaluate(self._compiled(tree, "exec"))
+            if isinstance(last, ast.Expr):
+                value = await self._evaluate(self._compiled(ast.Expression(last.value), "eval"))
+        # Jupyter breaks the lines of these.
+        plain = pformat(value, width=79, sort_dicts=False) if isinstance(value, dict | list) else repr(value)
+        formats = {} if value is None else {"text/plain": plain}
+        if html := getattr(value, "_repr_html_", None):
+            formats["text/html"] = html()
+        return self._restored(out.getvalue()), {kind: self._restored(text) for kind, text in formats.items()}
+
+    def _as_run(self, block: Block) -> str:
+        source = block.source
+        for written, here in self._stands_for.items():
+            source = source.replace(written, here)
+        return source
+
+    def _compiled(self, source: str | ast.Module | ast.Expression, mode: str) -> CodeType:
+        code: CodeType = compile(source, self._page.name, mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        return code
+
+    async def _evaluate(self, code: CodeType) -> Any:
+        value = eval(code, self._session)
+        return await value if code.co_flags & inspect.CO_COROUTINE else value
 
     def _commands(self, source: str) -> str:
         commands = [line.removeprefix("$ ") for line in source.splitlines() if line.startswith("$ ")]
@@ -68,23 +108,25 @@ class Reader:
         return done.stdout
 
     async def _python(self, block: Block, source: str) -> str:
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         # Blank lines before the code make the line numbers of a traceback those of the page.
-        code = compile("\n" * (block.line - 1) + source, self._page.name, "exec", flags=flags, dont_inherit=True)
+        code = self._compiled("\n" * (block.line - 1) + source, "exec")
         if not block.is_run:
             return ""
         with redirect_stdout(io.StringIO()) as out:
             if block.title is not None:
                 # In a separate thread, because a program may start an event loop.
                 await anyio.to_thread.run_sync(_run_program, Path(block.title), source)
-            elif inspect.isawaitable(answer := eval(code, self._session)):
-                await answer
+            else:
+                await self._evaluate(code)
         return out.getvalue()
 
     def _as_written(self, printed: str) -> str:
+        return comparable(self._restored(printed))
+
+    def _restored(self, printed: str) -> str:
         for written, here in self._stands_for.items():
             printed = printed.replace(here, written)
-        return comparable(printed)
+        return printed
 
 
 def comparable(printed: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from lance_ns_async import registry
-from tests.documentation.pages import Page
+from tests.documentation.pages import Block
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.http import FakeServer
@@ -33,9 +33,9 @@ _UNITY_KEYS = {"access_key_id": "id", "secret_access_key": "secret", "session_to
 
 
 @contextmanager
-def stand_ins(page: Page) -> Iterator[Mapping[str, str]]:
-    """Starts the servers of the page's code; returns for each placeholder the text that replaces it."""
-    code = "\n".join(block.source for block in page.blocks() if block.is_code and block.is_run)
+def stand_ins(blocks: Iterable[Block]) -> Iterator[Mapping[str, str]]:
+    """Starts the servers of the code; returns for each placeholder the text that replaces it."""
+    code = "\n".join(block.source for block in blocks if block.is_code and block.is_run)
     with ExitStack() as stack:
         yield {written: stack.enter_context(start()) for written, start in _SERVERS.items() if written in code}
 
@@ -62,6 +62,12 @@ def _hive() -> Iterator[str]:
 def _iceberg() -> Iterator[str]:
     vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
     with FakeIceberg(vends=vends) as server:
+        yield server.endpoint
+
+
+@contextmanager
+def _with_token() -> Iterator[str]:
+    with FakeIceberg(token="a-token") as server:
         yield server.endpoint
 
 
@@ -124,6 +130,7 @@ _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     "thrift://metastore.example.com:9083": _hive,
     "http://127.0.0.1:5055": _moto,
     "https://catalog.example.com": _iceberg,
+    "https://secured.example.com": _with_token,
     "https://lakekeeper.example.com": _lakekeeper,
     "https://polaris.example.com": _polaris,
     "https://unity.example.com": _unity,

@@ -1,0 +1,74 @@
+"""The programs on the page of examples: they print what the page shows, and fit on it."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.documentation.marks import SPARK
+from tests.documentation.pages import CODE_COLUMNS, DOCS, Block, Page
+from tests.support.reader import comparable
+from tests.support.stand_ins import stand_ins
+
+FOLDER = DOCS / "examples"
+MARKS: dict[str, Any] = {"spark_job.py": SPARK}
+SHOWN = {
+    Path(block.included).name: following.source if following is not None and following.is_output else ""
+    for block, following in pairwise([*Page("examples.md").blocks(), None])
+    if block is not None and block.included is not None
+}
+"""The output of each program on the page, by the name of its file."""
+
+
+def run(name: str, stands_for: Mapping[str, str]) -> tuple[int, str]:
+    """Returns the exit code of a program in the working directory, and what it prints."""
+    source = (FOLDER / name).read_text(encoding="utf-8")
+    for written, here in stands_for.items():
+        source = source.replace(written, here)
+    Path(name).write_text(source, encoding="utf-8")
+    done = subprocess.run([sys.executable, name], stdout=subprocess.PIPE, text=True, check=False, timeout=240)
+    printed = done.stdout
+    for written, here in stands_for.items():
+        printed = printed.replace(here, written)
+    return done.returncode, comparable(printed)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Writes the lake of the examples into the working directory."""
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(FOLDER / "write_lake.py"))
+    return tmp_path / "lake"
+
+
+@pytest.mark.parametrize("name", [pytest.param(it, marks=MARKS.get(it, ())) for it in SHOWN])
+def test_a_program_prints_what_the_page_shows(name: str, lake: Path) -> None:
+    source = Block("python", None, (FOLDER / name).read_text(encoding="utf-8"), 1, None, None)
+    with stand_ins([source]) as servers:
+        assert run(name, {"/home/you": str(lake.parent), **servers}) == (0, comparable(SHOWN[name]))
+
+
+def test_the_audit_fails_for_a_damaged_table(lake: Path) -> None:
+    shutil.rmtree(next(lake.glob("*day1")) / "data")
+    code, printed = run("audit_in_ci.py", {})
+    assert code == 1
+    assert printed.startswith("sales$day1 data-missing ")
+
+
+def test_every_program_is_on_the_page() -> None:
+    assert set(SHOWN) == {path.name for path in FOLDER.iterdir()}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_a_program_fits_on_the_page(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 40
+    assert [line for line in lines if len(line) > CODE_COLUMNS] == []
