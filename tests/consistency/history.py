@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 from tests.consistency.operations import APPENDS, CREATES, OVERWRITES, Answer, Operation, Rows
@@ -107,13 +108,26 @@ def _add(rows: Rows) -> Step:
     return _change(lambda it: it.registered, lambda it: State(True, (it.data or frozenset()) | rows))
 
 
-def programs(it: Operation, answer: Answer, rules: Rules, *, again: bool = False) -> list[Program]:
-    """Returns all sequences of steps that lead to a response; with `again`, also rare ones."""
+class Search(IntEnum):
+    """The sequences of steps that are considered."""
+
+    USUAL = 0
+    """Of an error, only that in which the operation changed nothing. These suffice for most orders, and are few."""
+    ALL = 1
+    RARE = 2
+    """Also those in which an operation started again."""
+
+
+def programs(it: Operation, answer: Answer, rules: Rules, search: Search = Search.ALL) -> list[Program]:
+    """Returns the sequences of steps that lead to a response."""
+    again = search is Search.RARE
     if answer.error not in EXPECTED and not answer.ok:
-        done = programs(it, Answer(), rules, again=again)
+        done = programs(it, Answer(), rules, search)
         return [program[:steps] for program in done for steps in range(len(program) + 1)]
     if answer.error is not None:
         refused = _refused(it, answer.error)
+        if search is Search.USUAL:
+            return refused[:1]
         # Its declaration may have been removed; then it starts again.
         if again and it.kind in OVERWRITES:
             refused += [(_DECLARE, _IS_FREE, *program) for program in refused]
@@ -178,14 +192,16 @@ class TooTangled(Exception):
 def check(events: Iterable[Event], rules: Rules, start: State = State()) -> Event | None:  # noqa: B008  # it is frozen
     """Returns the first event, by its end, that no order explains; None if there is an order."""
     history = list(events)
-    wrong = _unexplained(history, rules, start, again=False)
+    if _unexplained(history, rules, start, Search.USUAL) is None:
+        return None
+    wrong = _unexplained(history, rules, start, Search.ALL)
     if wrong is not None:
         with suppress(TooTangled):
-            wrong = _unexplained(history, rules, start, again=True)
+            wrong = _unexplained(history, rules, start, Search.RARE)
     return wrong
 
 
-def _unexplained(events: Sequence[Event], rules: Rules, start: State, *, again: bool) -> Event | None:
+def _unexplained(events: Sequence[Event], rules: Rules, start: State, search: Search) -> Event | None:
     history = sorted(events, key=lambda it: it.ended)
     moments = [(it.begun, 0, number) for number, it in enumerate(history)]
     moments += [(it.ended, 1, number) for number, it in enumerate(history)]
@@ -197,7 +213,7 @@ def _unexplained(events: Sequence[Event], rules: Rules, start: State, *, again: 
             if not possible:
                 return event
         else:
-            ways = programs(event.operation, event.answer, rules, again=again)
+            ways = programs(event.operation, event.answer, rules, search)
             possible = {_looked(state, pending | {(number, way)}) for state, pending in possible for way in ways}
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.ecosystem.catalogs import Catalog
-from tests.support.gateway import command
+from tests.support.gateway import serve
 
 TOKEN = "0penlake"
 
@@ -20,9 +20,9 @@ def served(catalog: Catalog) -> Iterator[Mapping[str, str]]:
     """Returns the properties of a `rest` namespace for the catalog."""
     variables = {f"LANCE_NS_PROPERTY_{name.replace('.', '__')}": value for name, value in catalog.properties.items()}
     environment = {**os.environ, **variables, "LANCE_NS_IMPL": catalog.impl, "LANCE_NS_TOKEN": TOKEN}
-    with command(environment=environment) as (server, url):
+    with serve(environment=environment) as (server, url):
         assert url
         yield {"uri": url, "header.x-lance-token": TOKEN}
         server.terminate()
-        assert server.communicate(timeout=30) == ("", "")
+        assert server.communicate() == ("", "")
         assert server.returncode == 0

@@ -9,8 +9,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_ROUNDS = 200
-"""Turns of the loop that are enough for the work in progress, including sockets; threads are not waited for."""
+_QUIET, _LONG = 20, 200
+"""Turns of the loop without other work after which it is idle, and the maximum number to wait for that.
+
+Data that was sent to a socket of this machine arrives within a few turns. Threads are not waited for.
+"""
 
 
 class _Impatient(selectors.SelectSelector):
@@ -46,10 +49,20 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
+async def idle() -> None:
+    """Returns when the running loop has no other work than timers."""
+    ready = getattr(asyncio.get_running_loop(), "_ready")  # noqa: B009 - a private attribute of another's class
+    quiet = 0
+    for _ in range(_LONG):
+        await asyncio.sleep(0)
+        quiet = 0 if ready else quiet + 1
+        if quiet == _QUIET:
+            return
+
+
 async def pass_time(seconds: float) -> None:
     """Moves the clock of the running loop by a number of seconds, as soon as no other work is in progress."""
-    for _ in range(_ROUNDS):
-        await asyncio.sleep(0)
+    await idle()
     loop = asyncio.get_running_loop()
     if not isinstance(loop.time, _Ahead):
         setattr(loop, "time", _Ahead(loop.time))  # noqa: B010 - a method of another's class

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from tests.network.catalogs import CATALOGS, faults_for
+from tests.network.trial import Report, run_trial
 from tests.support.budget import with_usual
+from tests.support.processes import receive, started
 
 _MOST_MB = 64
 """Maximum memory for all faults together, with responses of up to 1 MiB."""
@@ -21,23 +23,22 @@ _TIMEOUT = 300
 """Seconds after which the child is ended; it takes about 10."""
 
 
+def _run(connection: Connection, impl: str, tmp: Path) -> None:
+    connection.send(asyncio.run(run_trial(impl, tmp)))
+
+
 @pytest.mark.parametrize("impl", with_usual(CATALOGS, "iceberg", "hive3"))
-def test_faults_cause_no_wrong_results_and_no_hangs(impl: str, record_property: Callable[[str, object], None]) -> None:
+def test_faults_cause_no_wrong_results_and_no_hangs(
+    impl: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """It runs in a separate process, because the maximum memory of a process is measured."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.network", impl],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    report = json.loads(done.stdout)
-    record_property("report", report)
-    assert report["wrong"] == [] and report["hangs"] == []
-    assert report["faults"] == len(faults_for(impl)) and report["injected"] > report["faults"]
-    assert report["peak_mb"] < _MOST_MB
+    with started(_run, impl, tmp_path) as (_, connection):
+        assert connection.poll(_TIMEOUT), f"no report within {_TIMEOUT} s"
+        report: Report = receive(connection)
+    record_property("report", asdict(report))
+    assert report.wrong == [] and report.hangs == []
+    assert report.faults == len(faults_for(impl)) and report.injected > report.faults
+    assert report.peak_mb < _MOST_MB
 
 
 @pytest.mark.parametrize("impl", CATALOGS)

@@ -6,8 +6,6 @@ import asyncio
 import inspect
 import json
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +25,7 @@ from lance_namespace_urllib3_client.models.error_response import ErrorResponse
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.gateway import Gateway, serving
 from tests.support.operations import OPERATIONS
+from tests.support.processes import CommandProcess, command
 
 DELIMITER = "$"
 _APIS = [made for name, made in vars(api).items() if name.endswith("Api")]
@@ -43,15 +42,10 @@ MODELS: dict[str, Any] = {
 
 
 @contextmanager
-def command(*options: str, environment: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serve(*options: str, environment: Mapping[str, str] | None = None) -> Iterator[tuple[CommandProcess, str]]:
     """Runs `lance-ns serve` in a separate process; provides its address, which is empty if it does not start."""
-    line = [sys.executable, "-m", "lance_ns_async.cli", "serve", "--port", "0", *options]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
-        try:
-            assert server.stdout is not None
-            yield server, server.stdout.readline().strip()
-        finally:
-            server.kill()
+    with command("serve", "--port", "0", *options, environment=environment) as server:
+        yield server, server.stdout.readline().strip()
 
 
 @contextmanager

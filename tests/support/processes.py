@@ -6,17 +6,20 @@ there.
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import TemporaryFile
 from time import monotonic
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 context = multiprocessing.get_context("forkserver")
@@ -64,6 +67,69 @@ def _execute(connection: Connection, script: str, arguments: Sequence[str]) -> N
     with redirect_stdout(StringIO()) as printed:
         exec(compile(script, "script", "exec"), {"__name__": "__main__"})
     connection.send(printed.getvalue())
+
+
+class CommandProcess:
+    """A `lance-ns` in a process of its own, with the part of `subprocess.Popen` that tests use."""
+
+    def __init__(self, process: BaseProcess, stdout: TextIO, stderr: TextIO) -> None:
+        assert process.pid is not None
+        self.pid = process.pid
+        self.stdout = stdout
+        self._process = process
+        self._stderr = stderr
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status; the number of a signal is negative; None while the process runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to the process itself."""
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self._process.terminate()
+
+    def communicate(self) -> tuple[str, str]:
+        """Waits for the end, and returns the rest of the standard output, and the standard error."""
+        self._process.join(LOST_SECONDS)
+        if self.returncode is None:
+            raise TimeoutError(f"the command has not ended within {LOST_SECONDS:g} s")
+        self._stderr.seek(0)
+        return self.stdout.read(), self._stderr.read()
+
+
+@contextmanager
+def command(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[CommandProcess]:
+    """Runs `lance-ns`, which is killed at the end of the context; its standard error is a file, which is never full."""
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8") as stdout, TemporaryFile("w+", encoding="utf-8") as stderr:
+        streams = [reduction.DupFd(number) for number in (writer, stderr.fileno())]
+        variables = dict(os.environ if environment is None else environment)
+        with started(_run_command, arguments, os.getcwd(), variables, streams) as (process, _):
+            os.close(writer)
+            yield CommandProcess(process, stdout, stderr)
+
+
+def _run_command(
+    _: Connection, arguments: Sequence[str], folder: str, environment: Mapping[str, str], streams: Sequence[Any]
+) -> None:
+    for number, stream in enumerate(streams, 1):
+        os.dup2(stream.detach(), number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["lance-ns", *arguments]
+    # Its modules are loaded for commands alone, and not for each process of these tests.
+    from lance_ns_async.cli import main
+
+    try:
+        main()
+    finally:
+        # A process of multiprocessing would not call them.
+        atexit._run_exitfuncs()
 
 
 _LISTENS, _TIME_WAIT = "0A", "06"

@@ -26,7 +26,7 @@ from lance_ns_async.gateway.tokens import hash_of
 from tests.fakes.certificates import Certificates
 from tests.support.budget import with_usual
 from tests.support.commands import Run
-from tests.support.gateway import command
+from tests.support.gateway import serve
 
 TOKEN = "a-token-of-our-own"
 LIST = "/v1/namespace/$/list"
@@ -52,26 +52,25 @@ def get(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None,
 
 @pytest.mark.parametrize("number", with_usual([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_it_serves_until_it_is_reported_to_end(number: signal.Signals) -> None:
-    with command() as (server, url):
-        assert url.startswith("http://127.0.0.1:") and server.stdout is not None
+    with serve() as (server, url):
+        assert url.startswith("http://127.0.0.1:")
         name, token = server.stdout.readline().strip().split(": ")
         assert get(url + LIST, {name: token}) == {"namespaces": []}
         server.send_signal(number)
-        out, err = server.communicate(timeout=30)
+        out, err = server.communicate()
         assert (server.returncode, out, err) == (0, "", "")
 
 
 @pytest.mark.parametrize("grace", with_usual(["0", "1"], "1"))
 def test_a_request_that_is_cut_off_is_reported(grace: str) -> None:
-    with command("--grace", grace) as (server, url):
-        assert server.stdout is not None
+    with serve("--grace", grace) as (server, url):
         header = server.stdout.readline().strip()
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
             head = "POST /v1/table/t/describe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue"
             client.sendall(f"{head}\r\n{header}\r\n\r\n".encode())
             assert client.recv(100).startswith(b"HTTP/1.1 100 ")
             server.terminate()
-            _, err = server.communicate(timeout=30)
+            _, err = server.communicate()
         message = (
             f"lance-ns: ended after the grace period of {grace} s with 1 request in progress; their effect is unknown\n"
         )
@@ -95,7 +94,7 @@ def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
             "LANCE_NS_TOKEN": "token",
             **{f"LANCE_NS_PROPERTY_STORAGE__{name}": value for name, value in storage.items()},
         }
-        with command("--grace", "0.1", environment=environment) as (server, url):
+        with serve("--grace", "0.1", environment=environment) as (server, url):
             port = int(url.rpartition(":")[2])
             with socket.create_connection(("127.0.0.1", port)) as client:
                 head = "POST /v1/table/t/count_rows HTTP/1.1\r\nHost: localhost\r\nx-lance-token: token\r\n"
@@ -103,7 +102,7 @@ def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
                 connection, _ = silent.accept()
                 with connection:
                     server.send_signal(signal.SIGTERM)
-                    _, err = server.communicate(timeout=60)
+                    _, err = server.communicate()
         assert server.returncode == 1
         assert "ended after the grace period of 0.1 s with" in err and "secret" not in err
 
@@ -112,10 +111,10 @@ def test_a_token_from_the_environment_and_the_warning_without_tls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LANCE_NS_TOKEN", TOKEN)
-    with command("--host", "0.0.0.0") as (server, url):
+    with serve("--host", "0.0.0.0") as (server, url):
         assert get(url + LIST, {"Authorization": f"Bearer {TOKEN}"}) == {"namespaces": []}
         server.terminate()
-        out, err = server.communicate(timeout=30)
+        out, err = server.communicate()
         # The user who configured the token knows it.
         assert out == "" and "without --tls-cert" in err and TOKEN not in err
 
@@ -125,14 +124,14 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     (tmp_path / "token").chmod(0o600)
     files = ("--token-file", str(tmp_path / "token"), "--tls-cert", certificates.client)
-    with command(*files) as (server, url):
+    with serve(*files) as (server, url):
         assert url.startswith("https://")
         # Its certificate is one for clients, which is enough for a handshake.
         tls = ssl.create_default_context(cafile=certificates.ca_bundle)
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         assert get(url + LIST, {"x-lance-token": TOKEN}, tls) == {"namespaces": []}
         server.terminate()
-        assert server.communicate(timeout=30) == ("", "")
+        assert server.communicate() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +170,7 @@ def test_a_port_that_is_taken_is_reported() -> None:
 
 def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp_path: Path) -> None:
     """Waiting connections would be accepted for ever, and each attempt would be logged."""
-    with command("--impl", "dir", "-p", f"root={tmp_path}") as (server, url):
+    with serve("--impl", "dir", "-p", f"root={tmp_path}") as (server, url):
         place = urlsplit(url)
         used = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 5, used + 5))
@@ -194,7 +193,7 @@ def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp
                     if b" 200 " in connection.recv(100):
                         break
         server.terminate()
-        _, log = server.communicate(timeout=60)
+        _, log = server.communicate()
     assert refused == 290 and log.count("refused") == 1 and len(log) < 2_000, log
 
 
@@ -216,7 +215,7 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
         ("bob", "admin", "", True),
     ]
     files = ("--tokens", "tokens.toml", "--audit-log", "audit.jsonl", "--access-log")
-    with command("--impl", "dir", "-p", "root=lake", *files) as (server, url):
+    with serve("--impl", "dir", "-p", "root=lake", *files) as (server, url):
         for name in ("sales", "other"):
             get(f"{url}/v1/namespace/{name}/create", {"x-lance-token": admin}, data={})
         assert get(url + LIST, {"x-lance-token": admin}) == {"namespaces": ["other", "sales"]}
@@ -224,7 +223,7 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
         with pytest.raises(HTTPError, match="403"):
             get(f"{url}/v1/namespace/sales/drop", {"x-lance-token": reader}, data={})
         server.terminate()
-        out, err = server.communicate(timeout=30)
+        out, err = server.communicate()
     lines = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
     assert [(it["principal"], it["operation"], it["status"]) for it in lines] == [
         ("bob", "create_namespace", 200),
@@ -278,8 +277,7 @@ def test_several_catalogs_are_served_as_one(tmp_path: Path, monkeypatch: pytest.
     profiles = "".join(f'[profiles.{name}]\nimpl = "dir"\nroot = "{tmp_path / name}"\n' for name in ("one", "two"))
     Path("profiles.toml").write_text(profiles)
     mounts = ("--config", "profiles.toml", "--mount", "a=one", "--mount", "b=two")
-    with command(*mounts) as (server, url):
-        assert server.stdout is not None
+    with serve(*mounts) as (server, url):
         name, token = server.stdout.readline().strip().split(": ")
         assert get(url + LIST, {name: token}) == {"namespaces": ["a", "b"]}
         get(f"{url}/v1/namespace/b$sales/create", {name: token}, data={})
