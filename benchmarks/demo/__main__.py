@@ -148,9 +148,9 @@ def read(locations: Locations, rows: int) -> bool:
     return False
 
 
-def write_svg(path: Path) -> None:
+def write_svg(path: Path, title: str) -> None:
     """Writes what was printed as a picture; without the fonts, which would be loaded from elsewhere."""
-    picture = console.export_svg(title="nox -s demo", unique_id="demo")
+    picture = console.export_svg(title=title, unique_id="demo")
     path.write_text(re.sub(r" *@font-face \{.*?\}\n", "", picture, flags=re.DOTALL), encoding="utf-8")
 
 
@@ -168,7 +168,7 @@ def main() -> int:
         locations = resolve(ns, ids)
     succeeded = options.no_spark or read(locations, options.rows)
     if options.svg:
-        write_svg(options.svg)
+        write_svg(options.svg, "nox -s demo" + (" -- --no-spark" if options.no_spark else ""))
     return 0 if succeeded else 1
 
 
