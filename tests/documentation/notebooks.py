@@ -88,7 +88,7 @@ def without_varying(outputs: Outputs) -> list[Mapping[str, list[str]]]:
 
 
 def _lines(text: str) -> list[str]:
-    return _VARYING.sub("...", comparable(text)).replace("<tr>", "\n<tr>").split("\n")
+    return re.split("\n|(?<=</tr>)", _VARYING.sub("...", comparable(text)))
 
 
 def _outputs(printed: str, value: Mapping[str, str]) -> Outputs:
