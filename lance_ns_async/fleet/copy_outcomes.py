@@ -31,7 +31,7 @@ NOT_KEPT, NOT_TRIED = "not kept", "not tried"
 PROBLEMS = frozenset({CONFLICT, REFUSED})
 """The outcomes that need attention, besides errors."""
 
-_NAMESPACES = "new namespaces"
+_NAMESPACES = "namespaces created"
 
 
 class CopyOutcomes:

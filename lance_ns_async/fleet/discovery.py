@@ -109,7 +109,7 @@ async def discover(
         namespace, and the calls of `register_tables` for new tables.
     """
     session = namespace.session
-    target, workers = session.namespace([*into]), session.workers(max_in_flight)
+    target, workers = session.namespace(into), session.workers(max_in_flight)
     options = session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
     session.backend.check_area(folders.root)

@@ -24,7 +24,7 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.paging import decode_token, encode_token
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import one_line, suggest
-from lance_ns_async.model import DELIMITER, Table, TableId
+from lance_ns_async.model import DELIMITER, NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.spec.routes import BY_OPERATION
 
@@ -184,7 +184,7 @@ class MountedNamespace:
 
     async def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
         """Returns the folders of a namespace; see `AsyncNamespace.own_folders`."""
-        name, *inner = [*parent] or [""]
+        name, *inner = NamespaceId(parent) or [""]
         return await self._mounts[name].own_folders(inner) if name in self._mounts else ()
 
     @contextmanager

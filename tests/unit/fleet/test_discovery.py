@@ -73,7 +73,7 @@ async def test_what_an_interrupted_drop_left_is_not_registered(tmp_path: Path) -
     next((data / "half.lance" / "data").iterdir()).unlink()
     async with connect(tmp_path) as namespace:
         for dry_run in (True, False):
-            report = await discover(namespace, str(data), into=["n"], dry_run=dry_run)
+            report = await discover(namespace, str(data), into="n", dry_run=dry_run)
             assert ids(report, "registered") == ["n$empty", "n$shallow", "n$whole"]
             (row,) = report.problems
             assert (row.outcome, str(row.id)) == ("half-deleted", "n$half") and "names 1 data files" in row.reason
