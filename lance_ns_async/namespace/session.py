@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_namespace.errors import InvalidInputError
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
 from lance_ns_async import registry
 from lance_ns_async.backends import ids
@@ -21,7 +22,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
-from lance_ns_async.errors import one_line_errors
+from lance_ns_async.errors import error_about, one_line_errors, suggest
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.settings import Settings, conceal, reveal
 from lance_ns_async.storage.datasets import LATEST, Snapshot
@@ -192,8 +193,22 @@ class Session:
         self, table: Table, work: Callable[[LanceDataset], T], snapshot: Snapshot = LATEST, *, changes: bool = False
     ) -> T:
         """Returns the result of `work` on the dataset of a table that is already located, in a worker thread."""
-        async with concurrent_changes.explain(self.backend, table):
-            return await in_thread(table, lambda: work(self.opener.open(table, snapshot)), changes=changes)
+        opened: list[LanceDataset] = []
+
+        def run() -> T:
+            opened.append(self.opener.open(table, snapshot))
+            return work(opened[0])
+
+        try:
+            async with concurrent_changes.explain(self.backend, table):
+                return await in_thread(table, run, changes=changes)
+        except TableColumnNotFoundError as e:
+            unknown = _UNKNOWN_COLUMN.search(str(e))
+            if unknown is None or not opened:
+                raise
+            name = unknown[1] or unknown[2]
+            there_is = suggest(name, opened[0].schema.names, most=10)
+            raise error_about(TableColumnNotFoundError, table.id, f"column {name!r}: {there_is}") from e.__cause__
 
 
 def open_session(
@@ -221,6 +236,13 @@ def open_session(
     caller = Caller(limits, backend_class.errors, traffic=limits.traffic(id))
     backend = backend_class.open(settings, caller)
     return Session(backend, caller, Opener(connect_callbacks), id=id, root=getattr(settings, "root", None))
+
+
+_UNKNOWN_COLUMN = re.compile(
+    r"(?:No field named|olumn|field path) ['\"`]?([^\s'\"`]+?)['\"`]?(?:\.[\s)]| is not in | does not exist)"
+    r"|(\S+) not found in schema"
+)
+"""The column in the messages of Lance."""
 
 
 @contextmanager

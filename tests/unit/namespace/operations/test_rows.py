@@ -289,3 +289,19 @@ async def test_rows_that_can_be_read_once_are_not_reported_as_written(here: Lake
             group.start_soon(write)
     assert set(outcomes) <= {"written", "again"}
     assert (await here.dataset(["n", "declared"])).count_rows() == 3 * outcomes.count("written")
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields"),
+    [
+        ("query_table", {"k": 1, "vector": {}, "columns": {"column_names": ["txet"]}}),
+        ("count_table_rows", {"predicate": "txet = 'a'"}),
+        ("update_table", {"updates": [["txet", "'a'"]]}),
+        ("create_table_scalar_index", {"column": "txet", "index_type": "BTREE"}),
+        ("alter_table_drop_columns", {"columns": ["txet"]}),
+    ],
+)
+async def test_an_unknown_column_is_reported_with_the_likely_one(here: Lake, operation: str, fields: Any) -> None:
+    with pytest.raises(TableColumnNotFoundError) as raised:
+        await getattr(here.ns, operation)({"id": ID, **fields})
+    assert str(raised.value) == "Table column not found: n$t (column 'txet': did you mean text?)"
