@@ -30,6 +30,7 @@ from __future__ import annotations
 from lance_ns_async.namespace.callbacks import open_with_callbacks
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.facade import ByProperties, Facade
+from lance_ns_async.namespace.requests import several
 from lance_ns_async.namespace.tracebacks import without_inner_calls
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TypeVar
@@ -167,7 +168,9 @@ def sync_call(statement: str) -> str | None:
             # An iterable is read in the calling thread, because an iterator of this namespace would wait for the loop
             # on the loop. `stream_tables` reads the ids in groups.
             call = match.expand(replacement)
-            return re.sub(r"\b(ids|tables|namespaces),", r"list(\1),", call) if "_call" in replacement else call
+            if "_call" not in replacement:
+                return call
+            return re.sub(r"\b(ids|namespaces),", r"list(several(\1)),", call).replace(" tables,", " list(tables),")
     return None
 
 

@@ -128,11 +128,13 @@ class Tabular(ABC):
 
         rows = self.table_rows()
         values = [row.to_dict() for row in rows]
-        types = {name: pa.int64() if name == "attempts" else pa.string() for name in _OWN}
-        types["names"] = pa.list_(pa.string())
-        columns = {name: pa.array([row[name] for row in values], type_) for name, type_ in types.items()}
+        types = {"attempts": pa.int64(), "names": pa.list_(pa.string())}
         extra = dict.fromkeys(name for row in rows for name in row.fields)
-        columns |= {name: _column([row.get(name) for row in values]) for name in extra}
+        # What one looks at comes first.
+        first, last = ("id", "outcome", "reason", "location"), ("kind", "names", "attempts")
+        columns = {name: pa.array([it[name] for it in values], types.get(name, pa.string())) for name in first}
+        columns |= {name: _column([it.get(name) for it in values]) for name in extra}
+        columns |= {name: pa.array([it[name] for it in values], types.get(name, pa.string())) for name in last}
         return pa.table(columns)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -26,16 +26,36 @@ class BulkResult(Tabular, Generic[T]):
     errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
     """The error for each id that is not in `tables`, in the order of the request."""
 
-    def outcome(self, id: TableId) -> T | LanceNamespaceError:
+    def outcome(self, id: str | Iterable[str]) -> T | LanceNamespaceError:
         """Returns the table or the error for an id.
 
         Args:
-            id: One of the requested ids.
+            id: The names of the table, or its text, such as "sales.orders".
 
         Raises:
             KeyError: The id was not requested.
         """
-        return self.tables[id] if id in self.tables else self.errors[id]
+        key = TableId(id)
+        if key in self.tables:
+            return self.tables[key]
+        if key in self.errors:
+            return self.errors[key]
+        raise KeyError(f"{key} is not among these {counted(len(self), 'tables')}")
+
+    def __getitem__(self, id: str | Iterable[str]) -> T:
+        """Returns the table for an id.
+
+        Args:
+            id: The names of the table, or its text, such as "sales.orders".
+
+        Raises:
+            LanceNamespaceError: The error for this id.
+            KeyError: The id was not requested.
+        """
+        outcome = self.outcome(id)
+        if isinstance(outcome, LanceNamespaceError):
+            raise outcome
+        return outcome
 
     def raise_for_errors(self) -> BulkResult[T]:
         """Returns itself if there are no errors.

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from lance_ns_async.backends.base import Version
 from lance_ns_async.errors import suggest
-from lance_ns_async.model import Table, split_names
+from lance_ns_async.model import Id, Table, split_names
 from lance_ns_async.spec.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage.datasets import Details
 from lance_ns_async.tables.arrow_json import json_schema
@@ -49,6 +49,8 @@ def parse(model: type[M], request: object) -> M:
     try:
         result: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated for each model, in no base class
     except ValidationError as e:
+        if isinstance(id := dict(request).get("id"), str):
+            raise InvalidInputError(f"{model.__name__}: id: must be a list of names; use {split_names(id)!r}") from None
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
         # The error of a nested model does not name the field that contains it.
         within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]
@@ -97,9 +99,13 @@ def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str)
         if part is not None and value is not None:
             _check_part(part, value, f"{where}{name}: ")
     # A misspelt field is missing, too, but its error says more.
-    for name, field in model.model_fields.items():
-        if field.is_required() and values.get(field.alias or name) is None:
-            raise InvalidInputError(f"{where}{field.alias or name}: it is missing")
+    required = [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
+    missing = [name for name in required if values.get(name) is None]
+    if missing:
+        hint = '; without a search, use {"vector": {}}' if "vector" in missing else ""
+        raise InvalidInputError(
+            f"{where}{' and '.join(missing)}: {'it is' if len(missing) == 1 else 'they are'} missing{hint}"
+        )
 
 
 def _check_part(part: _Part, value: object, where: str) -> None:
@@ -134,6 +140,13 @@ def _part(annotation: Any, *, many: bool = False) -> _Part | None:
         return None
     inner = [it for it in get_args(annotation) if it is not type(None)]
     return _part(inner[0], many=many or get_origin(annotation) is list) if inner else None
+
+
+def several(ids: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
+    """Returns the ids; raises InvalidInputError for one id in place of a list of ids."""
+    if isinstance(ids, str | Id):
+        raise InvalidInputError(f"ids {str(ids)!r}: one id instead of a list of ids; use [{str(ids)!r}]")
+    return ids
 
 
 def word(value: str | None, field: str, options: Collection[str]) -> str:

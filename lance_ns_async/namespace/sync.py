@@ -30,7 +30,7 @@ from lance_ns_async.namespace.operations import (
     tables,
     versions,
 )
-from lance_ns_async.namespace.requests import FieldsOrId
+from lance_ns_async.namespace.requests import FieldsOrId, several
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.namespace.tracebacks import without_inner_calls
 from lance_ns_async.progress import ProgressCallback
@@ -707,7 +707,9 @@ class Namespace(Facade, spec.LanceNamespace):
             One open for each table, and one call for each, or the calls of `describe_tables` if the catalog vends no
             credentials.
         """
-        return self._call(opening.open_many, list(ids), max_in_flight=max_in_flight, timeout=timeout, progress=progress)
+        return self._call(
+            opening.open_many, list(several(ids)), max_in_flight=max_in_flight, timeout=timeout, progress=progress
+        )
 
     def write(
         self,
@@ -1255,7 +1257,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(
             bulk.describe_tables,
-            list(ids),
+            list(several(ids)),
             vend_credentials=vend_credentials,
             max_in_flight=max_in_flight,
             timeout=timeout,
@@ -1318,7 +1320,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(
             bulk.list_many,
-            list(namespaces),
+            list(several(namespaces)),
             include=include,
             max_in_flight=max_in_flight,
             timeout=timeout,

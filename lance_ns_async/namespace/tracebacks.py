@@ -23,13 +23,22 @@ def without_inner_calls(error: LanceNamespaceError) -> LanceNamespaceError:
     """Removes the traceback of an error, and a cause that its message repeats; returns the error.
 
     Errors that may be mistakes of the package stay whole, and so do all errors if the logger `lance_ns_async` has the
-    level DEBUG. Causes that are not of the package, such as an error of the caller's own iterator, stay, too.
+    level DEBUG. A cause that the caller's code has raised, such as its iterator of rows, stays, too.
     """
     if not isinstance(error, InternalError) and not _log.isEnabledFor(logging.DEBUG):
         error.__traceback__ = None
-        if isinstance(error.__cause__, Failure):
+        if isinstance(error.__cause__, Failure) or _is_inner(error.__cause__):
             error.__cause__ = None
     return error
+
+
+def _is_inner(cause: BaseException | None) -> bool:
+    """Returns whether this package or pylance has raised an error."""
+    tb = None if cause is None else cause.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    package = "" if tb is None else str(tb.tb_frame.f_globals.get("__name__")).partition(".")[0]
+    return package in ("lance", "lance_ns_async")
 
 
 def short_tracebacks(cls: C) -> C:

@@ -39,6 +39,8 @@ class Snapshot:
     branch: str | None = None
 
     def __post_init__(self) -> None:
+        if self.version is not None and self.version < 1:
+            raise InvalidInputError(f"version {self.version}: must be at least 1; omit it for the newest")
         if self.tag is not None and (self.version is not None or self.branch is not None):
             raise InvalidInputError(f"tag {self.tag!r}: a tag already has a version and a branch; set only the tag")
 

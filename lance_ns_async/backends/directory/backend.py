@@ -341,7 +341,7 @@ class DirectoryBackend(Backend):
         def edit(entries: Entries) -> Change:
             # This is the only way to remove an entry with an invalid location, so the location is not checked.
             if (entry := entries.get(_key(id))) is None or entry.kind != "table":
-                raise TableNotFoundError(f"table id '{id}'")
+                raise TableNotFoundError("there is no table of that name")
             return Change(remove=[_key(id)])
 
         def work() -> None:
@@ -394,7 +394,7 @@ class DirectoryBackend(Backend):
         """
         entry = entries.get(_key(id))
         if entry is None or entry.kind != "table":
-            raise TableNotFoundError(f"table id '{id}'")
+            raise TableNotFoundError("there is no table of that name")
         return entry, self._place(entry)
 
     def _place(self, entry: ManifestEntry, names: RootNames | None = None) -> str:
@@ -484,14 +484,14 @@ class DirectoryBackend(Backend):
     def _at_root(self, id: TableId, entries: Entries, names: RootNames | None = None) -> Table:
         place = f"{id.name}.lance"
         if place in entries.nested_locations:
-            raise TableNotFoundError(f"table id '{id}'")
+            raise TableNotFoundError("there is no table of that name")
         if self._places.local is not None and not self._is_folder(id.name):
-            raise TableNotFoundError(f"table id '{id}'")
+            raise TableNotFoundError("there is no table of that name")
         try:
             self._directory.flat.describe_table(DescribeTableRequest(id=list(id)))
         except NamespaceNotFoundError as e:
             # pylance raises this if the directory does not exist yet.
-            raise TableNotFoundError(f"table id '{id}'") from e
+            raise TableNotFoundError("there is no table of that name") from e
         self._places.normalize(place, names)
         return Table(
             id, self._places.at_root(id.name), {}, self._storage_options, registration=self._folder_identity(place)
@@ -544,7 +544,7 @@ class DirectoryBackend(Backend):
 
     def _deregister_at_root(self, id: TableId) -> None:
         if f"{id.name}.lance" in self._directory.entries().nested_locations:
-            raise TableNotFoundError(f"table id '{id}'")
+            raise TableNotFoundError("there is no table of that name")
         self._dropping.hide(_key(id), f"{id.name}.lance")
 
     def check_area(self, uri: str) -> None:

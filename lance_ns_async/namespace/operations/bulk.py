@@ -43,7 +43,7 @@ async def describe_tables(
     progress: bool | ProgressCallback = False,
 ) -> BulkResult[Table]:
     with session.within(timeout), show_progress(progress, "describe tables") as show:
-        table_ids = dict.fromkeys(await in_slices(session.table, ids))
+        table_ids = dict.fromkeys(await in_slices(session.table, requests.several(ids)))
         return await describe.describe_tables(
             session.backend,
             table_ids,
@@ -67,7 +67,7 @@ async def stream_tables(
 
 def id_groups(session: Session, ids: Iterable[Iterable[str]]) -> Iterator[Sequence[TableId]]:
     """Yields the ids in the groups that `stream_tables` describes; costs no call."""
-    return describe.groups(map(session.table, ids))
+    return describe.groups(map(session.table, requests.several(ids)))
 
 
 async def describe_group(
@@ -100,7 +100,7 @@ async def list_many(
     timeout: float | None = None,
     progress: bool | ProgressCallback = False,
 ) -> Listed:
-    namespace_ids = dict.fromkeys(session.namespace(id) for id in namespaces)
+    namespace_ids = dict.fromkeys(map(session.namespace, requests.several(namespaces)))
     with session.within(timeout), show_progress(progress, "list namespaces") as show:
         lister = Lister(session.backend, max_in_flight=session.workers(max_in_flight), include=include, tolerant=True)
         return await lister.many(namespace_ids, Steps(len(namespace_ids), show).settle)

@@ -12,6 +12,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.tasks import in_slices
 from lance_ns_async.engine.results import BulkResult
+from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.storage.datasets import Snapshot
@@ -40,7 +41,7 @@ async def open_many(
     progress: bool | ProgressCallback = False,
 ) -> BulkResult[LanceDataset]:
     with session.within(timeout), show_progress(progress, "open tables") as show:
-        table_ids = dict.fromkeys(await in_slices(session.table, ids))
+        table_ids = dict.fromkeys(await in_slices(session.table, requests.several(ids)))
         return await opening_many.open_many(
             session.backend,
             session.locator,

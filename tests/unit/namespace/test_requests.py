@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lance_namespace import CountTableRowsRequest, DescribeTableRequest
-from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
+from lance_namespace.errors import InvalidInputError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async import DirNamespace, TableId
 
@@ -80,8 +80,12 @@ def test_an_id_alone_is_a_request(ns: DirNamespace) -> None:
     assert ns.list_tables() == ns.list_tables([]) == ns.list_tables("") == ns.list_tables({})
     assert ns.count_table_rows(text).count == ns.open(text).count_rows() == 1 and ns.exists(text)
     assert ns.describe_tables([text, ID, TableId(ID)]) == ns.describe_tables([ID])
-    with pytest.raises(InvalidInputError, match=r"^CreateTableTagRequest: tag: it is missing"):
+    with pytest.raises(InvalidInputError, match=r"^CreateTableTagRequest: tag and version: they are missing"):
         ns.create_table_tag(text)
+    with pytest.raises(
+        InvalidInputError, match=r"^DescribeTableRequest: id: must be a list of names; use \['a', 't'\]"
+    ):
+        ns.describe_table({"id": "a.t"})
     with pytest.raises(InvalidInputError, match=r"^BatchCommitTablesRequest: a request must be a dict, not str"):
         ns.batch_commit_tables(text)
 
@@ -113,6 +117,7 @@ def test_nor_is_he_within_a_request(ns: DirNamespace) -> None:
     [
         ("query_table", {"vector": {}}, "k"),
         ("query_table", {"k": 1}, "vector"),
+        ("query_table", {}, "k and vector"),
         ("explain_table_query_plan", {"query": {"k": 1}}, "query: vector"),
         ("restore_table", {}, "version"),
         ("delete_from_table", {}, "predicate"),
@@ -120,7 +125,7 @@ def test_nor_is_he_within_a_request(ns: DirNamespace) -> None:
     ],
 )
 def test_what_is_missing_is_named(ns: DirNamespace, operation: str, fields: dict[str, Any], missing: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"Request: {missing}: it is missing$"):
+    with pytest.raises(InvalidInputError, match=f"Request: {missing}: (it is|they are) missing"):
         getattr(ns, operation)({"id": ID, **fields})
 
 
@@ -141,3 +146,20 @@ def test_fields_of_another_kind_are_a_fault_of_the_request(
 ) -> None:
     with pytest.raises(InvalidInputError, match="Request: "):
         getattr(ns, operation)(FromRust({"id": ID, field: value}))
+
+
+def test_one_id_is_no_list_of_ids(ns: DirNamespace) -> None:
+    one: Any
+    for one in ("sales$t", TableId(["sales", "t"])):
+        for use in (ns.describe_tables, ns.open_many, ns.list_many, lambda ids: list(ns.stream_tables(ids))):
+            with pytest.raises(InvalidInputError, match=r"one id instead of a list of ids; use \['sales\$t'\]"):
+                use(one)
+
+
+def test_a_result_gives_the_table_of_an_id(ns: DirNamespace) -> None:
+    described = ns.describe_tables(["t", "u"])
+    assert described["t"] == described[ID] == described.tables[TableId(ID)] == described.outcome("t")
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: u "):
+        described["u"]
+    with pytest.raises(KeyError, match=r"x is not among these 2 tables"):
+        described["x"]

@@ -109,7 +109,7 @@ async def test_an_unused_root_is_an_empty_catalog(tmp_path: Path) -> None:
         assert not (tmp_path / "fresh" / "__manifest").exists()
 
 
-MISSING = "Table not found: sales$orders (describe_table: table id 'sales$orders')"
+MISSING = "Table not found: sales$orders (describe_table: there is no table of that name)"
 
 
 async def catch_message(call: Awaitable[object]) -> str:
