@@ -52,8 +52,9 @@ def views(
     Cost:
         No catalog call, also not in queries.
     """
+    view_names = _named(locations, name)
     check_session(spark)
-    result = Views(spark, locations, _named(locations, name), connector)
+    result = Views(spark, locations, view_names, connector)
     if result.connector:
         warn_of_expiry(locations.values(), stacklevel=2)
     return result
