@@ -62,7 +62,7 @@ async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> Non
     await here.ns.create_table_tag({"id": ID, "tag": "release", "version": 1})
     for version, message in (
         (9, "version 9: the newest is 1"),
-        ("releas", "tag 'releas': did you mean release?"),
+        ("re1ease", "tag 're1ease': did you mean release?"),
         ("x", "tag 'x': known are release"),
     ):
         with pytest.raises((TableVersionNotFoundError, TableTagNotFoundError)) as raised:
