@@ -35,7 +35,7 @@ class BulkResult(Tabular, Generic[T]):
         Raises:
             KeyError: The id was not requested.
         """
-        key = TableId(id)
+        key = id if isinstance(id, TableId) else TableId(id)
         if key in self.tables:
             return self.tables[key]
         if key in self.errors:
@@ -65,6 +65,14 @@ class BulkResult(Tabular, Generic[T]):
         """
         raise_first(self.errors.values(), len(self))
         return self
+
+    def __iter__(self) -> Iterator[TableId]:
+        yield from self.tables
+        yield from self.errors
+
+    def __contains__(self, id: str | Iterable[str]) -> bool:
+        key = TableId(id)
+        return key in self.tables or key in self.errors
 
     def __len__(self) -> int:
         return len(self.tables) + len(self.errors)

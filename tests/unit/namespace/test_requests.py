@@ -161,5 +161,6 @@ def test_a_result_gives_the_table_of_an_id(ns: DirNamespace) -> None:
     assert described["t"] == described[ID] == described.tables[TableId(ID)] == described.outcome("t")
     with pytest.raises(TableNotFoundError, match=r"^Table not found: u "):
         described["u"]
+    assert list(described) == [TableId("t"), TableId("u")] and "u" in described and "x" not in described
     with pytest.raises(KeyError, match=r"x is not among these 2 tables"):
         described["x"]
