@@ -63,7 +63,7 @@ class Id(tuple[str, ...]):
         return self
 
     def __str__(self) -> str:
-        """Returns the text of the id: the names joined by `$`, after a `$` if there is none between names with dots."""
+        """Returns the text of the id: the names joined by `$`, which is also in front of a single name with dots."""
         text = DELIMITER.join(self)
         return f"{DELIMITER}{text}" if not self or (len(self) == 1 and "." in text) else text
 
