@@ -32,7 +32,7 @@ from lance_ns_async.namespace.operations import (
     tables,
     versions,
 )
-from lance_ns_async.namespace.requests import FieldsOrId
+from lance_ns_async.namespace.requests import FieldsOrId, with_fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.namespace.tracebacks import short_tracebacks
 from lance_ns_async.progress import ProgressCallback
@@ -50,7 +50,8 @@ class AsyncNamespace:
     Each operation of the spec takes a request model of the spec or a dict of the same form; or only the id, if nothing
     else is required. It returns a response model of the spec, and raises errors of `lance_namespace.errors`. Spec:
     https://lance.org/format/namespace/operations. An id is a list of names, such as `["sales", "orders"]`, or its text,
-    such as `"sales.orders"`, also in lists of ids; if names have dots, their text is joined by `$`.
+    such as `"sales.orders"`, also in lists of ids; if names have dots, their text is joined by `$`. Fields of a request
+    may be passed by name: `create_table_tag("sales.orders", tag="checked", version=3)`.
 
     In a dict, `id` is a list. An operation without `Args` needs only the id. Two fields mean the same in all requests:
     `branch` is a branch of the table, and None means main; `page_token` is that of the previous response, and returns
@@ -156,7 +157,7 @@ class AsyncNamespace:
         return self.session.caller.traffic.snapshot()
 
     async def list_namespaces(
-        self, request: spec.ListNamespacesRequest | FieldsOrId = ()
+        self, request: spec.ListNamespacesRequest | FieldsOrId = (), **fields: Any
     ) -> spec.ListNamespacesResponse:
         """Lists the names of the namespaces directly below a namespace.
 
@@ -173,10 +174,10 @@ class AsyncNamespace:
         Cost:
             One call for each page of the catalog.
         """
-        return await namespaces.list_namespaces(self.session, request)
+        return await namespaces.list_namespaces(self.session, with_fields(request, fields))
 
     async def describe_namespace(
-        self, request: spec.DescribeNamespaceRequest | FieldsOrId
+        self, request: spec.DescribeNamespaceRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeNamespaceResponse:
         """Describes a namespace.
 
@@ -189,9 +190,11 @@ class AsyncNamespace:
         Cost:
             One call; none for the root.
         """
-        return await namespaces.describe_namespace(self.session, request)
+        return await namespaces.describe_namespace(self.session, with_fields(request, fields))
 
-    async def create_namespace(self, request: spec.CreateNamespaceRequest | FieldsOrId) -> spec.CreateNamespaceResponse:
+    async def create_namespace(
+        self, request: spec.CreateNamespaceRequest | FieldsOrId, **fields: Any
+    ) -> spec.CreateNamespaceResponse:
         """Creates a namespace.
 
         Args:
@@ -209,9 +212,11 @@ class AsyncNamespace:
                 `exist_ok`.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """
-        return await namespaces.create_namespace(self.session, request)
+        return await namespaces.create_namespace(self.session, with_fields(request, fields))
 
-    async def drop_namespace(self, request: spec.DropNamespaceRequest | FieldsOrId) -> spec.DropNamespaceResponse:
+    async def drop_namespace(
+        self, request: spec.DropNamespaceRequest | FieldsOrId, **fields: Any
+    ) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables.
 
         Args:
@@ -227,9 +232,11 @@ class AsyncNamespace:
             InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
                 behavior is unknown.
         """
-        return await namespaces.drop_namespace(self.session, request)
+        return await namespaces.drop_namespace(self.session, with_fields(request, fields))
 
-    async def namespace_exists(self, request: spec.NamespaceExistsRequest | FieldsOrId) -> spec.NamespaceExistsResponse:
+    async def namespace_exists(
+        self, request: spec.NamespaceExistsRequest | FieldsOrId, **fields: Any
+    ) -> spec.NamespaceExistsResponse:
         """Checks that a namespace exists; see `exists` for a bool.
 
         Returns:
@@ -241,7 +248,7 @@ class AsyncNamespace:
         Cost:
             One call; none for the root.
         """
-        return await namespaces.namespace_exists(self.session, request)
+        return await namespaces.namespace_exists(self.session, with_fields(request, fields))
 
     async def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
         """Returns the folders in which the catalog itself places the tables of a namespace.
@@ -261,7 +268,9 @@ class AsyncNamespace:
         """
         return await namespaces.own_folders(self.session, parent)
 
-    async def list_tables(self, request: spec.ListTablesRequest | FieldsOrId = ()) -> spec.ListTablesResponse:
+    async def list_tables(
+        self, request: spec.ListTablesRequest | FieldsOrId = (), **fields: Any
+    ) -> spec.ListTablesResponse:
         """Lists the names of the Lance tables in a namespace.
 
         Args:
@@ -279,9 +288,11 @@ class AsyncNamespace:
             One call for each page, and one for each name if the catalog's listings contain other formats. With
             `include_declared=False` also one open of each dataset.
         """
-        return await tables.list_tables(self.session, request)
+        return await tables.list_tables(self.session, with_fields(request, fields))
 
-    async def list_all_tables(self, request: spec.ListTablesRequest | FieldsOrId = ()) -> spec.ListTablesResponse:
+    async def list_all_tables(
+        self, request: spec.ListTablesRequest | FieldsOrId = (), **fields: Any
+    ) -> spec.ListTablesResponse:
         """Lists the Lance tables of a namespace and of all namespaces below it.
 
         Args:
@@ -299,9 +310,11 @@ class AsyncNamespace:
         Cost:
             The listings of all these namespaces. With `include_declared=False` also one open of each dataset.
         """
-        return await tables.list_all_tables(self.session, request)
+        return await tables.list_all_tables(self.session, with_fields(request, fields))
 
-    async def describe_table(self, request: spec.DescribeTableRequest | FieldsOrId) -> spec.DescribeTableResponse:
+    async def describe_table(
+        self, request: spec.DescribeTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.DescribeTableResponse:
         """Returns the location of a table and what is needed to read it.
 
         Args:
@@ -326,9 +339,11 @@ class AsyncNamespace:
         Cost:
             One call; some catalogs need more for credentials. One open of the dataset if an option requires it.
         """
-        return await tables.describe_table(self.session, request)
+        return await tables.describe_table(self.session, with_fields(request, fields))
 
-    async def table_exists(self, request: spec.TableExistsRequest | FieldsOrId) -> spec.TableExistsResponse:
+    async def table_exists(
+        self, request: spec.TableExistsRequest | FieldsOrId, **fields: Any
+    ) -> spec.TableExistsResponse:
         """Checks that a table exists; see `exists` for a bool.
 
         Args:
@@ -344,10 +359,10 @@ class AsyncNamespace:
         Cost:
             One call; with a version also one open of the dataset.
         """
-        return await tables.table_exists(self.session, request)
+        return await tables.table_exists(self.session, with_fields(request, fields))
 
     async def declare_table(
-        self, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None
+        self, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None, **fields: Any
     ) -> spec.DeclareTableResponse:
         """Registers a table that has no data yet.
 
@@ -374,9 +389,11 @@ class AsyncNamespace:
         Cost:
             One declaration; a describe for `vend_credentials`; one open of the default location if it is checked.
         """
-        return await tables.declare_table(self.session, request, schema=schema)
+        return await tables.declare_table(self.session, with_fields(request, fields), schema=schema)
 
-    async def register_table(self, request: spec.RegisterTableRequest | FieldsOrId) -> spec.RegisterTableResponse:
+    async def register_table(
+        self, request: spec.RegisterTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.RegisterTableResponse:
         """Registers a table whose data is at `location`.
 
         Args:
@@ -398,9 +415,11 @@ class AsyncNamespace:
             One declaration. To replace a registration, a describe, and one or two calls. Up to two calls for each of
             four ids if the location may be the default one of another table.
         """
-        return await tables.register_table(self.session, request)
+        return await tables.register_table(self.session, with_fields(request, fields))
 
-    async def deregister_table(self, request: spec.DeregisterTableRequest | FieldsOrId) -> spec.DeregisterTableResponse:
+    async def deregister_table(
+        self, request: spec.DeregisterTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.DeregisterTableResponse:
         """Removes a table from the catalog; its data stays.
 
         Returns:
@@ -413,9 +432,9 @@ class AsyncNamespace:
         Cost:
             Two calls.
         """
-        return await tables.deregister_table(self.session, request)
+        return await tables.deregister_table(self.session, with_fields(request, fields))
 
-    async def drop_table(self, request: spec.DropTableRequest | FieldsOrId) -> spec.DropTableResponse:
+    async def drop_table(self, request: spec.DropTableRequest | FieldsOrId, **fields: Any) -> spec.DropTableResponse:
         """Removes a table from the catalog, and then deletes the files under its location.
 
         If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
@@ -434,9 +453,11 @@ class AsyncNamespace:
             Two calls, the calls for credentials, and listing and deleting the data. If the location was requested, or
             made for another name, also the calls that look for other tables there.
         """
-        return await tables.drop_table(self.session, request)
+        return await tables.drop_table(self.session, with_fields(request, fields))
 
-    async def rename_table(self, request: spec.RenameTableRequest | FieldsOrId) -> spec.RenameTableResponse:
+    async def rename_table(
+        self, request: spec.RenameTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.RenameTableResponse:
         """Renames a table, or moves it to another namespace; its data stays at its location.
 
         Args:
@@ -450,9 +471,11 @@ class AsyncNamespace:
             TableAlreadyExistsError: The new id is registered.
             UnsupportedOperationError: The catalog cannot rename tables.
         """
-        return await tables.rename_table(self.session, request)
+        return await tables.rename_table(self.session, with_fields(request, fields))
 
-    async def create_empty_table(self, request: spec.CreateEmptyTableRequest | FieldsOrId) -> CreateTableResponse:
+    async def create_empty_table(
+        self, request: spec.CreateEmptyTableRequest | FieldsOrId, **fields: Any
+    ) -> CreateTableResponse:
         """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
 
         Args:
@@ -466,9 +489,11 @@ class AsyncNamespace:
             NamespaceNotFoundError: The namespace does not exist.
             InvalidInputError: The mode is unknown.
         """
-        return await tables.create_empty_table(self.session, request)
+        return await tables.create_empty_table(self.session, with_fields(request, fields))
 
-    async def get_table_stats(self, request: spec.GetTableStatsRequest | FieldsOrId) -> spec.GetTableStatsResponse:
+    async def get_table_stats(
+        self, request: spec.GetTableStatsRequest | FieldsOrId, **fields: Any
+    ) -> spec.GetTableStatsResponse:
         """Returns the size of a table, and the numbers of its rows, indexes and fragments.
 
         Args:
@@ -477,10 +502,10 @@ class AsyncNamespace:
         Raises:
             TableBranchNotFoundError: The table does not have the branch.
         """
-        return await tables.get_table_stats(self.session, request)
+        return await tables.get_table_stats(self.session, with_fields(request, fields))
 
     async def create_table(
-        self, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+        self, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader, **fields: Any
     ) -> CreateTableResponse:
         """Declares a table and writes the rows of an Arrow IPC stream to it.
 
@@ -507,10 +532,13 @@ class AsyncNamespace:
             A declaration, a describe before the write and one after it, and one open; in some catalogs one call for the
             default location.
         """
-        return await rows.create_table(self.session, request, request_data)
+        return await rows.create_table(self.session, with_fields(request, fields), request_data)
 
     async def insert_into_table(
-        self, request: spec.InsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+        self,
+        request: spec.InsertIntoTableRequest | FieldsOrId,
+        request_data: bytes | pa.RecordBatchReader,
+        **fields: Any,
     ) -> spec.InsertIntoTableResponse:
         """Inserts the rows of an Arrow IPC stream into a table.
 
@@ -534,10 +562,13 @@ class AsyncNamespace:
         Cost:
             One call and one open.
         """
-        return await rows.insert_into_table(self.session, request, request_data)
+        return await rows.insert_into_table(self.session, with_fields(request, fields), request_data)
 
     async def merge_insert_into_table(
-        self, request: spec.MergeInsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+        self,
+        request: spec.MergeInsertIntoTableRequest | FieldsOrId,
+        request_data: bytes | pa.RecordBatchReader,
+        **fields: Any,
     ) -> spec.MergeInsertIntoTableResponse:
         """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
 
@@ -563,9 +594,11 @@ class AsyncNamespace:
         Cost:
             One call and one open.
         """
-        return await rows.merge_insert_into_table(self.session, request, request_data)
+        return await rows.merge_insert_into_table(self.session, with_fields(request, fields), request_data)
 
-    async def update_table(self, request: spec.UpdateTableRequest | FieldsOrId) -> spec.UpdateTableResponse:
+    async def update_table(
+        self, request: spec.UpdateTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.UpdateTableResponse:
         """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
 
         Args:
@@ -582,10 +615,10 @@ class AsyncNamespace:
             InvalidInputError: There are no updates, a column appears twice, or an SQL text is invalid or too complex.
             UnsupportedOperationError: The request has properties, or updates a field within a column.
         """
-        return await rows.update_table(self.session, request)
+        return await rows.update_table(self.session, with_fields(request, fields))
 
     async def delete_from_table(
-        self, request: spec.DeleteFromTableRequest | FieldsOrId
+        self, request: spec.DeleteFromTableRequest | FieldsOrId, **fields: Any
     ) -> spec.DeleteFromTableResponse:
         """Deletes the rows that match the predicate; old versions keep them.
 
@@ -601,9 +634,11 @@ class AsyncNamespace:
             ConcurrentModificationError: Another writer changed the same rows.
             InvalidInputError: The predicate is invalid or too complex.
         """
-        return await rows.delete_from_table(self.session, request)
+        return await rows.delete_from_table(self.session, with_fields(request, fields))
 
-    async def count_table_rows(self, request: spec.CountTableRowsRequest | FieldsOrId) -> spec.CountTableRowsResponse:
+    async def count_table_rows(
+        self, request: spec.CountTableRowsRequest | FieldsOrId, **fields: Any
+    ) -> spec.CountTableRowsResponse:
         """Counts all rows, or the rows that match the predicate.
 
         Args:
@@ -619,9 +654,9 @@ class AsyncNamespace:
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The predicate is invalid or too complex.
         """
-        return await rows.count_table_rows(self.session, request)
+        return await rows.count_table_rows(self.session, with_fields(request, fields))
 
-    async def query_table(self, request: spec.QueryTableRequest | FieldsOrId) -> spec.QueryTableResponse:
+    async def query_table(self, request: spec.QueryTableRequest | FieldsOrId, **fields: Any) -> spec.QueryTableResponse:
         """Searches by vector or by text, or reads the first rows that match a filter.
 
         Args:
@@ -638,9 +673,11 @@ class AsyncNamespace:
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
-        return await rows.query_table(self.session, request)
+        return await rows.query_table(self.session, with_fields(request, fields))
 
-    async def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId) -> str:
+    async def explain_table_query_plan(
+        self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId, **fields: Any
+    ) -> str:
         """Returns the plan of a query, without running it.
 
         Args:
@@ -656,9 +693,11 @@ class AsyncNamespace:
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or its id or branch differs from that of the request.
         """
-        return await rows.explain_table_query_plan(self.session, request)
+        return await rows.explain_table_query_plan(self.session, with_fields(request, fields))
 
-    async def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId) -> str:
+    async def analyze_table_query_plan(
+        self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId, **fields: Any
+    ) -> str:
         """Runs a query, and returns its plan with the measurements of each step.
 
         Args:
@@ -673,7 +712,7 @@ class AsyncNamespace:
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
-        return await rows.analyze_table_query_plan(self.session, request)
+        return await rows.analyze_table_query_plan(self.session, with_fields(request, fields))
 
     async def open(
         self, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None
@@ -773,7 +812,7 @@ class AsyncNamespace:
         return await rows.write(self.session, id, data, mode=mode, branch=branch)
 
     async def create_table_index(
-        self, request: spec.CreateTableIndexRequest | FieldsOrId
+        self, request: spec.CreateTableIndexRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableIndexResponse:
         """Creates an index on a column of vectors, scalars or text.
 
@@ -793,10 +832,10 @@ class AsyncNamespace:
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The index type is unknown, or an option is invalid or not one of that type.
         """
-        return await indexes.create_table_index(self.session, request)
+        return await indexes.create_table_index(self.session, with_fields(request, fields))
 
     async def create_table_scalar_index(
-        self, request: spec.CreateTableIndexRequest | FieldsOrId
+        self, request: spec.CreateTableIndexRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableScalarIndexResponse:
         """Creates an index on a column of scalars or text.
 
@@ -816,10 +855,10 @@ class AsyncNamespace:
             InvalidInputError: The index type is not one for scalars or text, or an option is invalid or not one of that
                 type.
         """
-        return await indexes.create_table_scalar_index(self.session, request)
+        return await indexes.create_table_scalar_index(self.session, with_fields(request, fields))
 
     async def list_table_indices(
-        self, request: spec.ListTableIndicesRequest | FieldsOrId
+        self, request: spec.ListTableIndicesRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableIndicesResponse:
         """Lists the indexes of a table.
 
@@ -834,10 +873,10 @@ class AsyncNamespace:
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The limit or the page token is invalid.
         """
-        return await indexes.list_table_indices(self.session, request)
+        return await indexes.list_table_indices(self.session, with_fields(request, fields))
 
     async def describe_table_index_stats(
-        self, request: spec.DescribeTableIndexStatsRequest | FieldsOrId
+        self, request: spec.DescribeTableIndexStatsRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeTableIndexStatsResponse:
         """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
 
@@ -850,9 +889,11 @@ class AsyncNamespace:
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The request has no `index_name`.
         """
-        return await indexes.describe_table_index_stats(self.session, request)
+        return await indexes.describe_table_index_stats(self.session, with_fields(request, fields))
 
-    async def drop_table_index(self, request: spec.DropTableIndexRequest | FieldsOrId) -> spec.DropTableIndexResponse:
+    async def drop_table_index(
+        self, request: spec.DropTableIndexRequest | FieldsOrId, **fields: Any
+    ) -> spec.DropTableIndexResponse:
         """Drops an index; older versions that have it keep it.
 
         Args:
@@ -867,10 +908,10 @@ class AsyncNamespace:
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The request has no `index_name`.
         """
-        return await indexes.drop_table_index(self.session, request)
+        return await indexes.drop_table_index(self.session, with_fields(request, fields))
 
     async def alter_table_add_columns(
-        self, request: spec.AlterTableAddColumnsRequest | FieldsOrId
+        self, request: spec.AlterTableAddColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableAddColumnsResponse:
         """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
 
@@ -888,10 +929,10 @@ class AsyncNamespace:
                 or too complex.
             UnsupportedOperationError: A column is computed or virtual.
         """
-        return await columns.alter_table_add_columns(self.session, request)
+        return await columns.alter_table_add_columns(self.session, with_fields(request, fields))
 
     async def alter_table_alter_columns(
-        self, request: spec.AlterTableAlterColumnsRequest | FieldsOrId
+        self, request: spec.AlterTableAlterColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableAlterColumnsResponse:
         """Changes names, types and nullability of columns, all in one version.
 
@@ -909,10 +950,10 @@ class AsyncNamespace:
             InvalidInputError: There are no changes, a column appears twice, or a name or type is invalid.
             UnsupportedOperationError: A column is virtual.
         """
-        return await columns.alter_table_alter_columns(self.session, request)
+        return await columns.alter_table_alter_columns(self.session, with_fields(request, fields))
 
     async def alter_table_drop_columns(
-        self, request: spec.AlterTableDropColumnsRequest | FieldsOrId
+        self, request: spec.AlterTableDropColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableDropColumnsResponse:
         """Drops columns; old versions keep them.
 
@@ -928,10 +969,10 @@ class AsyncNamespace:
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no columns.
         """
-        return await columns.alter_table_drop_columns(self.session, request)
+        return await columns.alter_table_drop_columns(self.session, with_fields(request, fields))
 
     async def update_table_schema_metadata(
-        self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId
+        self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId, **fields: Any
     ) -> spec.UpdateTableSchemaMetadataResponse:
         """Sets entries of the schema's metadata; other entries stay.
 
@@ -945,10 +986,10 @@ class AsyncNamespace:
             TableBranchNotFoundError: The table does not have the branch.
             ConcurrentModificationError: Another writer made a conflicting change.
         """
-        return await columns.update_table_schema_metadata(self.session, request)
+        return await columns.update_table_schema_metadata(self.session, with_fields(request, fields))
 
     async def update_field_metadata(
-        self, request: spec.UpdateFieldMetadataRequest | FieldsOrId
+        self, request: spec.UpdateFieldMetadataRequest | FieldsOrId, **fields: Any
     ) -> spec.UpdateFieldMetadataResponse:
         """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
 
@@ -964,9 +1005,11 @@ class AsyncNamespace:
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no updates, a field appears twice, or only some of the updates have `replace`.
         """
-        return await columns.update_field_metadata(self.session, request)
+        return await columns.update_field_metadata(self.session, with_fields(request, fields))
 
-    async def list_table_tags(self, request: spec.ListTableTagsRequest | FieldsOrId) -> spec.ListTableTagsResponse:
+    async def list_table_tags(
+        self, request: spec.ListTableTagsRequest | FieldsOrId, **fields: Any
+    ) -> spec.ListTableTagsResponse:
         """Lists the tags of a table, including those of branches.
 
         Args:
@@ -978,10 +1021,10 @@ class AsyncNamespace:
         Raises:
             InvalidInputError: The limit or the page token is invalid.
         """
-        return await refs.list_table_tags(self.session, request)
+        return await refs.list_table_tags(self.session, with_fields(request, fields))
 
     async def get_table_tag_version(
-        self, request: spec.GetTableTagVersionRequest | FieldsOrId
+        self, request: spec.GetTableTagVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.GetTableTagVersionResponse:
         """Returns the version of a tag.
 
@@ -994,9 +1037,11 @@ class AsyncNamespace:
         Raises:
             TableTagNotFoundError: The table does not have the tag.
         """
-        return await refs.get_table_tag_version(self.session, request)
+        return await refs.get_table_tag_version(self.session, with_fields(request, fields))
 
-    async def create_table_tag(self, request: spec.CreateTableTagRequest | FieldsOrId) -> spec.CreateTableTagResponse:
+    async def create_table_tag(
+        self, request: spec.CreateTableTagRequest | FieldsOrId, **fields: Any
+    ) -> spec.CreateTableTagResponse:
         """Creates a tag for a version.
 
         Args:
@@ -1011,9 +1056,11 @@ class AsyncNamespace:
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The name is not ASCII, too long, or otherwise invalid.
         """
-        return await refs.create_table_tag(self.session, request)
+        return await refs.create_table_tag(self.session, with_fields(request, fields))
 
-    async def update_table_tag(self, request: spec.UpdateTableTagRequest | FieldsOrId) -> spec.UpdateTableTagResponse:
+    async def update_table_tag(
+        self, request: spec.UpdateTableTagRequest | FieldsOrId, **fields: Any
+    ) -> spec.UpdateTableTagResponse:
         """Moves an existing tag to another version.
 
         Args:
@@ -1027,9 +1074,11 @@ class AsyncNamespace:
             TableVersionNotFoundError: The table does not have the version.
             TableBranchNotFoundError: The table does not have the branch.
         """
-        return await refs.update_table_tag(self.session, request)
+        return await refs.update_table_tag(self.session, with_fields(request, fields))
 
-    async def delete_table_tag(self, request: spec.DeleteTableTagRequest | FieldsOrId) -> spec.DeleteTableTagResponse:
+    async def delete_table_tag(
+        self, request: spec.DeleteTableTagRequest | FieldsOrId, **fields: Any
+    ) -> spec.DeleteTableTagResponse:
         """Deletes a tag; its version stays.
 
         Args:
@@ -1041,10 +1090,10 @@ class AsyncNamespace:
         Raises:
             TableTagNotFoundError: The table does not have the tag.
         """
-        return await refs.delete_table_tag(self.session, request)
+        return await refs.delete_table_tag(self.session, with_fields(request, fields))
 
     async def create_table_branch(
-        self, request: spec.CreateTableBranchRequest | FieldsOrId
+        self, request: spec.CreateTableBranchRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableBranchResponse:
         """Creates a branch that starts at a version of another branch.
 
@@ -1061,10 +1110,10 @@ class AsyncNamespace:
             InvalidInputError: The name is too long, or otherwise invalid.
             UnsupportedOperationError: The catalog commits the versions of the table.
         """
-        return await refs.create_table_branch(self.session, request)
+        return await refs.create_table_branch(self.session, with_fields(request, fields))
 
     async def list_table_branches(
-        self, request: spec.ListTableBranchesRequest | FieldsOrId
+        self, request: spec.ListTableBranchesRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableBranchesResponse:
         """Lists the branches of a table except main.
 
@@ -1077,10 +1126,10 @@ class AsyncNamespace:
         Raises:
             InvalidInputError: The limit or the page token is invalid.
         """
-        return await refs.list_table_branches(self.session, request)
+        return await refs.list_table_branches(self.session, with_fields(request, fields))
 
     async def delete_table_branch(
-        self, request: spec.DeleteTableBranchRequest | FieldsOrId
+        self, request: spec.DeleteTableBranchRequest | FieldsOrId, **fields: Any
     ) -> spec.DeleteTableBranchResponse:
         """Deletes a branch and the data that only this branch uses.
 
@@ -1095,9 +1144,11 @@ class AsyncNamespace:
             InvalidTableStateError: A tag refers to a version of the branch.
             InvalidInputError: The branch is main.
         """
-        return await refs.delete_table_branch(self.session, request)
+        return await refs.delete_table_branch(self.session, with_fields(request, fields))
 
-    async def restore_table(self, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
+    async def restore_table(
+        self, request: spec.RestoreTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.RestoreTableResponse:
         """Makes an old version the latest one again; the versions in between stay.
 
         Args:
@@ -1111,10 +1162,10 @@ class AsyncNamespace:
             TableBranchNotFoundError: The table does not have the branch.
             ConcurrentModificationError: Another writer made a conflicting change.
         """
-        return await versions.restore_table(self.session, request)
+        return await versions.restore_table(self.session, with_fields(request, fields))
 
     async def create_table_version(
-        self, request: spec.CreateTableVersionRequest | FieldsOrId
+        self, request: spec.CreateTableVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableVersionResponse:
         """Commits a version whose manifest is written, and moves the manifest to its final name.
 
@@ -1137,10 +1188,10 @@ class AsyncNamespace:
         Cost:
             Two calls.
         """
-        return await versions.create_table_version(self.session, request)
+        return await versions.create_table_version(self.session, with_fields(request, fields))
 
     async def batch_create_table_versions(
-        self, request: spec.BatchCreateTableVersionsRequest | FieldsOrId
+        self, request: spec.BatchCreateTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchCreateTableVersionsResponse:
         """Commits one version of each of several tables: all or none.
 
@@ -1156,10 +1207,10 @@ class AsyncNamespace:
             UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
                 several tables at once; or a branch is not main.
         """
-        return await versions.batch_create_table_versions(self.session, request)
+        return await versions.batch_create_table_versions(self.session, with_fields(request, fields))
 
     async def batch_commit_tables(
-        self, request: spec.BatchCommitTablesRequest | FieldsOrId
+        self, request: spec.BatchCommitTablesRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchCommitTablesResponse:
         """Commits one version of each of several tables, like `batch_create_table_versions`.
 
@@ -1176,10 +1227,10 @@ class AsyncNamespace:
                 one of its version.
             UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
         """
-        return await versions.batch_commit_tables(self.session, request)
+        return await versions.batch_commit_tables(self.session, with_fields(request, fields))
 
     async def describe_table_version(
-        self, request: spec.DescribeTableVersionRequest | FieldsOrId
+        self, request: spec.DescribeTableVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeTableVersionResponse:
         """Returns the location of the manifest of a version.
 
@@ -1196,10 +1247,10 @@ class AsyncNamespace:
             One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
             the versions, the cost of `list_table_versions`.
         """
-        return await versions.describe_table_version(self.session, request)
+        return await versions.describe_table_version(self.session, with_fields(request, fields))
 
     async def list_table_versions(
-        self, request: spec.ListTableVersionsRequest | FieldsOrId
+        self, request: spec.ListTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableVersionsResponse:
         """Lists the versions whose manifests exist.
 
@@ -1221,10 +1272,10 @@ class AsyncNamespace:
             One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
             and a look-up in the storage. If the storage commits the versions, all manifests are read.
         """
-        return await versions.list_table_versions(self.session, request)
+        return await versions.list_table_versions(self.session, with_fields(request, fields))
 
     async def batch_delete_table_versions(
-        self, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId
+        self, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchDeleteTableVersionsResponse:
         """Deletes versions of the main branch.
 
@@ -1246,7 +1297,7 @@ class AsyncNamespace:
         Cost:
             One call more than `list_table_versions`, and one open of the dataset.
         """
-        return await versions.batch_delete_table_versions(self.session, request)
+        return await versions.batch_delete_table_versions(self.session, with_fields(request, fields))
 
     async def describe_tables(
         self,

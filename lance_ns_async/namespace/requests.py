@@ -65,12 +65,32 @@ def parse(model: type[M], request: object) -> M:
     return result
 
 
-def _id_names(model: type[BaseModel], id: object) -> list[str]:
+def with_fields(request: Any, fields: Mapping[str, Any]) -> Any:
+    """Returns a request with the fields that a caller has passed by name.
+
+    Raises:
+        InvalidInputError: The request is a model, or has one of the fields.
+    """
+    if not fields:
+        return request
+    if isinstance(request, BaseModel):
+        raise InvalidInputError(f"{', '.join(fields)}: not allowed beside a {type(request).__name__}; set it there")
+    values = request if isinstance(request, Mapping) else {"id": _names(request)}
+    if twice := [name for name in fields if name in values]:
+        raise InvalidInputError(f"{twice[0]}: it is given twice, in the request and by name")
+    return {**values, **fields}
+
+
+def _names(id: object) -> object:
+    return split_names(id) if isinstance(id, str) else list(id) if isinstance(id, Iterable) else id
+
+
+def _id_names(model: type[BaseModel], id: object) -> object:
     """Returns the names of an id in place of a request."""
     if "id" not in _fields(model) or not isinstance(id, Iterable) or isinstance(id, bytes):
         also = " or an id" if "id" in _fields(model) else ""
         raise InvalidInputError(f"{model.__name__}: a request must be a dict{also}, not {type(id).__name__}")
-    return split_names(id) if isinstance(id, str) else list(id)
+    return _names(id)
 
 
 def _check_identity(request: BaseModel) -> None:

@@ -30,7 +30,7 @@ from lance_ns_async.namespace.operations import (
     tables,
     versions,
 )
-from lance_ns_async.namespace.requests import FieldsOrId, several
+from lance_ns_async.namespace.requests import FieldsOrId, several, with_fields
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.namespace.tracebacks import without_inner_calls
 from lance_ns_async.progress import ProgressCallback
@@ -53,7 +53,8 @@ class Namespace(Facade, spec.LanceNamespace):
     Each operation of the spec takes a request model of the spec or a dict of the same form; or only the id, if nothing
     else is required. It returns a response model of the spec, and raises errors of `lance_namespace.errors`. Spec:
     https://lance.org/format/namespace/operations. An id is a list of names, such as `["sales", "orders"]`, or its text,
-    such as `"sales.orders"`, also in lists of ids; if names have dots, their text is joined by `$`.
+    such as `"sales.orders"`, also in lists of ids; if names have dots, their text is joined by `$`. Fields of a request
+    may be passed by name: `create_table_tag("sales.orders", tag="checked", version=3)`.
 
     In a dict, `id` is a list. An operation without `Args` needs only the id. Two fields mean the same in all requests:
     `branch` is a branch of the table, and None means main; `page_token` is that of the previous response, and returns
@@ -140,7 +141,9 @@ class Namespace(Facade, spec.LanceNamespace):
         except LanceNamespaceError as e:
             raise without_inner_calls(e) from e.__cause__
 
-    def list_namespaces(self, request: spec.ListNamespacesRequest | FieldsOrId = ()) -> spec.ListNamespacesResponse:
+    def list_namespaces(
+        self, request: spec.ListNamespacesRequest | FieldsOrId = (), **fields: Any
+    ) -> spec.ListNamespacesResponse:
         """Lists the names of the namespaces directly below a namespace.
 
         Args:
@@ -156,9 +159,11 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call for each page of the catalog.
         """
-        return self._call(namespaces.list_namespaces, request)
+        return self._call(namespaces.list_namespaces, with_fields(request, fields))
 
-    def describe_namespace(self, request: spec.DescribeNamespaceRequest | FieldsOrId) -> spec.DescribeNamespaceResponse:
+    def describe_namespace(
+        self, request: spec.DescribeNamespaceRequest | FieldsOrId, **fields: Any
+    ) -> spec.DescribeNamespaceResponse:
         """Describes a namespace.
 
         Returns:
@@ -170,9 +175,11 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call; none for the root.
         """
-        return self._call(namespaces.describe_namespace, request)
+        return self._call(namespaces.describe_namespace, with_fields(request, fields))
 
-    def create_namespace(self, request: spec.CreateNamespaceRequest | FieldsOrId) -> spec.CreateNamespaceResponse:
+    def create_namespace(
+        self, request: spec.CreateNamespaceRequest | FieldsOrId, **fields: Any
+    ) -> spec.CreateNamespaceResponse:
         """Creates a namespace.
 
         Args:
@@ -190,9 +197,11 @@ class Namespace(Facade, spec.LanceNamespace):
                 `exist_ok`.
             InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
         """
-        return self._call(namespaces.create_namespace, request)
+        return self._call(namespaces.create_namespace, with_fields(request, fields))
 
-    def drop_namespace(self, request: spec.DropNamespaceRequest | FieldsOrId) -> spec.DropNamespaceResponse:
+    def drop_namespace(
+        self, request: spec.DropNamespaceRequest | FieldsOrId, **fields: Any
+    ) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables.
 
         Args:
@@ -208,9 +217,11 @@ class Namespace(Facade, spec.LanceNamespace):
             InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
                 behavior is unknown.
         """
-        return self._call(namespaces.drop_namespace, request)
+        return self._call(namespaces.drop_namespace, with_fields(request, fields))
 
-    def namespace_exists(self, request: spec.NamespaceExistsRequest | FieldsOrId) -> spec.NamespaceExistsResponse:
+    def namespace_exists(
+        self, request: spec.NamespaceExistsRequest | FieldsOrId, **fields: Any
+    ) -> spec.NamespaceExistsResponse:
         """Checks that a namespace exists; see `exists` for a bool.
 
         Returns:
@@ -222,7 +233,7 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call; none for the root.
         """
-        return self._call(namespaces.namespace_exists, request)
+        return self._call(namespaces.namespace_exists, with_fields(request, fields))
 
     def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
         """Returns the folders in which the catalog itself places the tables of a namespace.
@@ -242,7 +253,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(namespaces.own_folders, parent)
 
-    def list_tables(self, request: spec.ListTablesRequest | FieldsOrId = ()) -> spec.ListTablesResponse:
+    def list_tables(self, request: spec.ListTablesRequest | FieldsOrId = (), **fields: Any) -> spec.ListTablesResponse:
         """Lists the names of the Lance tables in a namespace.
 
         Args:
@@ -260,9 +271,11 @@ class Namespace(Facade, spec.LanceNamespace):
             One call for each page, and one for each name if the catalog's listings contain other formats. With
             `include_declared=False` also one open of each dataset.
         """
-        return self._call(tables.list_tables, request)
+        return self._call(tables.list_tables, with_fields(request, fields))
 
-    def list_all_tables(self, request: spec.ListTablesRequest | FieldsOrId = ()) -> spec.ListTablesResponse:
+    def list_all_tables(
+        self, request: spec.ListTablesRequest | FieldsOrId = (), **fields: Any
+    ) -> spec.ListTablesResponse:
         """Lists the Lance tables of a namespace and of all namespaces below it.
 
         Args:
@@ -280,9 +293,11 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             The listings of all these namespaces. With `include_declared=False` also one open of each dataset.
         """
-        return self._call(tables.list_all_tables, request)
+        return self._call(tables.list_all_tables, with_fields(request, fields))
 
-    def describe_table(self, request: spec.DescribeTableRequest | FieldsOrId) -> spec.DescribeTableResponse:
+    def describe_table(
+        self, request: spec.DescribeTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.DescribeTableResponse:
         """Returns the location of a table and what is needed to read it.
 
         Args:
@@ -307,9 +322,9 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call; some catalogs need more for credentials. One open of the dataset if an option requires it.
         """
-        return self._call(tables.describe_table, request)
+        return self._call(tables.describe_table, with_fields(request, fields))
 
-    def table_exists(self, request: spec.TableExistsRequest | FieldsOrId) -> spec.TableExistsResponse:
+    def table_exists(self, request: spec.TableExistsRequest | FieldsOrId, **fields: Any) -> spec.TableExistsResponse:
         """Checks that a table exists; see `exists` for a bool.
 
         Args:
@@ -325,10 +340,10 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call; with a version also one open of the dataset.
         """
-        return self._call(tables.table_exists, request)
+        return self._call(tables.table_exists, with_fields(request, fields))
 
     def declare_table(
-        self, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None
+        self, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None, **fields: Any
     ) -> spec.DeclareTableResponse:
         """Registers a table that has no data yet.
 
@@ -355,9 +370,11 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One declaration; a describe for `vend_credentials`; one open of the default location if it is checked.
         """
-        return self._call(tables.declare_table, request, schema=schema)
+        return self._call(tables.declare_table, with_fields(request, fields), schema=schema)
 
-    def register_table(self, request: spec.RegisterTableRequest | FieldsOrId) -> spec.RegisterTableResponse:
+    def register_table(
+        self, request: spec.RegisterTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.RegisterTableResponse:
         """Registers a table whose data is at `location`.
 
         Args:
@@ -379,9 +396,11 @@ class Namespace(Facade, spec.LanceNamespace):
             One declaration. To replace a registration, a describe, and one or two calls. Up to two calls for each of
             four ids if the location may be the default one of another table.
         """
-        return self._call(tables.register_table, request)
+        return self._call(tables.register_table, with_fields(request, fields))
 
-    def deregister_table(self, request: spec.DeregisterTableRequest | FieldsOrId) -> spec.DeregisterTableResponse:
+    def deregister_table(
+        self, request: spec.DeregisterTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.DeregisterTableResponse:
         """Removes a table from the catalog; its data stays.
 
         Returns:
@@ -394,9 +413,9 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             Two calls.
         """
-        return self._call(tables.deregister_table, request)
+        return self._call(tables.deregister_table, with_fields(request, fields))
 
-    def drop_table(self, request: spec.DropTableRequest | FieldsOrId) -> spec.DropTableResponse:
+    def drop_table(self, request: spec.DropTableRequest | FieldsOrId, **fields: Any) -> spec.DropTableResponse:
         """Removes a table from the catalog, and then deletes the files under its location.
 
         If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
@@ -415,9 +434,9 @@ class Namespace(Facade, spec.LanceNamespace):
             Two calls, the calls for credentials, and listing and deleting the data. If the location was requested, or
             made for another name, also the calls that look for other tables there.
         """
-        return self._call(tables.drop_table, request)
+        return self._call(tables.drop_table, with_fields(request, fields))
 
-    def rename_table(self, request: spec.RenameTableRequest | FieldsOrId) -> spec.RenameTableResponse:
+    def rename_table(self, request: spec.RenameTableRequest | FieldsOrId, **fields: Any) -> spec.RenameTableResponse:
         """Renames a table, or moves it to another namespace; its data stays at its location.
 
         Args:
@@ -431,9 +450,11 @@ class Namespace(Facade, spec.LanceNamespace):
             TableAlreadyExistsError: The new id is registered.
             UnsupportedOperationError: The catalog cannot rename tables.
         """
-        return self._call(tables.rename_table, request)
+        return self._call(tables.rename_table, with_fields(request, fields))
 
-    def create_empty_table(self, request: spec.CreateEmptyTableRequest | FieldsOrId) -> CreateTableResponse:
+    def create_empty_table(
+        self, request: spec.CreateEmptyTableRequest | FieldsOrId, **fields: Any
+    ) -> CreateTableResponse:
         """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
 
         Args:
@@ -447,9 +468,11 @@ class Namespace(Facade, spec.LanceNamespace):
             NamespaceNotFoundError: The namespace does not exist.
             InvalidInputError: The mode is unknown.
         """
-        return self._call(tables.create_empty_table, request)
+        return self._call(tables.create_empty_table, with_fields(request, fields))
 
-    def get_table_stats(self, request: spec.GetTableStatsRequest | FieldsOrId) -> spec.GetTableStatsResponse:
+    def get_table_stats(
+        self, request: spec.GetTableStatsRequest | FieldsOrId, **fields: Any
+    ) -> spec.GetTableStatsResponse:
         """Returns the size of a table, and the numbers of its rows, indexes and fragments.
 
         Args:
@@ -458,10 +481,10 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             TableBranchNotFoundError: The table does not have the branch.
         """
-        return self._call(tables.get_table_stats, request)
+        return self._call(tables.get_table_stats, with_fields(request, fields))
 
     def create_table(
-        self, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+        self, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader, **fields: Any
     ) -> CreateTableResponse:
         """Declares a table and writes the rows of an Arrow IPC stream to it.
 
@@ -488,10 +511,13 @@ class Namespace(Facade, spec.LanceNamespace):
             A declaration, a describe before the write and one after it, and one open; in some catalogs one call for the
             default location.
         """
-        return self._call(rows.create_table, request, request_data)
+        return self._call(rows.create_table, with_fields(request, fields), request_data)
 
     def insert_into_table(
-        self, request: spec.InsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+        self,
+        request: spec.InsertIntoTableRequest | FieldsOrId,
+        request_data: bytes | pa.RecordBatchReader,
+        **fields: Any,
     ) -> spec.InsertIntoTableResponse:
         """Inserts the rows of an Arrow IPC stream into a table.
 
@@ -515,10 +541,13 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call and one open.
         """
-        return self._call(rows.insert_into_table, request, request_data)
+        return self._call(rows.insert_into_table, with_fields(request, fields), request_data)
 
     def merge_insert_into_table(
-        self, request: spec.MergeInsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+        self,
+        request: spec.MergeInsertIntoTableRequest | FieldsOrId,
+        request_data: bytes | pa.RecordBatchReader,
+        **fields: Any,
     ) -> spec.MergeInsertIntoTableResponse:
         """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
 
@@ -544,9 +573,9 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call and one open.
         """
-        return self._call(rows.merge_insert_into_table, request, request_data)
+        return self._call(rows.merge_insert_into_table, with_fields(request, fields), request_data)
 
-    def update_table(self, request: spec.UpdateTableRequest | FieldsOrId) -> spec.UpdateTableResponse:
+    def update_table(self, request: spec.UpdateTableRequest | FieldsOrId, **fields: Any) -> spec.UpdateTableResponse:
         """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
 
         Args:
@@ -563,9 +592,11 @@ class Namespace(Facade, spec.LanceNamespace):
             InvalidInputError: There are no updates, a column appears twice, or an SQL text is invalid or too complex.
             UnsupportedOperationError: The request has properties, or updates a field within a column.
         """
-        return self._call(rows.update_table, request)
+        return self._call(rows.update_table, with_fields(request, fields))
 
-    def delete_from_table(self, request: spec.DeleteFromTableRequest | FieldsOrId) -> spec.DeleteFromTableResponse:
+    def delete_from_table(
+        self, request: spec.DeleteFromTableRequest | FieldsOrId, **fields: Any
+    ) -> spec.DeleteFromTableResponse:
         """Deletes the rows that match the predicate; old versions keep them.
 
         Args:
@@ -580,9 +611,11 @@ class Namespace(Facade, spec.LanceNamespace):
             ConcurrentModificationError: Another writer changed the same rows.
             InvalidInputError: The predicate is invalid or too complex.
         """
-        return self._call(rows.delete_from_table, request)
+        return self._call(rows.delete_from_table, with_fields(request, fields))
 
-    def count_table_rows(self, request: spec.CountTableRowsRequest | FieldsOrId) -> spec.CountTableRowsResponse:
+    def count_table_rows(
+        self, request: spec.CountTableRowsRequest | FieldsOrId, **fields: Any
+    ) -> spec.CountTableRowsResponse:
         """Counts all rows, or the rows that match the predicate.
 
         Args:
@@ -598,9 +631,9 @@ class Namespace(Facade, spec.LanceNamespace):
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The predicate is invalid or too complex.
         """
-        return self._call(rows.count_table_rows, request)
+        return self._call(rows.count_table_rows, with_fields(request, fields))
 
-    def query_table(self, request: spec.QueryTableRequest | FieldsOrId) -> spec.QueryTableResponse:
+    def query_table(self, request: spec.QueryTableRequest | FieldsOrId, **fields: Any) -> spec.QueryTableResponse:
         """Searches by vector or by text, or reads the first rows that match a filter.
 
         Args:
@@ -617,9 +650,9 @@ class Namespace(Facade, spec.LanceNamespace):
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
-        return self._call(rows.query_table, request)
+        return self._call(rows.query_table, with_fields(request, fields))
 
-    def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId) -> str:
+    def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId, **fields: Any) -> str:
         """Returns the plan of a query, without running it.
 
         Args:
@@ -635,9 +668,9 @@ class Namespace(Facade, spec.LanceNamespace):
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or its id or branch differs from that of the request.
         """
-        return self._call(rows.explain_table_query_plan, request)
+        return self._call(rows.explain_table_query_plan, with_fields(request, fields))
 
-    def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId) -> str:
+    def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId, **fields: Any) -> str:
         """Runs a query, and returns its plan with the measurements of each step.
 
         Args:
@@ -652,7 +685,7 @@ class Namespace(Facade, spec.LanceNamespace):
             TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
-        return self._call(rows.analyze_table_query_plan, request)
+        return self._call(rows.analyze_table_query_plan, with_fields(request, fields))
 
     def open(self, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None) -> LanceDataset:
         """Opens the dataset of a table.
@@ -749,7 +782,9 @@ class Namespace(Facade, spec.LanceNamespace):
         """
         return self._call(rows.write, id, data, mode=mode, branch=branch)
 
-    def create_table_index(self, request: spec.CreateTableIndexRequest | FieldsOrId) -> spec.CreateTableIndexResponse:
+    def create_table_index(
+        self, request: spec.CreateTableIndexRequest | FieldsOrId, **fields: Any
+    ) -> spec.CreateTableIndexResponse:
         """Creates an index on a column of vectors, scalars or text.
 
         This may take long: set `operation_timeout` accordingly.
@@ -768,10 +803,10 @@ class Namespace(Facade, spec.LanceNamespace):
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The index type is unknown, or an option is invalid or not one of that type.
         """
-        return self._call(indexes.create_table_index, request)
+        return self._call(indexes.create_table_index, with_fields(request, fields))
 
     def create_table_scalar_index(
-        self, request: spec.CreateTableIndexRequest | FieldsOrId
+        self, request: spec.CreateTableIndexRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableScalarIndexResponse:
         """Creates an index on a column of scalars or text.
 
@@ -791,9 +826,11 @@ class Namespace(Facade, spec.LanceNamespace):
             InvalidInputError: The index type is not one for scalars or text, or an option is invalid or not one of that
                 type.
         """
-        return self._call(indexes.create_table_scalar_index, request)
+        return self._call(indexes.create_table_scalar_index, with_fields(request, fields))
 
-    def list_table_indices(self, request: spec.ListTableIndicesRequest | FieldsOrId) -> spec.ListTableIndicesResponse:
+    def list_table_indices(
+        self, request: spec.ListTableIndicesRequest | FieldsOrId, **fields: Any
+    ) -> spec.ListTableIndicesResponse:
         """Lists the indexes of a table.
 
         Args:
@@ -807,10 +844,10 @@ class Namespace(Facade, spec.LanceNamespace):
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The limit or the page token is invalid.
         """
-        return self._call(indexes.list_table_indices, request)
+        return self._call(indexes.list_table_indices, with_fields(request, fields))
 
     def describe_table_index_stats(
-        self, request: spec.DescribeTableIndexStatsRequest | FieldsOrId
+        self, request: spec.DescribeTableIndexStatsRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeTableIndexStatsResponse:
         """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
 
@@ -823,9 +860,11 @@ class Namespace(Facade, spec.LanceNamespace):
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The request has no `index_name`.
         """
-        return self._call(indexes.describe_table_index_stats, request)
+        return self._call(indexes.describe_table_index_stats, with_fields(request, fields))
 
-    def drop_table_index(self, request: spec.DropTableIndexRequest | FieldsOrId) -> spec.DropTableIndexResponse:
+    def drop_table_index(
+        self, request: spec.DropTableIndexRequest | FieldsOrId, **fields: Any
+    ) -> spec.DropTableIndexResponse:
         """Drops an index; older versions that have it keep it.
 
         Args:
@@ -840,10 +879,10 @@ class Namespace(Facade, spec.LanceNamespace):
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The request has no `index_name`.
         """
-        return self._call(indexes.drop_table_index, request)
+        return self._call(indexes.drop_table_index, with_fields(request, fields))
 
     def alter_table_add_columns(
-        self, request: spec.AlterTableAddColumnsRequest | FieldsOrId
+        self, request: spec.AlterTableAddColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableAddColumnsResponse:
         """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
 
@@ -861,10 +900,10 @@ class Namespace(Facade, spec.LanceNamespace):
                 or too complex.
             UnsupportedOperationError: A column is computed or virtual.
         """
-        return self._call(columns.alter_table_add_columns, request)
+        return self._call(columns.alter_table_add_columns, with_fields(request, fields))
 
     def alter_table_alter_columns(
-        self, request: spec.AlterTableAlterColumnsRequest | FieldsOrId
+        self, request: spec.AlterTableAlterColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableAlterColumnsResponse:
         """Changes names, types and nullability of columns, all in one version.
 
@@ -882,10 +921,10 @@ class Namespace(Facade, spec.LanceNamespace):
             InvalidInputError: There are no changes, a column appears twice, or a name or type is invalid.
             UnsupportedOperationError: A column is virtual.
         """
-        return self._call(columns.alter_table_alter_columns, request)
+        return self._call(columns.alter_table_alter_columns, with_fields(request, fields))
 
     def alter_table_drop_columns(
-        self, request: spec.AlterTableDropColumnsRequest | FieldsOrId
+        self, request: spec.AlterTableDropColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableDropColumnsResponse:
         """Drops columns; old versions keep them.
 
@@ -901,10 +940,10 @@ class Namespace(Facade, spec.LanceNamespace):
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no columns.
         """
-        return self._call(columns.alter_table_drop_columns, request)
+        return self._call(columns.alter_table_drop_columns, with_fields(request, fields))
 
     def update_table_schema_metadata(
-        self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId
+        self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId, **fields: Any
     ) -> spec.UpdateTableSchemaMetadataResponse:
         """Sets entries of the schema's metadata; other entries stay.
 
@@ -918,10 +957,10 @@ class Namespace(Facade, spec.LanceNamespace):
             TableBranchNotFoundError: The table does not have the branch.
             ConcurrentModificationError: Another writer made a conflicting change.
         """
-        return self._call(columns.update_table_schema_metadata, request)
+        return self._call(columns.update_table_schema_metadata, with_fields(request, fields))
 
     def update_field_metadata(
-        self, request: spec.UpdateFieldMetadataRequest | FieldsOrId
+        self, request: spec.UpdateFieldMetadataRequest | FieldsOrId, **fields: Any
     ) -> spec.UpdateFieldMetadataResponse:
         """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
 
@@ -937,9 +976,11 @@ class Namespace(Facade, spec.LanceNamespace):
             ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no updates, a field appears twice, or only some of the updates have `replace`.
         """
-        return self._call(columns.update_field_metadata, request)
+        return self._call(columns.update_field_metadata, with_fields(request, fields))
 
-    def list_table_tags(self, request: spec.ListTableTagsRequest | FieldsOrId) -> spec.ListTableTagsResponse:
+    def list_table_tags(
+        self, request: spec.ListTableTagsRequest | FieldsOrId, **fields: Any
+    ) -> spec.ListTableTagsResponse:
         """Lists the tags of a table, including those of branches.
 
         Args:
@@ -951,10 +992,10 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             InvalidInputError: The limit or the page token is invalid.
         """
-        return self._call(refs.list_table_tags, request)
+        return self._call(refs.list_table_tags, with_fields(request, fields))
 
     def get_table_tag_version(
-        self, request: spec.GetTableTagVersionRequest | FieldsOrId
+        self, request: spec.GetTableTagVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.GetTableTagVersionResponse:
         """Returns the version of a tag.
 
@@ -967,9 +1008,11 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             TableTagNotFoundError: The table does not have the tag.
         """
-        return self._call(refs.get_table_tag_version, request)
+        return self._call(refs.get_table_tag_version, with_fields(request, fields))
 
-    def create_table_tag(self, request: spec.CreateTableTagRequest | FieldsOrId) -> spec.CreateTableTagResponse:
+    def create_table_tag(
+        self, request: spec.CreateTableTagRequest | FieldsOrId, **fields: Any
+    ) -> spec.CreateTableTagResponse:
         """Creates a tag for a version.
 
         Args:
@@ -984,9 +1027,11 @@ class Namespace(Facade, spec.LanceNamespace):
             TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The name is not ASCII, too long, or otherwise invalid.
         """
-        return self._call(refs.create_table_tag, request)
+        return self._call(refs.create_table_tag, with_fields(request, fields))
 
-    def update_table_tag(self, request: spec.UpdateTableTagRequest | FieldsOrId) -> spec.UpdateTableTagResponse:
+    def update_table_tag(
+        self, request: spec.UpdateTableTagRequest | FieldsOrId, **fields: Any
+    ) -> spec.UpdateTableTagResponse:
         """Moves an existing tag to another version.
 
         Args:
@@ -1000,9 +1045,11 @@ class Namespace(Facade, spec.LanceNamespace):
             TableVersionNotFoundError: The table does not have the version.
             TableBranchNotFoundError: The table does not have the branch.
         """
-        return self._call(refs.update_table_tag, request)
+        return self._call(refs.update_table_tag, with_fields(request, fields))
 
-    def delete_table_tag(self, request: spec.DeleteTableTagRequest | FieldsOrId) -> spec.DeleteTableTagResponse:
+    def delete_table_tag(
+        self, request: spec.DeleteTableTagRequest | FieldsOrId, **fields: Any
+    ) -> spec.DeleteTableTagResponse:
         """Deletes a tag; its version stays.
 
         Args:
@@ -1014,10 +1061,10 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             TableTagNotFoundError: The table does not have the tag.
         """
-        return self._call(refs.delete_table_tag, request)
+        return self._call(refs.delete_table_tag, with_fields(request, fields))
 
     def create_table_branch(
-        self, request: spec.CreateTableBranchRequest | FieldsOrId
+        self, request: spec.CreateTableBranchRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableBranchResponse:
         """Creates a branch that starts at a version of another branch.
 
@@ -1034,10 +1081,10 @@ class Namespace(Facade, spec.LanceNamespace):
             InvalidInputError: The name is too long, or otherwise invalid.
             UnsupportedOperationError: The catalog commits the versions of the table.
         """
-        return self._call(refs.create_table_branch, request)
+        return self._call(refs.create_table_branch, with_fields(request, fields))
 
     def list_table_branches(
-        self, request: spec.ListTableBranchesRequest | FieldsOrId
+        self, request: spec.ListTableBranchesRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableBranchesResponse:
         """Lists the branches of a table except main.
 
@@ -1050,10 +1097,10 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             InvalidInputError: The limit or the page token is invalid.
         """
-        return self._call(refs.list_table_branches, request)
+        return self._call(refs.list_table_branches, with_fields(request, fields))
 
     def delete_table_branch(
-        self, request: spec.DeleteTableBranchRequest | FieldsOrId
+        self, request: spec.DeleteTableBranchRequest | FieldsOrId, **fields: Any
     ) -> spec.DeleteTableBranchResponse:
         """Deletes a branch and the data that only this branch uses.
 
@@ -1068,9 +1115,9 @@ class Namespace(Facade, spec.LanceNamespace):
             InvalidTableStateError: A tag refers to a version of the branch.
             InvalidInputError: The branch is main.
         """
-        return self._call(refs.delete_table_branch, request)
+        return self._call(refs.delete_table_branch, with_fields(request, fields))
 
-    def restore_table(self, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
+    def restore_table(self, request: spec.RestoreTableRequest | FieldsOrId, **fields: Any) -> spec.RestoreTableResponse:
         """Makes an old version the latest one again; the versions in between stay.
 
         Args:
@@ -1084,10 +1131,10 @@ class Namespace(Facade, spec.LanceNamespace):
             TableBranchNotFoundError: The table does not have the branch.
             ConcurrentModificationError: Another writer made a conflicting change.
         """
-        return self._call(versions.restore_table, request)
+        return self._call(versions.restore_table, with_fields(request, fields))
 
     def create_table_version(
-        self, request: spec.CreateTableVersionRequest | FieldsOrId
+        self, request: spec.CreateTableVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableVersionResponse:
         """Commits a version whose manifest is written, and moves the manifest to its final name.
 
@@ -1110,10 +1157,10 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             Two calls.
         """
-        return self._call(versions.create_table_version, request)
+        return self._call(versions.create_table_version, with_fields(request, fields))
 
     def batch_create_table_versions(
-        self, request: spec.BatchCreateTableVersionsRequest | FieldsOrId
+        self, request: spec.BatchCreateTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchCreateTableVersionsResponse:
         """Commits one version of each of several tables: all or none.
 
@@ -1129,10 +1176,10 @@ class Namespace(Facade, spec.LanceNamespace):
             UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
                 several tables at once; or a branch is not main.
         """
-        return self._call(versions.batch_create_table_versions, request)
+        return self._call(versions.batch_create_table_versions, with_fields(request, fields))
 
     def batch_commit_tables(
-        self, request: spec.BatchCommitTablesRequest | FieldsOrId
+        self, request: spec.BatchCommitTablesRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchCommitTablesResponse:
         """Commits one version of each of several tables, like `batch_create_table_versions`.
 
@@ -1149,10 +1196,10 @@ class Namespace(Facade, spec.LanceNamespace):
                 one of its version.
             UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
         """
-        return self._call(versions.batch_commit_tables, request)
+        return self._call(versions.batch_commit_tables, with_fields(request, fields))
 
     def describe_table_version(
-        self, request: spec.DescribeTableVersionRequest | FieldsOrId
+        self, request: spec.DescribeTableVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeTableVersionResponse:
         """Returns the location of the manifest of a version.
 
@@ -1169,10 +1216,10 @@ class Namespace(Facade, spec.LanceNamespace):
             One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
             the versions, the cost of `list_table_versions`.
         """
-        return self._call(versions.describe_table_version, request)
+        return self._call(versions.describe_table_version, with_fields(request, fields))
 
     def list_table_versions(
-        self, request: spec.ListTableVersionsRequest | FieldsOrId
+        self, request: spec.ListTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableVersionsResponse:
         """Lists the versions whose manifests exist.
 
@@ -1194,10 +1241,10 @@ class Namespace(Facade, spec.LanceNamespace):
             One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
             and a look-up in the storage. If the storage commits the versions, all manifests are read.
         """
-        return self._call(versions.list_table_versions, request)
+        return self._call(versions.list_table_versions, with_fields(request, fields))
 
     def batch_delete_table_versions(
-        self, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId
+        self, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchDeleteTableVersionsResponse:
         """Deletes versions of the main branch.
 
@@ -1219,7 +1266,7 @@ class Namespace(Facade, spec.LanceNamespace):
         Cost:
             One call more than `list_table_versions`, and one open of the dataset.
         """
-        return self._call(versions.batch_delete_table_versions, request)
+        return self._call(versions.batch_delete_table_versions, with_fields(request, fields))
 
     def describe_tables(
         self,

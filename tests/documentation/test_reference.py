@@ -16,6 +16,9 @@ from lance_ns_async import AsyncNamespace, Namespace
 from tests.documentation.pages import Page
 
 PAGES = ("client", "sync", "fleet", "spark", "policy", "errors", "model")
+ONCE = {"self", "cls", "fields"}
+"""The arguments that the class describes once."""
+
 COMMON = {"id", "identity", "context"}
 """The fields of requests that the class describes once."""
 
@@ -56,7 +59,7 @@ def undescribed(function: Callable[..., Any]) -> list[str]:
     """Returns the arguments that the docstring does not describe."""
     arguments = _ARGUMENTS.search(inspect.getdoc(function) or "")
     described = set(_ARGUMENT.findall(arguments[1])) if arguments else set()
-    missing = [name for name in inspect.signature(function).parameters if name not in {"self", "cls"} | described]
+    missing = [name for name in inspect.signature(function).parameters if name not in ONCE | described]
     return [name for name in missing if name != "request" or not needs_only_id(function)]
 
 

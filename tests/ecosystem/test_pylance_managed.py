@@ -27,7 +27,7 @@ class Watched(IcebergNamespace):
         super().__init__(**properties)
         self.threads: list[threading.Thread] = []
 
-    def list_table_versions(self, request: Any) -> ListTableVersionsResponse:
+    def list_table_versions(self, request: Any, **fields: Any) -> ListTableVersionsResponse:
         self.threads.append(threading.current_thread())
         return super().list_table_versions(request)
 

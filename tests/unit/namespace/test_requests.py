@@ -148,6 +148,21 @@ def test_fields_of_another_kind_are_a_fault_of_the_request(
         getattr(ns, operation)(FromRust({"id": ID, field: value}))
 
 
+def test_fields_may_be_passed_by_name(ns: DirNamespace) -> None:
+    ns.create_namespace("sales", mode="exist_ok")
+    ns.create_table_tag("t", tag="first", version=1)
+    assert ns.get_table_tag_version({"id": ID}, tag="first").version == 1
+    rows = ns.query_table("t", k=1, vector={"single_vector": [0.0, 1.0]}, columns={"column_names": ["id"]})
+    assert pa.ipc.open_file(rows.data).read_all()["id"].to_pylist() == [1]
+    assert ns.list_tables(limit=1) == ns.list_tables({"limit": 1})
+    with pytest.raises(InvalidInputError, match=r"^CreateTableTagRequest: tga: unknown, did you mean tag"):
+        ns.create_table_tag("t", tga="second", version=1)
+    with pytest.raises(InvalidInputError, match=r"^version: it is given twice, in the request and by name"):
+        ns.describe_table({"id": ID, "version": 1}, version=2)
+    with pytest.raises(InvalidInputError, match=r"^version: not allowed beside a DescribeTableRequest; set it there"):
+        ns.describe_table(DescribeTableRequest(id=ID), version=1)
+
+
 def test_one_id_is_no_list_of_ids(ns: DirNamespace) -> None:
     one: Any
     for one in ("sales$t", TableId(["sales", "t"])):
