@@ -30,7 +30,7 @@ from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.rollback import rollback
-from lance_ns_async.errors import ErrorTable, error_about, failure_of, spelled
+from lance_ns_async.errors import ErrorTable, error_about, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
@@ -191,15 +191,15 @@ class RestBackend(Backend):
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         wire.path_segment(to, self._delimiter)
-        reason = "the server has refused another one as not supported"
-        if not self.server.lacks("rename_table"):
-            fields: dict[str, Any] = {"new_table_name": to.name, "new_namespace_id": list(to.parent)}
-            try:
-                return await self._ask("rename_table", id, partial(wire.check_removed, id), fields)
-            except UnsupportedOperationError as e:
-                self.server.learn(missing=frozenset({"rename_table"}))
-                reason = _reason(e)
-        raise UnsupportedOperationError(f"Not supported: rename_table of {id} ({reason})")
+        if self.server.lacks("rename_table"):
+            reason = "rename_table: the server has refused another one as not supported"
+            raise error_about(UnsupportedOperationError, id, reason)
+        fields: dict[str, Any] = {"new_table_name": to.name, "new_namespace_id": list(to.parent)}
+        try:
+            await self._ask("rename_table", id, partial(wire.check_removed, id), fields)
+        except UnsupportedOperationError:
+            self.server.learn(missing=frozenset({"rename_table"}))
+            raise
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -330,9 +330,3 @@ def _with_identity(id: TableId, properties: Mapping[str, str]) -> dict[str, str]
     A table at the root has none: directory catalogs store no properties for it.
     """
     return registrations.add_identity(properties, key=registrations.REST_KEY) if id.parent else dict(properties)
-
-
-def _reason(error: UnsupportedOperationError) -> str:
-    """Returns the server's own words in an error."""
-    failure = failure_of(error)
-    return str(error) if failure is None else failure.message
