@@ -429,13 +429,13 @@ async def test_an_error_over_rest_says_its_reason_once(tmp_path: Path, data_oper
                         await getattr(client, operation)({"id": [*id]})
                     return str(caught.value).partition(" (X-Request-ID")[0]
 
-                assert [
+                errors = [
                     await error("describe_table", "other", "t"),
                     await error("drop_namespace", "db"),
                     await error("describe_table", "db", "t"),
-                ] == [
-                    "Permission denied: other$t (describe_table: HTTP 403: ann may use db.** only",
-                    "Permission denied: db (drop_namespace: HTTP 403: ann has the right 'read', and this requires "
-                    "'admin'",
-                    "Table not found: db$t (describe_table: HTTP 404: table id 'db$t'",
                 ]
+    assert errors == [
+        "Permission denied: other$t (describe_table: HTTP 403: ann may use db.** only",
+        "Permission denied: db (drop_namespace: HTTP 403: ann has the right 'read', and this requires 'admin'",
+        "Table not found: db$t (describe_table: HTTP 404: table id 'db$t'",
+    ]
