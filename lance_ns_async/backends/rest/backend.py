@@ -1,7 +1,7 @@
 """The backend for servers of the Lance REST Namespace protocol: each operation is one call of the protocol.
 
 Spec: https://lance.org/format/namespace/rest, and the OpenAPI document of lance-namespace 0.13. Where servers differ
-from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1.
+from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1 and 1.3.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.shared import registrations
+from lance_ns_async.backends.shared.lost_races import create_or_check_race
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
@@ -50,11 +51,12 @@ _OWN_PROPERTIES = (
     *("table_type", "managed_by", "gc.enabled", "write.metadata.path", "write.parquet.compression-codec"),
     *("created-at", "nessie.*", "polaris.*", "bucketing_version", "classification", "empty_table", "external"),
     *("numfiles", "numrows", "rawdatasize", "totalsize", "transient_lastddltime"),
+    *("format", "location", "lance.creation-mode", "lance.declared", "lance.register"),
 )
 """The properties that the catalogs behind a server may set themselves: the protocol does not name the catalog."""
 
 _OWN_NAMESPACE_PROPERTIES = (
-    *("location", "exists", "nessie.*", "polaris.*", "glue.kind"),
+    *("location", "exists", "in-use", "nessie.*", "polaris.*", "glue.kind"),
     *("database.location-uri", "database.owner", "database.owner-type", "catalog.location.uri"),
 )
 """The same for namespaces."""
@@ -117,7 +119,13 @@ class RestBackend(Backend):
         return await self._ask("describe_namespace", id, wire.namespace_properties)
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        return await self._ask("create_namespace", id, wire.namespace_properties, {"properties": dict(properties)})
+        # Without a mode: not all servers accept the same spellings, and the default of all is to create.
+        fields = {"properties": dict(properties)}
+        return await create_or_check_race(
+            id,
+            partial(self._ask, "create_namespace", id, wire.namespace_properties, fields),
+            partial(self._ask, "describe_namespace", id, ignore, name="create_namespace"),
+        )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         behavior = {"behavior": "Cascade"} if cascade else None
