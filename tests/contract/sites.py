@@ -238,6 +238,7 @@ VARIANTS: Mapping[str, Set[str]] = {
     "glue-in-a-catalog": {"test_namespaces", "test_tables"},
     "glue-in-a-nested-catalog": {"test_listing"},
     "unity-fake-0.4.0": {"test_listing", "test_tables"},
+    "rest-on-gravitino": {"test_locations", "test_namespaces", "test_tables"},
     "rest-on-a-gateway": {"test_data", "test_tables"},
     "rest-on-a-gateway-to-iceberg": {"test_tables"},
     **{site: set() for site in ROUND_TRIPS},
