@@ -273,7 +273,8 @@ def _phrase(cls: type[LanceNamespaceError]) -> str:
 _LANCE_MESSAGE = re.compile(r"(HTTP \d+: )([\w ]+): (.*)")
 """A message of a Lance server after the HTTP status, with the phrase of its error class."""
 
-_SUBJECT_AND_REASON = re.compile(r"(.*?) \((.*?)\)( \(X-Request-ID [^()]*\))?")
+_SUBJECT_AND_REASON = re.compile(r"(.*?) \((.*?)\)((?: \(X-Request-ID [^()]*\))?(?:; [^()]*)?)")
+"""What follows the phrase: subject and operation in one of their forms, the reason, and what this client adds."""
 
 
 def _without_repetition(message: str, phrase: str, subject: str, operation: str) -> str:
@@ -287,7 +288,7 @@ def _without_repetition(message: str, phrase: str, subject: str, operation: str)
     status, text = match[1], match[3]
     parts = _SUBJECT_AND_REASON.fullmatch(text)
     if parts and parts[1] in (subject, operation, f"{operation}: {subject}", f"{operation} of {subject}"):
-        text = parts[2].removeprefix(f"{operation}: ") + (parts[3] or "")
+        text = parts[2].removeprefix(f"{operation}: ") + parts[3]
     return status + text
 
 

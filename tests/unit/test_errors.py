@@ -278,6 +278,11 @@ def test_an_error_shows_the_number_of_attempts() -> None:
         ("Permission denied: prod$orders (other: no)", "HTTP 403: other: no"),
         ("Permission denied: op: prod$orders (no) (X-Request-ID 1)", "HTTP 403: no (X-Request-ID 1)"),
         ("Permission denied: op of prod$orders (no)", "HTTP 403: no"),
+        (
+            "Permission denied: prod$orders (op: no (b); c) (X-Request-ID 1); d",
+            "HTTP 403: no (b); c (X-Request-ID 1); d",
+        ),
+        ("Permission denied: prod$orders (op: no (b); c)", "HTTP 403: no (b); c"),
         ("Permission denied: op (no)", "HTTP 403: no"),
         ("Permission denied: prod (op: no)", "HTTP 403: prod (op: no)"),
         ("Permission denied: no", "HTTP 403: no"),
