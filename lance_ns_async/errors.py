@@ -256,14 +256,40 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
     # If the parent is missing, the message names the parent.
     is_above = cls is NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
     named = NamespaceId(subject[:-1]) if is_above else subject
+    message = _without_repetition(failure.message, _phrase(cls), spelled(named), operation)
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
-    return with_failure(error_about(cls, named, f"{operation}: {failure.message}{attempts}"), failure)
+    return with_failure(error_about(cls, named, f"{operation}: {message}{attempts}"), failure)
 
 
 def error_about(cls: type[L], subject: Id, reason: str) -> L:
     """Returns an error with the phrase of its class, the subject and the reason: `Table not found: a$b (why)`."""
-    phrase = next((PHRASES[base] for base in cls.__mro__ if base in PHRASES), cls.__name__)
-    return cls(f"{phrase}: {spelled(subject)} ({reason})")
+    return cls(f"{_phrase(cls)}: {spelled(subject)} ({reason})")
+
+
+def _phrase(cls: type[LanceNamespaceError]) -> str:
+    return next((PHRASES[base] for base in cls.__mro__ if base in PHRASES), cls.__name__)
+
+
+_LANCE_MESSAGE = re.compile(r"(HTTP \d+: )([\w ]+): (.*)")
+"""A message of a Lance server after the HTTP status, with the phrase of its error class."""
+
+_SUBJECT_AND_REASON = re.compile(r"(.*?) \((.*?)\)((?: \(X-Request-ID [^()]*\))?(?:; [^()]*)?)")
+"""What follows the phrase: subject and operation in one of their forms, the reason, and what this client adds."""
+
+
+def _without_repetition(message: str, phrase: str, subject: str, operation: str) -> str:
+    """Returns the message of a Lance server without the phrase, the subject and the operation of the new error.
+
+    Other messages are returned unchanged.
+    """
+    match = _LANCE_MESSAGE.fullmatch(message)
+    if match is None or match[2] != phrase:
+        return message
+    status, text = match[1], match[3]
+    parts = _SUBJECT_AND_REASON.fullmatch(text)
+    if parts and parts[1] in (subject, operation, f"{operation}: {subject}", f"{operation} of {subject}"):
+        text = parts[2].removeprefix(f"{operation}: ") + parts[3]
+    return status + text
 
 
 def raise_first(errors: Collection[LanceNamespaceError], of: int) -> None:

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from lance.namespace import RestAdapter
 
+from lance_ns_async import NamespaceId
 from lance_ns_async.registry import load
 from tests.contract.site import Site
+from tests.fakes.rest import FakeRest
 from tests.support.gateway import served
 
 _ABSOLUTE = "its server registers tables at relative locations alone, and replaces none"
 _OWN_FOLDER = "its server holds tables in its own folder alone"
 _CHOOSES = "its server chooses the locations"
+_BY_NAME = "its server declares a name at the same location each time"
 
 ON_PYLANCE: Mapping[str, str] = {
     "test_a_location_that_is_given_stays_as_it_is": _CHOOSES,
@@ -31,6 +34,12 @@ ON_PYLANCE: Mapping[str, str] = {
     "test_registering_overwrites_only_on_request": _ABSOLUTE,
     "test_registering_puts_a_table_back": _ABSOLUTE,
     "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER,
+}
+ON_GRAVITINO = {
+    "test_a_table_made_again_during_a_first_write_stays": _BY_NAME,
+    "test_cascade_refuses_what_is_no_lance_table_and_drops_nothing": "its server drops tables of all formats",
+    "test_first_rows_of_a_table_deregistered_meanwhile_stay": _BY_NAME,
+    "test_no_declaration_has_the_location_of_an_earlier_one": _BY_NAME,
 }
 ON_A_GATEWAY = {
     "test_a_location_that_is_given_stays_as_it_is": _CHOOSES,
@@ -49,6 +58,22 @@ def rest_on_pylance(tmp: Path) -> Iterator[Site]:
         can = replace(load("rest").catalog_capabilities, cascades=False, renames=False)
         yield Site(
             "rest", {"uri": f"http://127.0.0.1:{server.port}"}, server=can, exempt=ON_PYLANCE, keeps_credentials=True
+        )
+
+
+@contextmanager
+def rest_on_gravitino(tmp: Path) -> Iterator[Site]:
+    """Provides a fake of Apache Gravitino 1.3.0."""
+    with FakeRest(dialect="gravitino", base=tmp.as_uri()) as server:
+        server.namespaces[("lake",)] = {"in-use": "true"}
+        yield Site(
+            "rest",
+            {"uri": server.url, "min_depth": "2", "max_depth": "2"},
+            above=NamespaceId(["lake"]),
+            nests=False,
+            server=replace(load("rest").catalog_capabilities, min_depth=2, max_depth=2, renames=False),
+            exempt=ON_GRAVITINO,
+            keeps_credentials=True,
         )
 
 

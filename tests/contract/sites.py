@@ -16,6 +16,7 @@ from tests.contract.rest_sites import (
     ON_A_GATEWAY,
     ON_A_GATEWAY_TO_DIR,
     rest_on_a_gateway,
+    rest_on_gravitino,
     rest_on_pylance,
 )
 from tests.contract.site import Site
@@ -199,6 +200,7 @@ SITES: Mapping[str, Open] = {
     "unity-fake": partial(fake_unity, dialect="0.6"),
     "unity-fake-0.4.0": partial(fake_unity, dialect="0.4.0"),
     "rest-on-pylance": rest_on_pylance,
+    "rest-on-gravitino": rest_on_gravitino,
     "rest-on-a-gateway": partial(rest_on_a_gateway, directory, ON_A_GATEWAY_TO_DIR),
     "rest-on-a-gateway-to-iceberg": partial(rest_on_a_gateway, fake_iceberg, ON_A_GATEWAY),
     "rest-on-a-gateway-to-hive": partial(rest_on_a_gateway, partial(fake_hive, version="4.0.1"), ON_A_GATEWAY),
@@ -236,6 +238,7 @@ VARIANTS: Mapping[str, Set[str]] = {
     "glue-in-a-catalog": {"test_namespaces", "test_tables"},
     "glue-in-a-nested-catalog": {"test_listing"},
     "unity-fake-0.4.0": {"test_listing", "test_tables"},
+    "rest-on-gravitino": {"test_locations", "test_namespaces", "test_tables"},
     "rest-on-a-gateway": {"test_data", "test_tables"},
     "rest-on-a-gateway-to-iceberg": {"test_tables"},
     **{site: set() for site in ROUND_TRIPS},

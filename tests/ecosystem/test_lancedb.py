@@ -161,7 +161,9 @@ def test_a_table_gets_another_name_where_the_catalog_can(
     db: Any, table: Any, catalog: Catalog, home: list[str]
 ) -> None:
     if catalog.impl not in RENAMING:
-        with pytest.raises(RuntimeError, match=r"UnsupportedOperationError: Not supported: rename_table of \S+\$t \("):
+        with pytest.raises(
+            RuntimeError, match=r"UnsupportedOperationError: Not supported: (rename_table of )?\S+\$t \("
+        ):
             db.rename_table("t", "u", cur_namespace_path=home)
         assert db.list_tables(home).tables == ["t"]
         return

@@ -1,19 +1,32 @@
-"""A server of the Lance REST Namespace protocol, in memory, according to the spec or like Apache Gravitino 1.1."""
+"""A server of the Lance REST Namespace protocol, in memory, according to the spec or like Apache Gravitino."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.request import url2pathname
 
 from .faults import Answer, Received
 from .http import FakeServer
 
-RestDialect = Literal["spec", "gravitino"]
-"""Gravitino sends the HTTP status as the code, with the name of an exception, and has fewer operations."""
+RestDialect = Literal["spec", "gravitino", "gravitino-1.1"]
+"""`gravitino` is version 1.3.0: errors have stack traces, and ids are a catalog, a schema and a table.
 
-_LACKS: Mapping[RestDialect, Collection[str]] = {"spec": (), "gravitino": ("table/declare", "table/rename")}
+Version 1.1 sends the HTTP status as the code of an error, with the name of an exception, and has fewer operations.
+"""
+
+_LACKS: Mapping[RestDialect, Collection[str]] = {
+    "spec": (),
+    "gravitino": ("table/rename", "namespace/table/batch-describe"),
+    "gravitino-1.1": ("table/declare", "table/rename"),
+}
+
+_GRAVITINO_NAME = re.compile(r"[\w/=-]{1,254}", re.ASCII)
+
+_TRACE = "\n\tat org.apache.gravitino.lance.Operations.run(Operations.java:1)" * 100
 
 _CODES = {1: 404, 2: 409, 3: 409, 4: 404, 5: 409, 13: 400, 16: 401}
 """The HTTP statuses of the spec's codes."""
@@ -98,6 +111,8 @@ class FakeRest(FakeServer):
             if self._token is not None and request.headers.get("authorization") != f"Bearer {self._token}":
                 raise Refusal(16, "no token, or another one")
             id = self._id(unquote(route[2]), parameters.get("delimiter", "$"))
+            if self._dialect == "gravitino":
+                _check_gravitino(f"{route[1]}/{route[3]}", id)
             fields = request.json or {}
             if fields.get("id", list(id)) != list(id):
                 raise Refusal(13, "the body has another id than the path")
@@ -125,14 +140,17 @@ class FakeRest(FakeServer):
             case "namespace/drop":
                 return self._drop(self._namespace(id), fields)
             case "table/declare" | "table/create-empty":
-                return self._register(id, {"location": self._location(id), **fields})
+                return self._register(operation, id, {"location": self._location(id), **fields})
             case "table/register":
-                return self._register(id, fields)
+                return self._register(operation, id, fields)
             case "table/describe":
                 options = self._credentials if fields.get("vend_credentials") else None
-                return {**self._table(id), **({"storage_options": options} if options else {})}
+                more: dict[str, Any] = {"metadata": {}, "namespace": []} if self._dialect == "gravitino" else {}
+                return {**self._table(id), **more, **({"storage_options": options} if options else {})}
             case "table/deregister" | "table/drop":
-                self._table(id)
+                location = self._table(id)["location"]
+                if operation == "table/drop" and location.startswith("file:"):
+                    shutil.rmtree(url2pathname(urlsplit(location).path), ignore_errors=True)
                 return {"id": list(id), **self.tables.pop(id)}
             case "table/rename":
                 target = (*fields["new_namespace_id"], fields["new_table_name"])
@@ -145,30 +163,39 @@ class FakeRest(FakeServer):
 
     def _create(self, id: Names, fields: Mapping[str, Any]) -> Any:
         self._namespace(id[:-1])
-        if id in self.namespaces:
+        mode = (fields.get("mode") or "create").lower()
+        if self._dialect == "gravitino" and mode not in ("create", "exist_ok", "overwrite"):
+            raise Refusal(13, f"Unknown create namespace mode: {fields['mode']}")
+        if id in self.namespaces and mode == "create":
             raise Refusal(2, f"there is a namespace {id}")
-        self.namespaces[id] = dict(fields.get("properties") or {})
+        if id not in self.namespaces or mode == "overwrite":
+            self.namespaces[id] = dict(fields.get("properties") or {})
         return {"properties": self.namespaces[id]}
 
     def _drop(self, id: Names, fields: Mapping[str, Any]) -> Any:
         inside = [it for it in (*self.namespaces, *self.tables) if it[: len(id)] == id and it != id]
         if inside and fields.get("behavior") != "Cascade":
-            raise Refusal(3, f"{id} contains {len(inside)} objects")
+            raise Refusal(3, f"{'Catalog' if len(id) == 1 else 'Schema'} {id[-1]} is not empty.")
         for it in (*inside, id):
             self.namespaces.pop(it, None)
             self.tables.pop(it, None)
         return {}
 
-    def _register(self, id: Names, fields: Mapping[str, Any]) -> Any:
+    def _register(self, operation: str, id: Names, fields: Mapping[str, Any]) -> Any:
         self._namespace(id[:-1])
         if id in self.tables and not (self._replaces and fields.get("mode") == "Overwrite"):
             raise Refusal(5, f"there is a table {id}")
-        self.tables[id] = {"location": fields["location"], "properties": dict(fields.get("properties") or {})}
+        location, properties = fields["location"], dict(fields.get("properties") or {})
+        if self._dialect == "gravitino":
+            location = f"{location.rstrip('/')}/"
+            properties |= {"external": "true", "format": "lance", "location": location, "lance.creation-mode": "CREATE"}
+            properties |= {"lance.register" if operation == "table/register" else "lance.declared": "true"}
+        self.tables[id] = {"location": location, "properties": properties}
         return self.tables[id]
 
     def _page(self, field: str, parent: Names, objects: Collection[Names], fields: Mapping[str, Any]) -> Any:
         names: Sequence[str] = sorted(it[-1] for it in objects if it and it[:-1] == parent)
-        if self._dialect == "gravitino" and field == "tables":
+        if self._dialect != "spec" and field == "tables":
             names = ["$".join((*parent, name)) for name in names]
         start = int(fields.get("page_token", 0))
         end = start + int(fields.get("limit", len(names)))
@@ -189,14 +216,31 @@ class FakeRest(FakeServer):
 
     def _refusal(self, error: Refusal) -> Answer:
         status = _CODES[error.code]
-        if self._dialect == "spec":
-            return Answer.of({"error": str(error), "code": error.code}, status)
+        match self._dialect:
+            case "spec":
+                return Answer.of({"error": str(error), "code": error.code}, status)
+            case "gravitino":
+                code, status = (13, 400) if error.code == 3 else (error.code, status)
+                return Answer.of({"error": f"{error}{_TRACE}", "code": code, "detail": f"trace{_TRACE}"}, status)
         if error.code == 3:
             status = 400
         return Answer.of({"error": str(error), "code": status, "type": _TYPES[error.code]}, status)
 
     def _no_path(self) -> Answer:
-        if self._dialect == "spec":
-            return Answer(404)
+        match self._dialect:
+            case "spec":
+                return Answer(404)
+            case "gravitino":
+                return Answer(404, b"<html><head><title>Error 404 Not Found</title></head></html>")
         # Its exception mapper also handles errors of its web framework.
         return Answer.of({"error": "HTTP 404 Not Found", "code": 500, "type": "NotFoundException"}, 500)
+
+
+def _check_gravitino(operation: str, id: Names) -> None:
+    """Refuses an id of a wrong length or with a name that Gravitino 1.3.0 does not accept."""
+    levels = 3 if operation.startswith("table/") else 2
+    if len(id) > levels or (len(id) < levels and operation.removeprefix("namespace/").startswith("table/")):
+        raise Refusal(13, f"Expected {levels}-level namespace but got: {len(id)}")
+    for name in id:
+        if _GRAVITINO_NAME.fullmatch(name) is None:
+            raise Refusal(13, f"Invalid name {name}")

@@ -271,6 +271,30 @@ def test_an_error_shows_the_number_of_attempts() -> None:
     assert str(error_for(failure, TABLE, "op", HTTP_ERRORS)).endswith("(op: down; 4 attempts)")
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("Permission denied: prod$orders (op: no (b))", "HTTP 403: no (b)"),
+        ("Permission denied: prod$orders (other: no)", "HTTP 403: other: no"),
+        ("Permission denied: op: prod$orders (no) (X-Request-ID 1)", "HTTP 403: no (X-Request-ID 1)"),
+        ("Permission denied: op of prod$orders (no)", "HTTP 403: no"),
+        (
+            "Permission denied: prod$orders (op: no (b); c) (X-Request-ID 1); d",
+            "HTTP 403: no (b); c (X-Request-ID 1); d",
+        ),
+        ("Permission denied: prod$orders (op: no (b); c)", "HTTP 403: no (b); c"),
+        ("Permission denied: op (no)", "HTTP 403: no"),
+        ("Permission denied: prod (op: no)", "HTTP 403: prod (op: no)"),
+        ("Permission denied: no", "HTTP 403: no"),
+        ("Invalid input: prod$orders (op: no)", "HTTP 403: Invalid input: prod$orders (op: no)"),
+        ("no (Permission denied: prod$orders (op: no))", "HTTP 403: no (Permission denied: prod$orders (op: no))"),
+    ],
+)
+def test_an_error_says_once_what_a_lance_server_says(message: str, text: str) -> None:
+    error = error_for(Failure(403, message=f"HTTP 403: {message}"), TABLE, "op", HTTP_ERRORS)
+    assert str(error) == f"Permission denied: prod$orders (op: {text})"
+
+
 def test_another_format_is_an_invalid_input_with_the_code_of_one() -> None:
     assert issubclass(NotALanceTableError, InvalidInputError)
     assert NotALanceTableError("x").code == spec.ErrorCode.INVALID_INPUT

@@ -12,11 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lance_namespace.errors import (
-    InternalError,
     InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
     UnsupportedOperationError,
 )
 
@@ -26,10 +22,11 @@ from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration, lance_table
 from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_names
+from lance_ns_async.backends.shared.lost_races import create_or_check_race
 from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.caller import Caller
-from lance_ns_async.errors import ErrorTable, error_about, failure_of, with_failure
+from lance_ns_async.errors import ErrorTable, failure_of, with_failure
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -127,22 +124,9 @@ class PolarisBackend(GenericTableBackend):
             operation="create_namespace",
             decode=partial(wire.namespace_properties, id),
         )
-        try:
-            return await _with_advice(id, create)
-        except InternalError as e:
-            if (failure := failure_of(e)) is None or wire.LOST_RACE not in failure.codes:
-                raise
-            error = e
-        try:
-            await self._properties(id, "create_namespace")
-        except NamespaceNotFoundError:
-            # The failed call has changed nothing, so that it can be sent again.
-            return await _with_advice(id, create)
-        except LanceNamespaceError as e:
-            raise error from e
-        raise error_about(
-            NamespaceAlreadyExistsError, id, "create_namespace: created by another call at the same time"
-        ) from error
+        return await create_or_check_race(
+            id, partial(_with_advice, id, create), partial(self._properties, id, "create_namespace")
+        )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         _below_a_catalog(id, "dropped")

@@ -11,6 +11,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.shared import iceberg_wire, vended_credentials
 from lance_ns_async.backends.shared.generic_tables import present_properties
+from lance_ns_async.backends.shared.lost_races import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, text
 from lance_ns_async.errors import Code
 from lance_ns_async.model import NamespaceId, Page, TableId
@@ -23,9 +24,6 @@ CATALOGS = "/management/v1/catalogs"
 
 LOCATION_TAKEN = "location taken"
 """Code of this package for a location that overlaps another object's; the server's type is ForbiddenException."""
-
-LOST_RACE = "lost race"
-"""Code of this package for a general failure that the server reports if another call changed the same place."""
 
 _RACES = ("Unable to resolve sibling entities", "getRawLeafEntity()")
 """Parts of messages of calls that lost a race; they changed nothing."""

@@ -1,7 +1,7 @@
 """The backend for servers of the Lance REST Namespace protocol: each operation is one call of the protocol.
 
 Spec: https://lance.org/format/namespace/rest, and the OpenAPI document of lance-namespace 0.13. Where servers differ
-from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1.
+from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1 and 1.3.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.shared import registrations
+from lance_ns_async.backends.shared.lost_races import create_or_check_race
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.rollback import rollback
-from lance_ns_async.errors import ErrorTable, error_about, failure_of, spelled
+from lance_ns_async.errors import ErrorTable, error_about, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
@@ -50,11 +51,12 @@ _OWN_PROPERTIES = (
     *("table_type", "managed_by", "gc.enabled", "write.metadata.path", "write.parquet.compression-codec"),
     *("created-at", "nessie.*", "polaris.*", "bucketing_version", "classification", "empty_table", "external"),
     *("numfiles", "numrows", "rawdatasize", "totalsize", "transient_lastddltime"),
+    *("format", "location", "lance.creation-mode", "lance.declared", "lance.register"),
 )
 """The properties that the catalogs behind a server may set themselves: the protocol does not name the catalog."""
 
 _OWN_NAMESPACE_PROPERTIES = (
-    *("location", "exists", "nessie.*", "polaris.*", "glue.kind"),
+    *("location", "exists", "in-use", "nessie.*", "polaris.*", "glue.kind"),
     *("database.location-uri", "database.owner", "database.owner-type", "catalog.location.uri"),
 )
 """The same for namespaces."""
@@ -117,7 +119,13 @@ class RestBackend(Backend):
         return await self._ask("describe_namespace", id, wire.namespace_properties)
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        return await self._ask("create_namespace", id, wire.namespace_properties, {"properties": dict(properties)})
+        # Without a mode: not all servers accept the same spellings, and the default of all is to create.
+        fields = {"properties": dict(properties)}
+        return await create_or_check_race(
+            id,
+            partial(self._ask, "create_namespace", id, wire.namespace_properties, fields),
+            partial(self._ask, "describe_namespace", id, ignore, name="create_namespace"),
+        )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         behavior = {"behavior": "Cascade"} if cascade else None
@@ -191,15 +199,15 @@ class RestBackend(Backend):
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         wire.path_segment(to, self._delimiter)
-        reason = "the server has refused another one as not supported"
-        if not self.server.lacks("rename_table"):
-            fields: dict[str, Any] = {"new_table_name": to.name, "new_namespace_id": list(to.parent)}
-            try:
-                return await self._ask("rename_table", id, partial(wire.check_removed, id), fields)
-            except UnsupportedOperationError as e:
-                self.server.learn(missing=frozenset({"rename_table"}))
-                reason = _reason(e)
-        raise UnsupportedOperationError(f"Not supported: rename_table of {id} ({reason})")
+        if self.server.lacks("rename_table"):
+            reason = "rename_table: the server has refused another one as not supported"
+            raise error_about(UnsupportedOperationError, id, reason)
+        fields: dict[str, Any] = {"new_table_name": to.name, "new_namespace_id": list(to.parent)}
+        try:
+            await self._ask("rename_table", id, partial(wire.check_removed, id), fields)
+        except UnsupportedOperationError:
+            self.server.learn(missing=frozenset({"rename_table"}))
+            raise
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -330,9 +338,3 @@ def _with_identity(id: TableId, properties: Mapping[str, str]) -> dict[str, str]
     A table at the root has none: directory catalogs store no properties for it.
     """
     return registrations.add_identity(properties, key=registrations.REST_KEY) if id.parent else dict(properties)
-
-
-def _reason(error: UnsupportedOperationError) -> str:
-    """Returns the server's own words in an error."""
-    failure = failure_of(error)
-    return str(error) if failure is None else failure.message

@@ -26,6 +26,7 @@ ERRORS: ErrorTable = {
     **SIGNING_ERRORS,
     **{cls.code.name: cls for cls in PHRASES},
     wire.NOT_LANCE: NotALanceTableError,
+    (wire.NOT_EMPTY, "namespace"): NamespaceNotEmptyError,
     # Without a code of the protocol, these do not mean that an object is missing.
     **{(status, kind): UnsupportedOperationError for status in _NO_OPERATION for kind in ("namespace", "table")},
     413: InvalidInputError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -9,12 +10,16 @@ from urllib.parse import quote
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
 from lance_ns_async.backends.shared import registrations
+from lance_ns_async.backends.shared.lost_races import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, check_name, text, texts
 from lance_ns_async.errors import AnotherAnswerError, Code, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 NOT_LANCE = "not a Lance table"
 """Code of this package for a table of another format, which the protocol reports as an invalid input."""
+
+NOT_EMPTY = "not empty"
+"""Code of this package for a namespace with content, which Gravitino reports as an invalid input."""
 
 OLD_NOT_FOUND, OLD_CONFLICT = "status 404", "status 409"
 """Codes of this package for servers of the first protocol versions, whose error codes are HTTP statuses."""
@@ -24,6 +29,12 @@ _LISTINGS = {"namespaces", "table", "tables"}
 
 _REWRITTEN = (".", "..")
 """Path segments that proxies or servers remove, even if they are percent-encoded."""
+
+_RACES = ("CatalogAlreadyExistsException", "SchemaAlreadyExistsException")
+"""Parts of Gravitino's internal errors of calls that lost a race for the name of a namespace."""
+
+_TRACE = "\n\tat "
+"""The beginning of a stack trace of a Java server, after the message."""
 
 _NO_ROUTE = ("HTTP 404 ", "HTTP 405 ")
 """Beginnings of messages of a Java server (Gravitino) about a path or a method that it does not have."""
@@ -55,7 +66,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     code, and the name of an exception as the type.
     """
     code = body["code"]
-    message = without_source(text(body.get("error") or body.get("detail") or ""))
+    message, _, _ = without_source(text(body.get("error") or body.get("detail") or "")).partition(_TRACE)
     if isinstance(code, bool) or not isinstance(code, int):
         raise TypeError("a code is a number")
     kind = text(body.get("type") or "")
@@ -66,6 +77,10 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         return (ErrorCode.UNSUPPORTED.name,), message
     if code == ErrorCode.INVALID_INPUT and "is no Lance table" in message:
         return (NOT_LANCE,), message
+    if code == ErrorCode.INVALID_INPUT and message.removesuffix(".").endswith(" is not empty"):
+        return (NOT_EMPTY, _NAMES[code]), message
+    if code == ErrorCode.INTERNAL and any(it in message for it in _RACES):
+        return (LOST_RACE, _NAMES[code]), message
     if code in _NAMES:
         return (_NAMES[code],), message
     own = (OLD_NOT_FOUND,) if code == 404 else (OLD_CONFLICT,) if code == 409 else ()
@@ -125,13 +140,18 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
     is_managed = bool(body.get("managed_versioning"))
     return Table(
         id,
-        text(body["location"]),
+        _without_slash(text(body["location"])),
         None if properties is None else registrations.remove_identity(properties, key=registrations.REST_KEY),
         {**(options or {}), **response_options} or None,
         managed_versioning=is_managed,
         version=body.get("version") if is_managed else None,
         registration=None if properties is None else registrations.identity(properties, key=registrations.REST_KEY),
     )
+
+
+def _without_slash(location: str) -> str:
+    """Returns a location without the slash at its end, which some servers add."""
+    return re.sub(r"(?<=[^/:])/$", "", location)
 
 
 def tables(parent: NamespaceId, options: Mapping[str, str] | None, body: Any) -> Mapping[str, Table]:

@@ -219,7 +219,7 @@ class UnityBackend(Backend):
     async def rename_table(self, id: TableId, to: TableId) -> None:
         raise UnsupportedOperationError(
             f"Not supported: rename_table of {id} (Unity Catalog has no call for it; "
-            "register its location under the new name and deregister the old one)"
+            "deregister it, and register its location under the new name)"
         )
 
     async def aclose(self) -> None:

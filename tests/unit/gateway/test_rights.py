@@ -13,7 +13,7 @@ from typing import Any
 
 import lance_namespace as spec
 import pytest
-from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving, tokens
@@ -412,3 +412,30 @@ async def test_a_change_is_logged_with_its_result_even_if_the_client_leaves(
         may_end.set()
     (line,) = (json.loads(JsonFormatter().format(it)) for it in caplog.records if it.name == request_log.name)
     assert (line["principal"], line["operation"], line["id"], line["status"]) == ("bob", "drop_table", "t", 200)
+
+
+@pytest.mark.parametrize("data_operations", ["local", "remote"])
+async def test_an_error_over_rest_says_its_reason_once(tmp_path: Path, data_operations: str) -> None:
+    """The response has the phrase, the subject and the operation, as the client's error does."""
+    principals = {"ann": {"rights": "read", "only": ["db.**"]}}
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")}) as ns:
+        await ns.create_namespace({"id": ["db"]})
+        async with gateway_for(ns, tmp_path, principals) as gateway:
+            properties = {"uri": gateway.url, "auth_token": "ann", "data_operations": data_operations}
+            async with AsyncNamespace.connect("rest", properties) as client:
+
+                async def error(operation: str, *id: str) -> str:
+                    with pytest.raises(LanceNamespaceError) as caught:
+                        await getattr(client, operation)({"id": [*id]})
+                    return str(caught.value).partition(" (X-Request-ID")[0]
+
+                errors = [
+                    await error("describe_table", "other", "t"),
+                    await error("drop_namespace", "db"),
+                    await error("describe_table", "db", "t"),
+                ]
+    assert errors == [
+        "Permission denied: other$t (describe_table: HTTP 403: ann may use db.** only",
+        "Permission denied: db (drop_namespace: HTTP 403: ann has the right 'read', and this requires 'admin'",
+        "Table not found: db$t (describe_table: HTTP 404: table id 'db$t'",
+    ]

@@ -59,6 +59,19 @@ def test_a_segment_that_proxies_rewrite_is_refused(name: str) -> None:
             "Not supported: rename_table not implemented",
         ),
         (
+            {"error": "Schema s is not empty.", "code": 13, "detail": "trace"},
+            (wire.NOT_EMPTY, "INVALID_INPUT"),
+            "Schema s is not empty.",
+        ),
+        (
+            {
+                "error": "Failed\norg.SchemaAlreadyExistsException: s\n\tat org.A.b(A.java:1)\n\tat c",
+                "code": 18,
+            },
+            ("lost race", "INTERNAL"),
+            "Failed\norg.SchemaAlreadyExistsException: s",
+        ),
+        (
             {"error": "a$t is no Lance table: it is Delta", "code": 13},
             (wire.NOT_LANCE,),
             "a$t is no Lance table: it is Delta",

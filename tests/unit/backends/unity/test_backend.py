@@ -453,6 +453,20 @@ async def test_a_location_of_another_table_is_denied(place: Place) -> None:
         await declared(place.ns, "main", "a", "other", location=f"{location}/inside")
 
 
+async def test_a_table_gets_another_name_only_after_its_registration_is_removed(place: Place) -> None:
+    location = (await declared(place.ns, *ID)).location
+    request = RegisterTableRequest(id=["main", "a", "new"], location=location)
+    async with connected(place.server, root=str(place.root), allow_aliases="true") as ns:
+        with pytest.raises(PermissionDeniedError, match="Access denied"):
+            await ns.register_table(request)
+        with pytest.raises(UnsupportedOperationError, match="deregister it, and register it at"):
+            await ns.register_table(
+                RegisterTableRequest(id=ID, location=location, properties={"k": "v"}, mode="Overwrite")
+            )
+        await ns.deregister_table(DeregisterTableRequest(id=ID))
+        assert (await ns.register_table(request)).location == location
+
+
 async def test_without_rights_a_declaration_is_denied_after_two_calls(place: Place) -> None:
     place.server.allow("reader", "main.a.seen")
     async with connected(place.server, auth_token="reader", root=str(place.root)) as ns:
