@@ -54,7 +54,7 @@ class BulkResult(Tabular, Generic[T]):
         """
         outcome = self.outcome(id)
         if isinstance(outcome, LanceNamespaceError):
-            raise outcome
+            raise outcome from None  # Its message has what the causes say.
         return outcome
 
     def raise_for_errors(self) -> BulkResult[T]:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 class AsyncNamespace:
     """A Lance namespace over one catalog, for one event loop, with `async with` and concurrent calls.
 
+    All tasks of the event loop may share it. Other threads and loops use a `Namespace`.
+
     Each operation of the spec takes a request model of the spec or a dict of the same form; or only the id, if nothing
     else is required. It returns a response model of the spec, and raises errors of `lance_namespace.errors`. Spec:
     https://lance.org/format/namespace/operations. An id is a list of names, such as `["sales", "orders"]`, or its text,
