@@ -10,6 +10,7 @@ from lance_ns_async.deferred import MODELS, defer
 if TYPE_CHECKING:
     from lance_ns_async.calls.observers import Call
     from lance_ns_async.calls.policy import Policy
+    from lance_ns_async.calls.tagged_results import CacheUse
     from lance_ns_async.calls.traffic import CallLoad
     from lance_ns_async.engine.list import Listed
     from lance_ns_async.engine.results import BulkResult
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncNamespace",
     "BulkResult",
+    "CacheUse",
     "Call",
     "CallLoad",
     "DirNamespace",
@@ -59,6 +61,7 @@ defer("lance_namespace", "lance_namespace_urllib3_client", MODELS)
 # Names are imported at their first use. The class of a catalog, such as `GlueNamespace`, has no row here.
 _HOMES = {
     "AsyncNamespace": "namespace.client",
+    "CacheUse": "calls.tagged_results",
     "Call": "calls.observers",
     "CallLoad": "calls.traffic",
     "BulkResult": "engine.results",

@@ -1,6 +1,7 @@
 """The HTTP responses of a catalog full of Lance tables, rendered to bytes: Iceberg REST, and Lance's own protocol."""
 
 import json
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -9,7 +10,10 @@ LAKE = "s3://bench-lake/warehouse"
 PAGE = 1000
 """Names per page, if the client sets no limit."""
 
-REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 503: "Service Unavailable"}
+REASONS = {200: "OK", 304: "Not Modified", 404: "Not Found", 429: "Too Many Requests", 503: "Service Unavailable"}
+
+TAG = "5f1c0d6e"
+"""The ETag of each loaded table."""
 
 
 def location(namespace: str, table: str) -> str:
@@ -31,16 +35,21 @@ def render(status: int, body: Any, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
 
 
-def answer(target: str) -> bytes:
-    """Returns the response to a request: the configuration, a table by one of the two protocols, or 404."""
+def answer(target: str, more_columns: int = 0) -> bytes:
+    """Returns the response to a request: the configuration, a table by one of the two protocols, or 404.
+
+    Args:
+        target: Path and query of the request.
+        more_columns: Number of additional columns in a loaded table; each needs 62 bytes.
+    """
     path, _, query = target.partition("?")
     match [unquote(part) for part in path.split("/")]:
         case ["", "v1", "config"]:
             return render(200, config(parse_qs(query).get("warehouse", [])))
         case ["", "v1", "namespaces", namespace, "tables", table]:
-            return render(200, loaded_table(namespace, table), 'ETag: "5f1c0d6e"')
+            return render(200, loaded_table(namespace, table, more_columns), f'ETag: "{TAG}"')
         case ["", "v1", _, "namespaces", namespace, "tables", table]:
-            return render(200, loaded_table(namespace, table), 'ETag: "5f1c0d6e"')
+            return render(200, loaded_table(namespace, table, more_columns), f'ETag: "{TAG}"')
         case ["", "v1", "table", id, "describe"]:
             namespace, table = id.split("$")
             return render(200, described_table(namespace, table))
@@ -85,9 +94,13 @@ def config(warehouse: list[str]) -> dict[str, Any]:
     return {"defaults": defaults, "overrides": {}}
 
 
-def loaded_table(namespace: str, table: str) -> str:
+def loaded_table(namespace: str, table: str, more_columns: int = 0) -> str:
     """Returns the JSON text of a LoadTableResponse, from a template that does not slow the first describes."""
-    return _TEMPLATE.replace("$namespace", json.dumps(namespace)[1:-1]).replace("$table", json.dumps(table)[1:-1])
+    return (
+        _template(more_columns)
+        .replace("$namespace", json.dumps(namespace)[1:-1])
+        .replace("$table", json.dumps(table)[1:-1])
+    )
 
 
 def described_table(namespace: str, table: str) -> dict[str, Any]:
@@ -163,4 +176,10 @@ def load_table(namespace: str, table: str) -> dict[str, Any]:
     }
 
 
-_TEMPLATE = json.dumps(load_table("$namespace", "$table"), separators=(",", ":"))
+@cache
+def _template(more_columns: int) -> str:
+    loaded = load_table("$namespace", "$table")
+    fields = loaded["metadata"]["schemas"][1]["fields"]
+    for id in range(8, 8 + more_columns):
+        fields.append({"id": id, "name": f"column_{id:04}", "required": False, "type": "double"})
+    return json.dumps(loaded, separators=(",", ":"))

@@ -15,9 +15,11 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from urllib.parse import parse_qsl
 
-from benchmarks.support.answers import answer, refusal, render
+from benchmarks.support.answers import TAG, answer, refusal, render
 
 CONTROL = b"/_stub"
+
+UNCHANGED = render(304, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,13 @@ class Switches:
     share_cut: float = 0.0
     """The share of requests whose connection is closed without a response."""
     seed: int = 0
+    more_columns: int = 0
+    """Number of additional columns in each loaded table, for large responses."""
 
     @classmethod
     def parse(cls, query: str) -> "Switches":
         """Returns the switches in a query string."""
-        kinds = {"cap": int, "cap_status": int, "queue": int, "seed": int, "retry_after": str}
+        kinds = {"cap": int, "cap_status": int, "queue": int, "seed": int, "more_columns": int, "retry_after": str}
         return cls(**{name: kinds.get(name, float)(text) for name, text in parse_qsl(query)})
 
 
@@ -61,6 +65,12 @@ class Counts:
     most_in_flight: int = 0
     refused: int = 0
     faults: int = 0
+    confirmed: int = 0
+    """Responses 304, because the request had the ETag of the table."""
+    received: int = 0
+    """Bytes of requests."""
+    sent: int = 0
+    """Bytes of responses."""
     late: float = 0.0
     """Total delay of responses beyond the latency, in seconds."""
     cpu: float = field(default_factory=lambda: -time.process_time())
@@ -76,7 +86,7 @@ class Catalog:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._rendered: dict[bytes, bytes] = {}
+        self._rendered: dict[tuple[bytes, int], bytes] = {}
         self._held: deque[tuple[float, Connection, bytes]] = deque()
         self._queued: deque[tuple[Connection, bytes]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -109,11 +119,16 @@ class Catalog:
             self.counts.refused += 1
             connection.reply(refusal(429, switches.retry_after))
             return
+        key = target, switches.more_columns
         content = self._fault() if self._faulty else None
         if content is None:
-            content = self._rendered.get(target)
+            if connection.knows_tag:
+                self.counts.confirmed += 1
+                content = UNCHANGED
+            else:
+                content = self._rendered.get(key)
         if content is None:
-            content = self._rendered[target] = answer(target.decode())
+            content = self._rendered[key] = answer(target.decode(), switches.more_columns)
         if switches.queue and self._in_flight >= switches.queue:
             self._queued.append((connection, content))
         else:
@@ -178,6 +193,8 @@ class Connection(asyncio.Protocol):
         self._catalog = catalog
         self._rest = b""
         self._transport: asyncio.Transport | None = None
+        self.knows_tag = False
+        """Whether the current request has the ETag of the tables."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -190,6 +207,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if content:
+            self._catalog.counts.sent += len(content)
             self._transport.write(content)
         else:
             self._transport.abort()
@@ -202,6 +220,8 @@ class Connection(asyncio.Protocol):
             if after > len(data):
                 break
             data = data[after:]
+            self._catalog.counts.received += after
+            self.knows_tag = _TAG in headers
             if target.startswith(CONTROL):
                 self._control(method, target.decode())
             else:
@@ -214,6 +234,9 @@ class Connection(asyncio.Protocol):
         counts = self._catalog.counts
         counts.connections = len(self._catalog.seen)
         self.reply(render(200, counts.closed()))
+
+
+_TAG = TAG.encode()
 
 
 def content_length(headers: bytes) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.errors import ErrorTable, error_about, spelled
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, has, same_place
 from lance_ns_async.settings import Settings
@@ -405,6 +406,10 @@ class Backend(ABC):
             The response model of the operation, or the text of a query plan.
         """
         raise AssertionError(f"{type(self).__name__} passes no operation on")
+
+    def table_cache(self) -> CacheUse:
+        """Returns the content and the use of the cache of described tables."""
+        return CacheUse(entries=0, max_entries=0, hits=0, misses=0)
 
     @abstractmethod
     async def aclose(self) -> None:

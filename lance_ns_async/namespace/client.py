@@ -15,6 +15,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
@@ -157,6 +158,16 @@ class AsyncNamespace:
             No call. Any thread may use it, at any time, also after the namespace was closed.
         """
         return self.session.caller.traffic.snapshot()
+
+    def table_cache(self) -> CacheUse:
+        """Returns the content and the use of the cache of described tables, which belongs to this namespace alone.
+
+        Only `iceberg` has one, and only with the property `rest_table_cache_max_entries`.
+
+        Cost:
+            No call. Any thread may use it, at any time, also after the namespace was closed.
+        """
+        return self.session.backend.table_cache()
 
     async def list_namespaces(
         self, request: spec.ListNamespacesRequest | FieldsOrId = (), **fields: Any

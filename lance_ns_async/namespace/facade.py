@@ -16,6 +16,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.describe import Places
 from lance_ns_async.model import Table, TableId
@@ -157,6 +158,19 @@ class Facade:
             No call. Any thread may use it, at any time, also after the namespace was closed.
         """
         return self._traffic.snapshot()
+
+    def table_cache(self) -> CacheUse:
+        """Returns the content and the use of the cache of described tables, which belongs to this namespace alone.
+
+        Only `iceberg` has one, and only with the property `rest_table_cache_max_entries`. A forked process has its own.
+
+        Raises:
+            InvalidInputError: The namespace is closed.
+
+        Cost:
+            No call. Any thread may use it.
+        """
+        return self._lease().session.backend.table_cache()
 
     def _open_session(self) -> Session:
         return open_session(self._impl, self._properties, policy=self._policy)

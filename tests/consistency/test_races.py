@@ -27,7 +27,8 @@ FEWER = {"hive-3.1.3": 4, "iceberg-1.11.0": 3}
 ENOUGH = 3
 """Number of failed rounds after which the test ends."""
 
-NAMES = ("dir", "glue", "polaris-fake-filtered", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
+CACHED = "iceberg-fake-with-a-cache"
+NAMES = ("dir", "glue", CACHED, "polaris-fake-filtered", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
 USUAL = ("dir", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
 PARAMS = [
     pytest.param(name, marks=pytest.mark.integration if name in REAL else [] if name in USUAL else thorough)

@@ -49,6 +49,13 @@ def fake_iceberg(tmp: Path) -> Iterator[Site]:
 
 
 @contextmanager
+def fake_iceberg_with_a_cache(tmp: Path) -> Iterator[Site]:
+    """Provides a catalog of which a few tables are kept, and confirmed by their ETags."""
+    with fake_iceberg(tmp) as site:
+        yield replace(site, properties={**site.properties, "rest_table_cache_max_entries": "3"})
+
+
+@contextmanager
 def fake_nessie(tmp: Path) -> Iterator[Site]:
     with FakeIceberg.nessie() as server:
         yield replace(_fake_site(server, tmp, {"warehouse": "warehouse"}), keeps_credentials=True)
@@ -181,6 +188,7 @@ SITES: Mapping[str, Open] = {
     "dir-behind-a-gateway": directory_behind_a_gateway,
     "iceberg-fake": fake_iceberg,
     "iceberg-fake-renewing": fake_iceberg_renewing,
+    "iceberg-fake-with-a-cache": fake_iceberg_with_a_cache,
     "nessie-fake": fake_nessie,
     "iceberg-1.11.0": real_iceberg,
     "hive-fake-3.1.3": partial(fake_hive, version="3.1.3"),
@@ -227,6 +235,7 @@ A site that is removed here has all tests, which take about half a minute for ea
 
 VARIANTS: Mapping[str, Set[str]] = {
     "iceberg-fake-renewing": {"test_credentials"},
+    "iceberg-fake-with-a-cache": {"test_credentials", "test_registering", "test_replacing_in_place", "test_tables"},
     "nessie-fake": {"test_credentials", "test_namespaces"},
     "nessie-0.99.0": {"test_listing", "test_namespaces", "test_tables"},
     "hive-fake-4.0.1": {"test_namespaces", "test_listing"},

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lance_ns_async import AsyncNamespace, CacheUse
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 from tests.servers.process import ServerError
 
@@ -82,3 +83,22 @@ def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="iceberg-rest is not ready after 0 s"):
         with iceberg_rest(tmp_path, start_within=0.0):
             pass
+
+
+async def test_a_known_table_is_confirmed_by_its_etag(server: IcebergRest) -> None:
+    properties = {"endpoint": server.endpoint, "root": server.warehouse.as_uri(), "rest_table_cache_max_entries": "10"}
+    id = ["tagged", "t"]
+    async with (
+        AsyncNamespace.connect("iceberg", properties) as ns,
+        AsyncNamespace.connect("iceberg", properties) as other,
+    ):
+        await ns.create_namespace({"id": ["tagged"]})
+        await ns.declare_table({"id": id})
+        first = await ns.describe_table({"id": id})
+        assert await ns.describe_table({"id": id}) == first
+        # This server confirms the tag even of a request for credentials, so such a request must have none.
+        assert (await ns.describe_table({"id": id, "vend_credentials": True})).location == first.location
+        await other.deregister_table({"id": id})
+        second = await other.declare_table({"id": id, "properties": {"team": "data"}})
+        assert (await ns.describe_table({"id": id})).location == second.location != first.location
+        assert ns.table_cache() == CacheUse(entries=1, max_entries=10, hits=1, misses=2)

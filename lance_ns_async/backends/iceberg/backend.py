@@ -39,6 +39,7 @@ from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.tagged_results import CacheUse, TaggedResults
 from lance_ns_async.errors import ErrorTable, error_about
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
@@ -97,6 +98,9 @@ class IcebergBackend(IcebergNamespaces):
         self._storage_options = settings.storage_options()
         if settings.vend_credentials:
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
+        size = settings.rest_table_cache_max_entries
+        # Decoded tables are smaller than responses, and have no credentials of a response.
+        self._table_cache: TaggedResults[Table] | None = TaggedResults(size) if size else None
         self._protection = {} if settings.gc_enabled else PROTECTION
         self.unique_locations: bool = settings.unique_locations
         self.allow_aliases: bool = settings.allow_aliases
@@ -127,7 +131,8 @@ class IcebergBackend(IcebergNamespaces):
         return await self._check_listing(page, parent, "list_tables")
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
-        plain = partial(self._load, id, "describe_table", MaskedPartial(table, id, self._storage_options))
+        decode_plain = MaskedPartial(table, id, self._storage_options)
+        plain = partial(self._load, id, "describe_table", decode_plain, cache=self._table_cache)
         if not vend:
             return await plain()
         try:
@@ -181,6 +186,7 @@ class IcebergBackend(IcebergNamespaces):
 
     async def deregister_table(self, id: TableId) -> None:
         routes = self._routes or await self._config()
+        self._forget(routes.table(id))
         await self._http.request(
             "DELETE",
             routes.table(id),
@@ -193,7 +199,7 @@ class IcebergBackend(IcebergNamespaces):
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         routes = self._routes or await self._config()
-        routes.table(to)
+        self._forget(routes.table(id), routes.table(to))
         await self._http.request(
             "POST",
             f"{routes.prefix}/tables/rename",
@@ -222,6 +228,8 @@ class IcebergBackend(IcebergNamespaces):
                 f"this catalog cannot change the location of a registered table, "
                 f"{old.location}; deregister it and register it at {place}",
             )
+
+        self._forget(routes.table(old.id))
 
         async def find() -> Table:
             current = await self.describe_table(old.id)
@@ -253,6 +261,9 @@ class IcebergBackend(IcebergNamespaces):
             return False
         await self.replace_table(table, table.location, {**properties, **PROTECTION})
         return True
+
+    def table_cache(self) -> CacheUse:
+        return super().table_cache() if self._table_cache is None else self._table_cache.use()
 
     async def layout_location(self, id: TableId) -> str:
         return default_location(self._settings.root, id)
@@ -313,13 +324,20 @@ class IcebergBackend(IcebergNamespaces):
         )
 
     async def _load(
-        self, id: TableId, operation: str, decode: Callable[[Any], T], all: bool = False, vend: bool = False
+        self,
+        id: TableId,
+        operation: str,
+        decode: Callable[[Any], T],
+        all: bool = False,
+        vend: bool = False,
+        cache: TaggedResults[T] | None = None,
     ) -> T:
         """Loads a table.
 
         Args:
             all: Whether all snapshots are loaded, or only those that branches and tags refer to.
             vend: Whether credentials are requested.
+            cache: Results of the same decoder, without credentials; None to load the table completely.
         """
         routes = self._routes or await self._config()
         return await self._http.request(
@@ -330,6 +348,7 @@ class IcebergBackend(IcebergNamespaces):
             subject=id,
             operation=operation,
             decode=decode,
+            cache=cache,
         )
 
     async def _renew(self, load_result: credentials.LoadedTable) -> Table:
@@ -344,6 +363,11 @@ class IcebergBackend(IcebergNamespaces):
             operation="vend_credentials",
             decode=MaskedPartial(credentials.renewed_table, load_result),
         )
+
+    def _forget(self, *paths: str) -> None:
+        if self._table_cache is not None:
+            for path in paths:
+                self._table_cache.forget(path)
 
     def _key(self, routes: Routes) -> str | None:
         """Returns the key of a commit to one table; None if the server would forget it before the last attempt.

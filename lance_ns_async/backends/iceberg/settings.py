@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from lance_ns_async.settings import LocationSettings
 from lance_ns_async.storage.locations import Root
@@ -33,6 +33,12 @@ class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):
 
     vend_credentials: bool = False
     """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
+
+    rest_table_cache_max_entries: int = Field(default=0, ge=0)
+    """Maximum number of described tables that are kept with their ETags, so that the server sends only changed ones.
+
+    0 means that none is kept.
+    """
 
     def identity(self) -> str:
         """Returns endpoint, warehouse, client id, and the id of the key and the role that sign requests."""

@@ -14,6 +14,7 @@ import orjson
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.tagged_results import TaggedResults
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.masked import MaskedBytes
 from lance_ns_async.model import Id
@@ -123,6 +124,7 @@ class HttpTransport:
         safe: bool | None = None,
         raw: bool = False,
         key: str | None = None,
+        cache: TaggedResults[T] | None = None,
     ) -> T:
         """Makes a call and returns its decoded response.
 
@@ -140,6 +142,7 @@ class HttpTransport:
             raw: Whether `decode` gets the bytes of the response instead of its JSON.
             key: Sent as `Idempotency-Key`, the same with each attempt. The server recognizes the call by it, so that
                 also a change may be sent again after any transient failure. None if the server does not support this.
+            cache: Decoded responses by path. A kept one is requested by its ETag, and used if the server returns 304.
 
         Raises:
             LanceNamespaceError: The error that the error table has for the failure.
@@ -154,6 +157,7 @@ class HttpTransport:
         if key is not None:
             headers = {**(headers or {}), "idempotency-key": key}
         is_safe = method in ("GET", "HEAD") if safe is None else safe
+        entry = None if cache is None else cache.find(path)
 
         tokens, signer = self._tokens, self._signer
         token = None if tokens is None else await tokens.current()
@@ -163,6 +167,10 @@ class HttpTransport:
             own = tuple(headers.items()) if headers else ()
             # All headers are no variable, because an error collector would record it.
             request = EncodedRequest(method, url, self._headers(own, content_type, token), encoded)
+            if entry is not None:
+                # Not among the headers above, because it differs for each path.
+                request.headers = request.headers.copy()
+                request.headers["if-none-match"] = entry[0]
             if signer is not None:
                 assert not isinstance(encoded, StreamedBody)
                 request.headers = signer.sign(keys, method, url, request.headers, encoded)
@@ -171,7 +179,7 @@ class HttpTransport:
                 request.headers = request.headers.copy()
                 request.headers.update(trace_headers)
             try:
-                response = await self._answer(request)
+                response = await self._answer(request, may_confirm=entry is not None)
             except Failure as failure:
                 if streamed is not None:
                     failure.is_final = streamed.is_started
@@ -181,9 +189,15 @@ class HttpTransport:
                 raise
             if raw:
                 return decode_body(decode, response.content, advice=_MIXED_UP)
+            if cache is not None and entry is not None and response.status_code == httpx.codes.NOT_MODIFIED:
+                return cache.confirm(path, entry)
             if len(response.content) < _LARGE:
-                return self._decode(response, request, decode)
-            return await anyio.to_thread.run_sync(self._decode, response, request, decode, abandon_on_cancel=True)
+                result = self._decode(response, request, decode)
+            else:
+                result = await anyio.to_thread.run_sync(self._decode, response, request, decode, abandon_on_cancel=True)
+            if cache is not None:
+                cache.store(path, response.headers.get("etag"), result)
+            return result
 
         async def renew(failure: Failure) -> bool:
             nonlocal token, keys
@@ -211,7 +225,7 @@ class HttpTransport:
             if self._signer is not None:
                 await self._signer.aclose()
 
-    async def _answer(self, request: EncodedRequest) -> httpx.Response:
+    async def _answer(self, request: EncodedRequest, *, may_confirm: bool) -> httpx.Response:
         try:
             response = await self._wire.handle_async_request(request)
             if not response.is_closed:
@@ -233,7 +247,7 @@ class HttpTransport:
             raise Failure("disconnected", message=str(e)) from e
         except httpx.DecodingError as e:
             raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}") from e
-        if response.is_success:
+        if response.is_success or (may_confirm and response.status_code == httpx.codes.NOT_MODIFIED):
             return response
         raise self._failure(response, request)
 
@@ -267,7 +281,9 @@ class HttpTransport:
         codes, message = self._explain_response(response, request)
         if self._signer is not None:
             codes, message = rejection(response.headers, _json(response.content), codes, message)
-        if response.is_redirect:
+        if status == httpx.codes.NOT_MODIFIED:
+            message = f"unchanged, but the request named no known response{_MIXED_UP}"
+        elif response.is_redirect:
             message = f"redirects are not followed; it points to {response.headers.get('location', 'nowhere')}"
             if self._confidential:
                 message = f"{message} ({_location(request)}); {self._advice}"

@@ -107,6 +107,16 @@ async def test_every_kind_of_request_is_signed_whatever_the_names(name: str, bas
         assert any("content-type" in signed for signed in server.signatures.accepted)
 
 
+async def test_the_etag_of_a_known_table_is_signed_too() -> None:
+    with signing() as server:
+        async with connected(server, **{"rest-table-cache.max-entries": "5"}) as ns:
+            await described(ns)
+            await described(ns)
+            assert ns.table_cache().hits == 1
+        assert server.signatures is not None
+        assert "if-none-match" in server.signatures.accepted[-1]
+
+
 async def test_a_session_token_is_signed_too() -> None:
     with signing(Signatures(keys={KEY: (SECRET, "sesame-token")})) as server:
         async with connected(server, **{"rest.session-token": "sesame-token"}) as ns:
