@@ -162,10 +162,10 @@ class AsyncNamespace:
     def table_cache(self) -> CacheUse:
         """Returns the content and the use of the cache of described tables, which belongs to this namespace alone.
 
-        Only `iceberg` has one, and only with the property `rest_table_cache_max_entries`.
+        Only `iceberg` has one, and only with the property `rest_table_cache_max_entries`. A forked process has its own.
 
         Cost:
-            No call. Any thread may use it, at any time, also after the namespace was closed.
+            No call. Any thread may use it.
         """
         return self.session.backend.table_cache()
 

@@ -164,9 +164,6 @@ class Facade:
 
         Only `iceberg` has one, and only with the property `rest_table_cache_max_entries`. A forked process has its own.
 
-        Raises:
-            InvalidInputError: The namespace is closed.
-
         Cost:
             No call. Any thread may use it.
         """
