@@ -199,7 +199,7 @@ async def test_renaming_moves_the_registration_or_says_why_not(ns: AsyncNamespac
     location = await _written(ns, home.table("t"))
     await ns.declare_table(DeclareTableRequest(id=home.table("taken")))
     if not site.can.renames:
-        with pytest.raises(UnsupportedOperationError, match=r"^Not supported: .*rename_table"):
+        with pytest.raises(UnsupportedOperationError, match=r"^Not supported: (rename_table|\S+ \(rename_table: )"):
             await ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="new"))
         return
     with pytest.raises(TableAlreadyExistsError):

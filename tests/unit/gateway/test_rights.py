@@ -437,5 +437,5 @@ async def test_an_error_over_rest_says_its_reason_once(tmp_path: Path, data_oper
     assert errors == [
         "Permission denied: other$t (describe_table: HTTP 403: ann may use db.** only",
         "Permission denied: db (drop_namespace: HTTP 403: ann has the right 'read', and this requires 'admin'",
-        "Table not found: db$t (describe_table: HTTP 404: table id 'db$t'",
+        "Table not found: db$t (describe_table: HTTP 404: there is no table of that name",
     ]
