@@ -129,13 +129,12 @@ class Tabular(ABC):
         rows = self.table_rows()
         values = [row.to_dict() for row in rows]
         types = {"attempts": pa.int64(), "names": pa.list_(pa.string())}
-        extra = dict.fromkeys(name for row in rows for name in row.fields)
         # What one looks at comes first.
         first, last = ("id", "outcome", "reason", "location"), ("kind", "names", "attempts")
-        columns = {name: pa.array([it[name] for it in values], types.get(name, pa.string())) for name in first}
-        columns |= {name: _column([it.get(name) for it in values]) for name in extra}
-        columns |= {name: pa.array([it[name] for it in values], types.get(name, pa.string())) for name in last}
-        return pa.table(columns)
+        own = {name: pa.array([it[name] for it in values], types.get(name, pa.string())) for name in (*first, *last)}
+        names = dict.fromkeys(name for row in rows for name in row.fields)
+        extra = {name: _column([it.get(name) for it in values]) for name in names}
+        return pa.table({name: own[name] for name in first} | extra | {name: own[name] for name in last})
 
     def to_pandas(self) -> pd.DataFrame:
         """Returns the rows as a pandas DataFrame, with the columns of `to_arrow`."""
@@ -143,9 +142,9 @@ class Tabular(ABC):
 
     def __repr__(self) -> str:
         lines = [self.line()]
-        shown = self.problem_outcomes | self.shown_outcomes
+        in_text = self.problem_outcomes | self.shown_outcomes
         for outcome, rows in self._by_outcome().items():
-            if outcome in shown:
+            if outcome in in_text:
                 excerpt = rows[:EXCERPT]
                 width = min(max(len(str(row.id)) for row in excerpt), _SUBJECT_WIDTH)
                 label = f"  {outcome:{_LABEL_WIDTH}}  "
@@ -159,16 +158,16 @@ class Tabular(ABC):
         if not groups:
             return f"<p>{escape(self.line())}</p>"
         cells = {outcome: [_cells(row) for row in rows[:EXCERPT]] for outcome, rows in groups.items()}
-        shown = [at for at in range(len(_HEAD)) if any(texts[at] for rows in cells.values() for texts in rows)]
+        columns = [at for at in range(len(_HEAD)) if any(texts[at] for rows in cells.values() for texts in rows)]
         counts: list[str] = []
-        lines = [f"<tr><th></th>{''.join(f'<th>{_HEAD[at]}</th>' for at in shown)}</tr>"]
+        lines = [f"<tr><th></th>{''.join(f'<th>{_HEAD[at]}</th>' for at in columns)}</tr>"]
         for outcome, rows in groups.items():
             style = " class='bad'" if outcome in self.problem_outcomes else ""
             counts.append(f"<span{style}>{len(rows):,} {escape(outcome)}</span>")
             for texts in cells[outcome]:
-                data = "".join(f"<td>{escape(printable(texts[at]))}</td>" for at in shown)
+                data = "".join(f"<td>{escape(printable(texts[at]))}</td>" for at in columns)
                 lines.append(f"<tr><td><span{style}>{escape(outcome)}</span></td>{data}</tr>")
-            lines += (f"<tr><td></td><td colspan='{len(shown)}'>{more}</td></tr>" for more in _more(rows))
+            lines += (f"<tr><td></td><td colspan='{len(columns)}'>{more}</td></tr>" for more in _more(rows))
         return (
             f"<div class='lance-ns'>{_STYLE}<p>{escape(self.line())}</p><p>{''.join(counts)}</p>"
             f"<div><table>{''.join(lines)}</table></div></div>"
