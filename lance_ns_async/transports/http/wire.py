@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import ssl
 import warnings
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Any
@@ -140,18 +142,17 @@ class _PlainRequest(aiohttp.ClientRequest):
         self._skip_auto_headers = skip_auto_headers
 
 
-class _Connector(aiohttp.TCPConnector):
-    """Warns in the words of this package if it is collected with open connections."""
-
-    def __del__(self, _warnings: Any = warnings) -> None:
-        if not self.closed and self._conns:
-            self._close()
-            _warnings.warn(
-                "an AsyncNamespace was not closed: use `async with AsyncNamespace.connect(...) as ns`, or "
-                "`await ns.aclose()`",
-                ResourceWarning,
-                source=self,
-            )
+def _warn_unclosed(connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop) -> None:
+    """Closes a connector that its wire left open, so that aiohttp does not warn in words of its own."""
+    if connector.closed or (loop.is_running() and asyncio._get_running_loop() is not loop):  # noqa: SLF001
+        # The thread of a sync namespace runs until the process ends, and only that thread may close its connections.
+        return
+    warnings.warn(
+        "an AsyncNamespace was not closed: use `async with AsyncNamespace.connect(...) as ns`, or `await ns.aclose()`",
+        ResourceWarning,
+        stacklevel=1,
+    )
+    connector._close()  # noqa: SLF001
 
 
 class AiohttpWire(httpx.AsyncBaseTransport):
@@ -245,8 +246,10 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         if self._closed:
             raise WireClosedError("the namespace was closed during the call; connect anew")
         # The caller's slots limit the connections; a second limit here would only add a hidden queue.
-        connector = _Connector(limit=0, ssl=self._tls or True, keepalive_timeout=self._keep_alive)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True, keepalive_timeout=self._keep_alive)
         self._trust.watch(connector)
+        # A finalizer, because in a cycle that is collected the session's `__del__` may be the first that is called.
+        weakref.finalize(self, _warn_unclosed, connector, asyncio.get_running_loop())
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -327,21 +327,46 @@ async def test_a_proxy_of_another_kind_is_refused_at_once(monkeypatch: pytest.Mo
         pass
 
 
-def test_a_namespace_that_was_not_closed_warns_in_our_words() -> None:
-    program = """
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param("asyncio.run(in_a_loop(connect()))", id="in its loop"),
+        pytest.param("ns = connect(); asyncio.run(ns.list_namespaces())", id="at the end of the process"),
+    ],
+)
+def test_a_namespace_that_was_not_closed_warns_in_our_words(use: str) -> None:
+    program = f"""
         import asyncio, gc, warnings
         from lance_ns_async import AsyncNamespace
         from tests.fakes.iceberg import FakeIceberg
 
         warnings.simplefilter("always")
 
-        async def use(endpoint):
-            await AsyncNamespace.connect("iceberg", {"endpoint": endpoint}).list_namespaces()
+        def connect():
+            return AsyncNamespace.connect("iceberg", {{"endpoint": server.endpoint}})
+
+        async def in_a_loop(ns):
+            await ns.list_namespaces()
+            del ns
             gc.collect()
 
         with FakeIceberg() as server:
-            asyncio.run(use(server.endpoint))
+            {use}
     """
     done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, check=True)
     assert "ResourceWarning: an AsyncNamespace was not closed: use `async with AsyncNamespace.connect" in done.stderr
     assert "Unclosed" not in done.stderr
+
+
+def test_a_sync_namespace_that_is_open_at_the_end_of_the_process_warns_of_nothing() -> None:
+    program = """
+        from lance_ns_async import Namespace
+        from tests.fakes.iceberg import FakeIceberg
+
+        with FakeIceberg() as server:
+            ns = Namespace.connect("iceberg", {"endpoint": server.endpoint})
+            ns.list_namespaces()
+    """
+    run = (sys.executable, "-W", "always::ResourceWarning", "-c", dedent(program))
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
