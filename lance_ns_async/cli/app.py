@@ -10,6 +10,7 @@ import typer
 from lance_ns_async.cli import (
     auditing,
     changing,
+    conformance,
     copying,
     discovering,
     doctor,
@@ -91,7 +92,7 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
         "maintain": maintaining.maintain,
         "serve": serving.serve,
     },
-    "Set up": {"doctor": doctor.doctor},
+    "Set up": {"doctor": doctor.doctor, "conformance": conformance.conformance},
 }
 
 for _panel, _commands in _COMMANDS.items():

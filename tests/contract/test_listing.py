@@ -16,13 +16,6 @@ from tests.support.budget import with_usual
 
 pytestmark = pytest.mark.round_trip
 
-NAMES = [f"t{i}" for i in range(8)]
-
-
-async def test_an_empty_namespace_has_no_tables(ns: AsyncNamespace, home: Home) -> None:
-    page = await ns.list_tables(ListTablesRequest(id=list(home.id)))
-    assert page.tables == [] and not page.page_token
-
 
 async def test_a_missing_namespace_is_no_empty_one(ns: AsyncNamespace, room: Room) -> None:
     missing = room.child("none")
@@ -30,18 +23,6 @@ async def test_a_missing_namespace_is_no_empty_one(ns: AsyncNamespace, room: Roo
         await ns.list_tables(ListTablesRequest(id=missing))
     with pytest.raises(NamespaceNotFoundError):
         assert [id async for id in ns.iter_tables(missing, recursive=True)]
-
-
-async def test_all_names_come_at_once_without_a_limit(ns: AsyncNamespace, home: Home) -> None:
-    await _declare(ns, home.tables(*NAMES))
-    page = await ns.list_tables(ListTablesRequest(id=list(home.id)))
-    assert page.tables == NAMES and not page.page_token
-
-
-@pytest.mark.parametrize("limit", with_usual([1, 2, 3, 7, 8, 9], 3, 8))
-async def test_pages_give_each_name_once(ns: AsyncNamespace, home: Home, limit: int) -> None:
-    await _declare(ns, home.tables(*NAMES))
-    assert await _paged(ns, list(home.id), limit) == NAMES
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -123,14 +104,3 @@ async def _subtree(ns: AsyncNamespace, home: Home, room: Room) -> list[TableId]:
 def _below(home: Home, ids: list[str]) -> list[str]:
     """Returns the ids in the home, or in a namespace beside it whose name begins with the home's name."""
     return [id for id in ids if id.startswith((f"{home.id}$", f"{home.id}_"))]
-
-
-async def _paged(ns: AsyncNamespace, id: list[str], limit: int) -> list[str]:
-    result: list[str] = []
-    token = None
-    while True:
-        page = await ns.list_tables(ListTablesRequest(id=id, limit=limit, page_token=token))
-        assert len(page.tables) <= limit
-        result += page.tables
-        if not (token := page.page_token):
-            return result

@@ -21,8 +21,6 @@ from lance_namespace import (
 from lance_namespace.errors import (
     InvalidInputError,
     InvalidTableStateError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedOperationError,
@@ -63,34 +61,6 @@ async def test_a_request_may_be_a_dict(ns: AsyncNamespace, home: Home) -> None:
     assert result.location is not None
 
 
-async def test_declaring_one_that_is_there_fails(ns: AsyncNamespace, home: Home) -> None:
-    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    with pytest.raises(TableAlreadyExistsError, match=f"^Table already exists: {re.escape(str(home.id.table('t')))}"):
-        await ns.declare_table(DeclareTableRequest(id=home.table("t")))
-
-
-async def test_of_simultaneous_declares_one_wins(ns: AsyncNamespace, home: Home) -> None:
-    outcomes: list[type[LanceNamespaceError] | None] = []
-
-    async def declare() -> None:
-        try:
-            await ns.declare_table(DeclareTableRequest(id=home.table("t")))
-            outcomes.append(None)
-        except LanceNamespaceError as e:
-            outcomes.append(type(e))
-
-    async with anyio.create_task_group() as group:
-        for _ in range(8):
-            group.start_soon(declare)
-    assert outcomes.count(None) == 1
-    assert outcomes.count(TableAlreadyExistsError) == 7
-
-
-async def test_declaring_needs_the_namespace(ns: AsyncNamespace, room: Room) -> None:
-    with pytest.raises(NamespaceNotFoundError, match=f"^Namespace not found: {re.escape(str(room.id('none')))} "):
-        await ns.declare_table(DeclareTableRequest(id=room.child("none", "t")))
-
-
 async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, home: Home, room: Room) -> None:
     missing = home.table("none")
     with pytest.raises(TableNotFoundError, match=f"^Table not found: {re.escape(str(home.id.table('none')))}"):
@@ -103,12 +73,6 @@ async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, h
         await ns.drop_table(DropTableRequest(id=missing))
     assert not await ns.exists(missing)
     assert not await ns.exists(room.child("none", "t"))
-
-
-async def test_exists_answers_for_one_that_is_there(ns: AsyncNamespace, home: Home) -> None:
-    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    await ns.table_exists(TableExistsRequest(id=home.table("t")))
-    assert await ns.exists(home.table("t"))
 
 
 async def test_deregistering_leaves_the_data(ns: AsyncNamespace, home: Home) -> None:
@@ -151,12 +115,6 @@ async def test_dropping_never_takes_another_table_along(ns: AsyncNamespace, site
         await ns.drop_table(DropTableRequest(id=home.table("t")))
     assert await ns.exists(home.table("t")) and lance.dataset(inner).count_rows() == 3
     await ns.drop_table(DropTableRequest(id=home.table("inner")))
-    await ns.drop_table(DropTableRequest(id=home.table("t")))
-    assert not await ns.exists(home.table("t"))
-
-
-async def test_dropping_one_that_was_only_declared(ns: AsyncNamespace, home: Home) -> None:
-    await ns.declare_table(DeclareTableRequest(id=home.table("t")))
     await ns.drop_table(DropTableRequest(id=home.table("t")))
     assert not await ns.exists(home.table("t"))
 

@@ -1,0 +1,125 @@
+"""The command `conformance`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lance_ns_async.cli import messages, output
+from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.options import OutputFormat, exit_after
+from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.parsing import parse_pair, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_ns_async.conformance import Target
+
+FEATURES = ("reading", "namespaces", "tables", "listing", "names", "at once", "rows", "versions", "columns")
+"""Those of the kit, whose import takes a second."""
+COLUMNS = ("feature", "check", "result", "reason")
+
+
+@with_common_options
+def conformance(
+    on: CommonOptions,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            "--class",
+            metavar="PATH",
+            help="Test a LanceNamespace, e.g. package.module.Class; --property sets its arguments.",
+        ),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option("--server", metavar="URL", help="Test a server of the Lance REST protocol.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header",
+            metavar="NAME=VALUE",
+            help="Header of each request to the server; NAME=@FILE reads it from a file.",
+        ),
+    ] = None,
+    parent: Annotated[
+        str, typer.Option("--parent", metavar="ID", help="Namespace for the namespaces of the checks; else the root.")
+    ] = "",
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Run only checks that change nothing, for a catalog in production.")
+    ] = False,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--feature", metavar="NAME", help=f"Run only these checks: {', '.join(FEATURES)}. May be repeated."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="FOLDER", help="Write conformance.json, conformance.html and conformance.svg."
+        ),
+    ] = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Test a catalog, a class or a server against the Lance Namespace spec; it exits with 1 if a check is wrong.
+
+    Creates namespaces whose names begin with conformance_, and removes them.
+    """
+    from lance_ns_async.progress import show_progress
+
+    try:
+        from lance_ns_async.conformance import Result, run
+    except ImportError as e:
+        raise Misuse(f"conformance needs {e.name}: pip install 'lance-ns-async[conformance]'") from e
+    if unknown := set(feature or ()) - set(FEATURES):
+        raise Misuse(f"--feature {min(unknown)}: there is none; use {', '.join(FEATURES)}")
+    target = _target(on, path, server, header or (), parent)
+    with show_progress(messages.shows_progress(), "conformance") as progress:
+        result = run(target, features=feature or (), read_only=read_only, progress=progress)
+    if report is not None:
+        try:
+            result.write(report)
+        except OSError as e:
+            raise Misuse(f"--report {report}: {e.strerror}") from e
+    is_for_people = format in (Format.TABLE, Format.PLAIN)
+    rows = (
+        {"feature": it.feature, "check": it.name, "result": str(it.result), "reason": it.reason}
+        for it in result.checks
+        if it.result is not Result.OK or not is_for_people
+    )
+    output.write(rows, COLUMNS, format, sys.stdout)
+    for what in result.left:
+        messages.say(f"left behind: {what}")
+    messages.summarize(result.line(), problems=not result.conforms)
+    exit_after(not result.conforms)
+
+
+def _target(on: CommonOptions, path: str | None, server: str | None, header: Sequence[str], parent: str) -> Target:
+    from lance_ns_async import Namespace, NamespaceId
+    from lance_ns_async.conformance import Target, class_target, server_target
+
+    above = NamespaceId(parent) if parent else ()
+    if path is not None and server is not None:
+        raise Misuse("--class and --server: use one of them")
+    if server is not None:
+        headers = dict(parse_pair("--header", it, "NAME=VALUE") for it in header)
+        headers = {
+            name: read_text(Path(value[1:]), f"--header {name}={value}").strip() if value.startswith("@") else value
+            for name, value in headers.items()
+        }
+        return server_target(server, headers, parent=above)
+    if path is not None:
+        return class_target(path, dict(parse_pair("--property", it) for it in on.properties), parent=above)
+    catalog = on.require()
+    return Target(
+        catalog.impl,
+        lambda: Namespace.connect(catalog.impl, catalog.properties),
+        above,
+        takes_mappings=True,
+    )

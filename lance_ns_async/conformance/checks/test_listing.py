@@ -1,0 +1,78 @@
+"""Listings of tables: complete, in pages, and of the whole catalog."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, LanceNamespace, ListTablesRequest
+from lance_namespace.errors import NamespaceNotFoundError
+
+from lance_ns_async.conformance.home import Home, expect
+
+NAMES = [f"t{number}" for number in range(8)]
+
+
+def test_an_empty_namespace_lists_no_tables(ns: LanceNamespace, home: Home) -> None:
+    page = ns.list_tables(ListTablesRequest(id=home.id))
+    assert page.tables == [] and not page.page_token, f"listed {page.tables}"
+
+
+def test_a_missing_namespace_is_not_an_empty_one(ns: LanceNamespace, home: Home) -> None:
+    with expect(NamespaceNotFoundError):
+        ns.list_tables(ListTablesRequest(id=home.beside("none")))
+
+
+def test_a_listing_without_a_limit_is_complete(ns: LanceNamespace, home: Home) -> None:
+    _declare(ns, home)
+    tables: list[str] = []
+    page = ns.list_tables(ListTablesRequest(id=home.id))
+    while True:
+        tables += page.tables
+        if not page.page_token:
+            break
+        page = ns.list_tables(ListTablesRequest(id=home.id, page_token=page.page_token))
+    assert sorted(tables) == NAMES, f"listed {tables}"
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_pages_of_tables_have_each_name_once(ns: LanceNamespace, home: Home, limit: int) -> None:
+    _declare(ns, home)
+    tables: list[str] = []
+    token = None
+    while True:
+        page = ns.list_tables(ListTablesRequest(id=home.id, limit=limit, page_token=token))
+        assert len(page.tables) <= limit, f"a page of {len(page.tables)} tables, of at most {limit}"
+        tables += page.tables
+        if not (token := page.page_token):
+            break
+    assert sorted(tables) == NAMES, f"listed {tables}"
+
+
+def test_a_listing_has_no_tables_of_other_namespaces(ns: LanceNamespace, home: Home) -> None:
+    ns.create_namespace(CreateNamespaceRequest(id=home.beside("a")))
+    ns.declare_table(DeclareTableRequest(id=home.beside("a", "theirs")))
+    ns.declare_table(DeclareTableRequest(id=home.table("ours")))
+    assert ns.list_tables(ListTablesRequest(id=home.id)).tables == ["ours"], "a table of another namespace is listed"
+
+
+def test_tables_that_are_only_declared_can_be_left_out(ns: LanceNamespace, home: Home) -> None:
+    _declare(ns, home)
+    page = ns.list_tables(ListTablesRequest(id=home.id, include_declared=False))
+    assert page.tables == [], f"listed {page.tables}"
+
+
+def test_all_tables_are_listed_by_whole_ids(ns: LanceNamespace, home: Home) -> None:
+    _declare(ns, home)
+    tables: list[str] = []
+    token = None
+    while True:
+        page = ns.list_all_tables(ListTablesRequest(id=[], page_token=token))
+        tables += page.tables
+        if not (token := page.page_token):
+            break
+    ours = sorted(table for table in tables if home.name in table)
+    assert ours == sorted("$".join(home.table(name)) for name in NAMES), f"listed {ours}"
+
+
+def _declare(ns: LanceNamespace, home: Home) -> None:
+    for name in NAMES:
+        ns.declare_table(DeclareTableRequest(id=home.table(name)))

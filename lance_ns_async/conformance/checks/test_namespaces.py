@@ -1,0 +1,190 @@
+"""Namespaces: created in each mode, described, listed and dropped."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    DropNamespaceRequest,
+    LanceNamespace,
+    ListNamespacesRequest,
+    NamespaceExistsRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+)
+
+from lance_ns_async.conformance.home import Home, expect
+
+
+def test_a_created_namespace_has_its_properties(ns: LanceNamespace, home: Home) -> None:
+    made = ns.create_namespace(CreateNamespaceRequest(id=home.beside("a"), properties={"k": "v"}))
+    assert made.properties is None or made.properties.get("k") == "v", f"created with {made.properties}"
+    assert _properties(ns, home.beside("a"))["k"] == "v", "the property k is lost"
+
+
+def test_creating_an_existing_one_fails(ns: LanceNamespace, home: Home) -> None:
+    with expect(NamespaceAlreadyExistsError):
+        ns.create_namespace(CreateNamespaceRequest(id=home.id))
+
+
+@pytest.mark.parametrize("mode", ["ExistOk", "exist_ok", "EXIST_OK"])
+def test_mode_exist_ok_keeps_an_existing_one(ns: LanceNamespace, home: Home, mode: str) -> None:
+    ns.create_namespace(CreateNamespaceRequest(id=home.beside("a"), properties={"k": "old"}))
+    ns.create_namespace(CreateNamespaceRequest(id=home.beside("a"), properties={"k": "new"}, mode=mode))
+    assert _properties(ns, home.beside("a"))["k"] == "old", "the existing namespace was changed"
+
+
+@pytest.mark.parametrize("mode", ["ExistOk", "Overwrite"])
+def test_each_mode_creates_a_missing_one(ns: LanceNamespace, home: Home, mode: str) -> None:
+    ns.create_namespace(CreateNamespaceRequest(id=home.beside("a"), mode=mode))
+    ns.namespace_exists(NamespaceExistsRequest(id=home.beside("a")))
+
+
+def test_mode_overwrite_replaces_an_empty_one(ns: LanceNamespace, home: Home) -> None:
+    ns.create_namespace(CreateNamespaceRequest(id=home.beside("a"), properties={"k": "old", "gone": "1"}))
+    ns.create_namespace(CreateNamespaceRequest(id=home.beside("a"), properties={"k": "new"}, mode="Overwrite"))
+    properties = _properties(ns, home.beside("a"))
+    assert properties["k"] == "new" and "gone" not in properties, "the old properties are there"
+
+
+def test_mode_overwrite_keeps_one_with_a_table(ns: LanceNamespace, home: Home) -> None:
+    ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    with expect(NamespaceNotEmptyError):
+        ns.create_namespace(CreateNamespaceRequest(id=home.id, mode="Overwrite"))
+    ns.describe_table(DescribeTableRequest(id=home.table("t")))
+
+
+def test_an_unknown_mode_is_refused(ns: LanceNamespace, home: Home) -> None:
+    with expect(InvalidInputError):
+        ns.create_namespace(CreateNamespaceRequest(id=home.beside("a"), mode="Replace"))
+    with expect(NamespaceNotFoundError):
+        ns.namespace_exists(NamespaceExistsRequest(id=home.beside("a")))
+
+
+def test_a_child_needs_its_parent(ns: LanceNamespace, home: Home) -> None:
+    with expect(NamespaceNotFoundError, InvalidInputError):
+        ns.create_namespace(CreateNamespaceRequest(id=home.beside("none", "child")))
+    with expect(NamespaceNotFoundError):
+        ns.namespace_exists(NamespaceExistsRequest(id=home.beside("none")))
+
+
+def test_a_listing_has_children_and_no_grandchildren(ns: LanceNamespace, home: Home) -> None:
+    for name in ("b", "a"):
+        ns.create_namespace(CreateNamespaceRequest(id=home.beside(name)))
+    _nest(ns, home.beside("a", "x"))
+    page = ns.list_namespaces(ListNamespacesRequest(id=list(home.parent)))
+    assert home.listed(page.namespaces) == ["a", "b"], f"listed {page.namespaces}"
+    page = ns.list_namespaces(ListNamespacesRequest(id=home.beside("a")))
+    assert [name.rsplit(".", 1)[-1] for name in page.namespaces] == ["x"], f"listed {page.namespaces}"
+
+
+def test_a_namespace_without_children_lists_none(ns: LanceNamespace, home: Home) -> None:
+    page = ns.list_namespaces(ListNamespacesRequest(id=home.id))
+    assert page.namespaces == [] and not page.page_token, f"listed {page.namespaces}"
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_pages_of_namespaces_have_each_name_once(ns: LanceNamespace, home: Home, limit: int) -> None:
+    for number in range(8):
+        ns.create_namespace(CreateNamespaceRequest(id=home.beside(f"n{number}")))
+    names: list[str] = []
+    token = None
+    while True:
+        page = ns.list_namespaces(ListNamespacesRequest(id=list(home.parent), limit=limit, page_token=token))
+        assert len(page.namespaces) <= limit, f"a page of {len(page.namespaces)} names, of at most {limit}"
+        names += page.namespaces
+        if not (token := page.page_token):
+            break
+    assert home.listed(names) == [f"n{number}" for number in range(8)], f"listed {names}"
+
+
+@pytest.mark.parametrize("operation", ["describe_namespace", "namespace_exists", "list_namespaces", "drop_namespace"])
+def test_a_missing_namespace_is_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
+    requests = {
+        "describe_namespace": DescribeNamespaceRequest,
+        "namespace_exists": NamespaceExistsRequest,
+        "list_namespaces": ListNamespacesRequest,
+        "drop_namespace": DropNamespaceRequest,
+    }
+    with expect(NamespaceNotFoundError):
+        getattr(ns, operation)(requests[operation](id=home.beside("none")))
+
+
+def test_an_existing_namespace_exists(ns: LanceNamespace, home: Home) -> None:
+    ns.namespace_exists(NamespaceExistsRequest(id=home.id))
+
+
+def test_a_dropped_namespace_is_gone(ns: LanceNamespace, home: Home) -> None:
+    ns.drop_namespace(DropNamespaceRequest(id=home.id))
+    with expect(NamespaceNotFoundError):
+        ns.describe_namespace(DescribeNamespaceRequest(id=home.id))
+    page = ns.list_namespaces(ListNamespacesRequest(id=list(home.parent)))
+    assert home.name not in {name.rsplit(".", 1)[-1] for name in page.namespaces}, "it is still listed"
+
+
+@pytest.mark.parametrize("mode", ["Skip", "skip", "SKIP"])
+def test_a_drop_with_mode_skip_accepts_a_missing_one(ns: LanceNamespace, home: Home, mode: str) -> None:
+    ns.drop_namespace(DropNamespaceRequest(id=home.beside("none"), mode=mode))
+
+
+@pytest.mark.parametrize("behavior", [None, "Restrict"])
+def test_a_drop_refuses_a_namespace_with_a_table(ns: LanceNamespace, home: Home, behavior: str | None) -> None:
+    ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    with expect(NamespaceNotEmptyError):
+        ns.drop_namespace(DropNamespaceRequest(id=home.id, behavior=behavior))
+    ns.describe_table(DescribeTableRequest(id=home.table("t")))
+
+
+def test_a_drop_refuses_a_namespace_with_a_child(ns: LanceNamespace, home: Home) -> None:
+    ns.create_namespace(CreateNamespaceRequest(id=home.beside("a")))
+    _nest(ns, home.beside("a", "x"))
+    with expect(NamespaceNotEmptyError):
+        ns.drop_namespace(DropNamespaceRequest(id=home.beside("a")))
+    ns.namespace_exists(NamespaceExistsRequest(id=home.beside("a", "x")))
+
+
+def test_a_cascade_drops_the_tables_or_is_refused(ns: LanceNamespace, home: Home) -> None:
+    ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    try:
+        ns.drop_namespace(DropNamespaceRequest(id=home.id, behavior="Cascade"))
+    except (InvalidInputError, NamespaceNotEmptyError):
+        # A catalog without a cascade must say so, and leave all.
+        ns.describe_table(DescribeTableRequest(id=home.table("t")))
+        pytest.skip("it drops empty namespaces alone")
+    with expect(NamespaceNotFoundError):
+        ns.namespace_exists(NamespaceExistsRequest(id=home.id))
+
+
+def test_a_cascade_drops_an_empty_namespace(ns: LanceNamespace, home: Home) -> None:
+    ns.drop_namespace(DropNamespaceRequest(id=home.id, behavior="Cascade"))
+    with expect(NamespaceNotFoundError):
+        ns.namespace_exists(NamespaceExistsRequest(id=home.id))
+
+
+def test_the_root_can_be_neither_created_nor_dropped(ns: LanceNamespace, home: Home) -> None:
+    with expect(NamespaceAlreadyExistsError, InvalidInputError):
+        ns.create_namespace(CreateNamespaceRequest(id=[]))
+    with expect(InvalidInputError, NamespaceNotEmptyError):
+        ns.drop_namespace(DropNamespaceRequest(id=[]))
+    ns.namespace_exists(NamespaceExistsRequest(id=home.id))
+
+
+def _properties(ns: LanceNamespace, id: list[str]) -> dict[str, str]:
+    properties = ns.describe_namespace(DescribeNamespaceRequest(id=id)).properties
+    assert properties is not None, "no properties"
+    return properties
+
+
+def _nest(ns: LanceNamespace, id: list[str]) -> None:
+    """Creates a namespace in another one, unless the catalog has a fixed number of levels."""
+    try:
+        ns.create_namespace(CreateNamespaceRequest(id=id))
+    except InvalidInputError:
+        pytest.skip("its namespaces hold tables alone")

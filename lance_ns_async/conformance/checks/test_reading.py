@@ -1,0 +1,91 @@
+"""Calls that change nothing: these are safe on a catalog in production."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from lance_namespace import (
+    DescribeNamespaceRequest,
+    DescribeTableRequest,
+    LanceNamespace,
+    ListNamespacesRequest,
+    ListTablesRequest,
+    NamespaceExistsRequest,
+    TableExistsRequest,
+)
+from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
+
+from lance_ns_async.conformance.home import expect
+from lance_ns_async.conformance.targets import Target
+
+SAMPLE = 5
+"""Namespaces and tables that are looked at."""
+
+
+@pytest.fixture
+def missing(target: Target) -> list[str]:
+    return [*target.parent, f"conformance_{uuid.uuid4().hex}"]
+
+
+@pytest.fixture
+def namespaces(ns: LanceNamespace, target: Target) -> list[list[str]]:
+    """The first namespaces under the parent."""
+    names = ns.list_namespaces(ListNamespacesRequest(id=list(target.parent), limit=SAMPLE)).namespaces
+    joined = ".".join(target.parent)
+    return [[*target.parent, name.removeprefix(f"{joined}.")] for name in names[:SAMPLE]]
+
+
+def test_pages_of_namespaces_are_the_whole_listing(ns: LanceNamespace, target: Target) -> None:
+    def listed(limit: int | None) -> list[str]:
+        names: list[str] = []
+        token = None
+        while True:
+            request = ListNamespacesRequest(id=list(target.parent), limit=limit, page_token=token)
+            page = ns.list_namespaces(request)
+            names += page.namespaces
+            # A large catalog is not read to its end.
+            if not (token := page.page_token) or len(names) >= 10 * SAMPLE:
+                return names
+
+    whole, paged = listed(None), listed(SAMPLE)
+    assert len(set(whole)) == len(whole), "a name is listed twice"
+    assert paged[: len(whole)] == whole[: len(paged)], f"listed {paged[:9]} in pages, and {whole[:9]} without a limit"
+
+
+@pytest.mark.parametrize("operation", ["describe_namespace", "namespace_exists", "list_namespaces", "list_tables"])
+def test_a_missing_namespace_is_not_found(ns: LanceNamespace, missing: list[str], operation: str) -> None:
+    requests = {
+        "describe_namespace": DescribeNamespaceRequest,
+        "namespace_exists": NamespaceExistsRequest,
+        "list_namespaces": ListNamespacesRequest,
+        "list_tables": ListTablesRequest,
+    }
+    with expect(NamespaceNotFoundError):
+        getattr(ns, operation)(requests[operation](id=missing))
+
+
+@pytest.mark.parametrize("operation", ["describe_table", "table_exists"])
+def test_a_missing_table_is_not_found(ns: LanceNamespace, missing: list[str], operation: str) -> None:
+    requests = {"describe_table": DescribeTableRequest, "table_exists": TableExistsRequest}
+    with expect(TableNotFoundError, NamespaceNotFoundError):
+        getattr(ns, operation)(requests[operation](id=[*missing, "t"]))
+
+
+def test_listed_namespaces_are_described(ns: LanceNamespace, namespaces: list[list[str]]) -> None:
+    for id in namespaces:
+        ns.namespace_exists(NamespaceExistsRequest(id=id))
+        ns.describe_namespace(DescribeNamespaceRequest(id=id))
+
+
+def test_listed_tables_are_described_with_their_locations(ns: LanceNamespace, namespaces: list[list[str]]) -> None:
+    for id in namespaces:
+        try:
+            names = ns.list_tables(ListTablesRequest(id=id, limit=SAMPLE)).tables[:SAMPLE]
+        except InvalidInputError:
+            # A namespace may be for namespaces alone.
+            continue
+        for name in names:
+            ns.table_exists(TableExistsRequest(id=[*id, name]))
+            described = ns.describe_table(DescribeTableRequest(id=[*id, name]))
+            assert described.location, f"{[*id, name]} has no location"

@@ -1,0 +1,151 @@
+"""Rows: tables created with data, inserted into, queried, updated, merged and deleted from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    CountTableRowsRequest,
+    CreateTableRequest,
+    DeleteFromTableRequest,
+    DescribeTableRequest,
+    DropTableRequest,
+    InsertIntoTableRequest,
+    LanceNamespace,
+    MergeInsertIntoTableRequest,
+    QueryTableRequest,
+    UpdateTableRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+)
+
+from lance_ns_async.conformance.home import Home, expect
+from lance_ns_async.conformance.rows import ROWS, read_file, stream
+
+
+def test_a_created_table_has_its_rows(ns: LanceNamespace, home: Home) -> None:
+    made = ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
+    assert made.version == 1, f"version {made.version}"
+    assert _count(ns, home.table("t")) == 3
+
+
+def test_creating_an_existing_table_fails(ns: LanceNamespace, home: Home) -> None:
+    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
+    with expect(TableAlreadyExistsError):
+        ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS.slice(0, 1)))
+    assert _count(ns, home.table("t")) == 3
+
+
+@pytest.mark.parametrize(("mode", "rows"), [("ExistOk", 3), ("exist_ok", 3), ("Overwrite", 1), ("overwrite", 1)])
+def test_each_mode_keeps_or_replaces_an_existing_table(ns: LanceNamespace, home: Home, mode: str, rows: int) -> None:
+    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
+    ns.create_table(CreateTableRequest(id=home.table("t"), mode=mode), stream(ROWS.slice(0, 1)))
+    assert _count(ns, home.table("t")) == rows, f"{_count(ns, home.table('t'))} rows, expected {rows}"
+
+
+def test_creating_needs_the_namespace(ns: LanceNamespace, home: Home) -> None:
+    with expect(NamespaceNotFoundError):
+        ns.create_table(CreateTableRequest(id=home.beside("none", "t")), stream(ROWS))
+
+
+def test_data_that_is_no_arrow_stream_leaves_no_table(ns: LanceNamespace, home: Home) -> None:
+    with expect(InvalidInputError):
+        ns.create_table(CreateTableRequest(id=home.table("t")), b"garbage")
+    with expect(TableNotFoundError):
+        ns.describe_table(DescribeTableRequest(id=home.table("t")))
+
+
+def test_a_dropped_table_can_be_created_with_other_columns(ns: LanceNamespace, home: Home) -> None:
+    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
+    ns.drop_table(DropTableRequest(id=home.table("t")))
+    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS.select(["id"])))
+    assert _count(ns, home.table("t")) == 3
+
+
+def test_rows_are_counted_with_a_predicate(ns: LanceNamespace, table: list[str]) -> None:
+    count = ns.count_table_rows(CountTableRowsRequest(id=table, predicate="id > 1")).count
+    assert count == 2, f"counted {count}"
+
+
+@pytest.mark.parametrize(("mode", "rows"), [(None, 6), ("Append", 6), ("append", 6), ("Overwrite", 3)])
+def test_an_insert_appends_or_overwrites(ns: LanceNamespace, table: list[str], mode: str | None, rows: int) -> None:
+    ns.insert_into_table(InsertIntoTableRequest(id=table, mode=mode), stream(ROWS))
+    assert _count(ns, table) == rows, f"{_count(ns, table)} rows, expected {rows}"
+
+
+def test_an_insert_of_other_columns_is_refused(ns: LanceNamespace, table: list[str]) -> None:
+    with expect(TableSchemaValidationError, InvalidInputError):
+        ns.insert_into_table(InsertIntoTableRequest(id=table), stream(ROWS.rename_columns(["x", "y", "z"])))
+    assert _count(ns, table) == 3
+
+
+def test_a_query_filters_and_limits(ns: LanceNamespace, table: list[str]) -> None:
+    rows = _query(ns, table, k=10, vector={}, filter="id >= 2", columns={"column_names": ["id"]})
+    assert sorted(row["id"] for row in rows) == [2, 3], f"returned {rows}"
+    assert len(_query(ns, table, k=2, vector={})) == 2
+
+
+def test_a_vector_query_returns_the_nearest_first(ns: LanceNamespace, table: list[str]) -> None:
+    rows = _query(ns, table, k=2, vector={"single_vector": [1.0, 0.0]}, vector_column="v")
+    assert [row["id"] for row in rows] == [2, 1], f"returned {rows}"
+    assert rows[0]["_distance"] == 0.0, f"distance {rows[0]['_distance']}"
+
+
+def test_an_update_changes_the_rows_of_its_predicate(ns: LanceNamespace, table: list[str]) -> None:
+    answer = ns.update_table(UpdateTableRequest(id=table, predicate="id = 1", updates=[["text", "'changed'"]]))
+    assert answer.updated_rows == 1, f"updated {answer.updated_rows}"
+    count = ns.count_table_rows(CountTableRowsRequest(id=table, predicate="text = 'changed'")).count
+    assert count == 1, f"{count} rows are changed"
+
+
+def test_a_delete_removes_the_rows_of_its_predicate(ns: LanceNamespace, table: list[str]) -> None:
+    ns.delete_from_table(DeleteFromTableRequest(id=table, predicate="id > 1"))
+    assert _count(ns, table) == 1
+
+
+def test_a_predicate_that_is_no_sql_is_refused(ns: LanceNamespace, table: list[str]) -> None:
+    with expect(InvalidInputError):
+        ns.delete_from_table(DeleteFromTableRequest(id=table, predicate="id >"))
+    assert _count(ns, table) == 3
+
+
+def test_a_merge_updates_matches_and_inserts_others(ns: LanceNamespace, table: list[str]) -> None:
+    rows = ROWS.slice(2).set_column(1, "text", [["new"]])
+    more = rows.set_column(0, "id", [[9]])
+    request = MergeInsertIntoTableRequest(
+        id=table, on=["id"], when_matched_update_all=True, when_not_matched_insert_all=True
+    )
+    answer = ns.merge_insert_into_table(request, stream(pa.concat_tables([rows, more])))
+    assert (answer.num_updated_rows, answer.num_inserted_rows) == (1, 1), f"answered {answer}"
+    assert _count(ns, table) == 4
+
+
+@pytest.mark.parametrize("operation", ["count_table_rows", "insert_into_table", "delete_from_table", "query_table"])
+def test_rows_of_a_missing_table_are_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
+    id = home.table("none")
+    requests: dict[str, tuple[Any, ...]] = {
+        "count_table_rows": (CountTableRowsRequest(id=id),),
+        "insert_into_table": (InsertIntoTableRequest(id=id), stream(ROWS)),
+        "delete_from_table": (DeleteFromTableRequest(id=id, predicate="true"),),
+        "query_table": (QueryTableRequest.from_dict({"id": id, "k": 1, "vector": {}}),),
+    }
+    with expect(TableNotFoundError):
+        getattr(ns, operation)(*requests[operation])
+
+
+def _count(ns: LanceNamespace, id: list[str]) -> int | None:
+    return ns.count_table_rows(CountTableRowsRequest(id=id)).count
+
+
+def _query(ns: LanceNamespace, id: list[str], **fields: Any) -> list[dict[str, Any]]:
+    request = QueryTableRequest.from_dict({"id": id, **fields})
+    assert request is not None
+    answer: Any = ns.query_table(request)
+    return read_file(answer.data)

@@ -1,0 +1,55 @@
+"""A client that notes its calls, so that a report shows the requests that lead to a wrong result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lance_namespace import LanceNamespace
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async.conformance.report import Call
+
+_LONGEST = 300
+"""Characters of a response in a report."""
+
+
+class Recorder:
+    """Passes calls on to a client, and notes each."""
+
+    def __init__(self, client: LanceNamespace, calls: list[Call], note: Callable[[str, Any], None]) -> None:
+        """Creates a recorder.
+
+        Args:
+            client: The client.
+            calls: Receives the calls.
+            note: Is called with the operation and the request before each call.
+        """
+        self._client = client
+        self._calls = calls
+        self._note = note
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(request: Any, *data: bytes) -> Any:
+            fields = dict(request) if isinstance(request, dict) else request.model_dump(exclude_none=True)
+            self._note(name, fields)
+            try:
+                answer = method(request, *data)
+            except Exception as e:
+                code = f" (code {int(e.code)})" if isinstance(e, LanceNamespaceError) else ""
+                self._calls.append(Call(name, fields, f"{type(e).__name__}{code}: {e}"[:_LONGEST]))
+                raise
+            self._calls.append(Call(name, fields, _shown(answer)))
+            return answer
+
+        return call
+
+
+def _shown(answer: Any) -> str:
+    if not hasattr(answer, "model_dump"):
+        return repr(answer)[:_LONGEST]
+    # Storage options may contain credentials.
+    fields = answer.model_dump(exclude_none=True, exclude={"storage_options", "data"})
+    return f"{type(answer).__name__} {fields}"[:_LONGEST]
