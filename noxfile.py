@@ -85,10 +85,10 @@ ENVIRONMENT = [
 """Tests whose results may depend on the version of Python, or on the installed packages."""
 
 LOWEST = [
+    "unit/test_progress.py",
+    "unit/test_settings.py",
     "unit/test_telemetry.py",
-    "unit/backends/glue/test_namespaces.py",
     "unit/calls/test_caller.py",
-    "unit/cli/test_copying.py",
     "unit/cli/test_discovering.py",
     "unit/cli/test_maintaining.py",
     "unit/cli/test_options.py",
@@ -97,7 +97,6 @@ LOWEST = [
     "unit/gateway/test_server.py",
     "unit/namespace/operations/test_rows.py",
     "unit/namespace/test_requests.py",
-    "unit/tables/test_searching.py",
     "unit/transports/aws/test_transport.py",
     "unit/transports/http/test_oauth2.py",
     "unit/transports/http/test_signatures.py",
@@ -106,10 +105,22 @@ LOWEST = [
     "behaviour/gateway/test_attacks.py",
     "contract/test_bulk.py",
     "contract/test_data.py",
-    "contract/test_namespaces.py",
-    "contract/test_tables.py",
 ]
-"""Tests that together use every dependency of the package; few, because most results do not depend on versions."""
+"""Tests that together use every dependency of the package; few, because most results do not depend on versions.
+
+Only the transport uses aiobotocore, so its tests are enough for Glue.
+"""
+
+BARE = [
+    *("unit/test_api.py", "unit/fleet/test_audits.py", "unit/gateway/test_server.py"),
+    "unit/transports/http/test_wire.py",
+    *(f"unit/namespace/test_{it}.py" for it in ("background_loop", "client", "facade", "requests", "session", "sync")),
+    *("unit/storage/test_locations.py", "unit/tables/test_columns.py", "behaviour/namespace", "contract/test_data.py"),
+]
+"""Tests that import all modules, and use the event loop, processes and servers, without extras.
+
+The nightly run has those of `ENVIRONMENT` on the same version of Python.
+"""
 
 QUICK = [
     *("unit/backends/directory/test_backend.py", "unit/backends/iceberg", "unit/backends/shared", "unit/calls"),
@@ -267,7 +278,7 @@ def floors(session: nox.Session) -> None:
     extras = ("cli", "glue", "otel")
     install(session, "-e", f".[{','.join(extras)}]", *read_groups("test", "servers"), *pin_lowest(*extras))
     check_installed(session)
-    run_pytest(session, "-m", "not integration", *for_backends("dir", "glue", "none"), *paths(*LOWEST))
+    run_pytest(session, "-m", "not integration", *for_backends("dir", "none"), *paths(*LOWEST))
 
 
 @session(python=NEWEST)
@@ -276,8 +287,7 @@ def bare(session: nox.Session) -> None:
     # The group contains aiobotocore for its other dependencies.
     no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
-    folders = (*ENVIRONMENT, "unit/fleet/test_audits.py", "unit/transports/http/test_wire.py")
-    run_pytest(session, "-m", "not integration and not glue", *for_backends("dir", "none"), *paths(*folders))
+    run_pytest(session, "-m", "not integration and not glue", *for_backends("dir", "none"), *paths(*BARE))
 
 
 @session()

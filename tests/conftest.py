@@ -70,8 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("thorough")
 
 
-_SHARED = ("site", "catalog")
-"""Fixtures with session scope, each of which starts the server of its parameter."""
+_SHARED = ("site", "catalog", "old")
+"""Fixtures that start the server of their parameter, at most once in a process."""
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook.

@@ -1,4 +1,4 @@
-"""A Spark session with the connector for each module, and a lake and a catalog name for each test."""
+"""A Spark session with the connector for all modules, and a lake and a catalog name for each test."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ import pytest
 
 from lance_ns_async.spark.local import local_spark
 from tests.connector.lake import Ask, Lake
+from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
 
+SMALL = {"spark.sql.shuffle.partitions": "1"}
+"""Tables of a few rows need one task for each step; Spark's default is 200."""
+
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_spark("tests", cores=2, connector=True)
-    yield session
-    session.stop()
+def spark() -> SparkSession:
+    """Returns the running session, or starts one; it runs until the process ends, or a test stops it."""
+    return local_spark("tests", cores=2, config=SMALL, connector=True)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
+    with iceberg_rest(tmp_path_factory.mktemp("iceberg")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.connector.lake import MARKS, Ask, Lake
 
 pytestmark = MARKS
 
-TABLES = 20
+TABLES = 10
 
 
 def test_a_table_is_read_by_its_name(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:

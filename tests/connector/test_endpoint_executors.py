@@ -14,17 +14,19 @@ pytestmark = MARKS
 
 
 @pytest.fixture
-def spark() -> Iterator[SparkSession]:
+def cluster() -> Iterator[SparkSession]:
+    if running := SparkSession.getActiveSession():
+        running.stop()
     session = local_spark("tests", cores=1, config={"spark.master": "local-cluster[1,1,1024]"}, connector=True)
     yield session
     session.stop()
 
 
-def test_executors_make_no_calls(spark: SparkSession, lake: Lake, catalog: str) -> None:
+def test_executors_make_no_calls(cluster: SparkSession, lake: Lake, catalog: str) -> None:
     for n in range(3):
         lake.write(f"t{n}")
-    with lake.prefetch().serve(spark, catalog, resolver=lake.resolver) as served:
-        frame = spark.sql(" UNION ALL ".join(f"SELECT * FROM {catalog}.db.t{n}" for n in range(3)))
+    with lake.prefetch().serve(cluster, catalog, resolver=lake.resolver) as served:
+        frame = cluster.sql(" UNION ALL ".join(f"SELECT * FROM {catalog}.db.t{n}" for n in range(3)))
         frame._jdf.queryExecution().executedPlan()
         planned = served.answered
         assert planned > 0

@@ -191,9 +191,12 @@ def test_storage_options_about_to_expire_are_warned_of(spark: SparkSession, tmp_
     lake.namespace.close()
 
 
-def test_the_error_names_the_missing_connector(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def errors_without_connector(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Returns what a process without the connector writes to its standard error when it serves, and asks for it."""
     program = """
         import sys
+        import traceback
         from lance_ns_async import Namespace
         from lance_ns_async.spark import LocationResolver
         from lance_ns_async.spark.local import local_spark
@@ -202,25 +205,23 @@ def test_the_error_names_the_missing_connector(tmp_path: Path) -> None:
         locations = LocationResolver(Namespace.connect("dir", {"root": sys.argv[1]})).prefetch("db.*")
         try:
             locations.serve(spark).__enter__()
-        finally:
-            spark.stop()
-    """
-    command = [sys.executable, "-c", dedent(program), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "InvalidInputError: serve: the Lance connector is not on Spark's class path" in done.stderr
-    assert "local_spark(connector=True)" in done.stderr and "spark.driver.extraClassPath" in done.stderr
-
-
-def test_a_session_without_the_connector_is_not_passed_off_as_one_with_it() -> None:
-    program = """
-        from lance_ns_async.spark.local import local_spark
-
-        spark = local_spark(cores=1)
+        except Exception:
+            traceback.print_exc()
         try:
             local_spark(connector=True)
         finally:
             spark.stop()
     """
-    command = [sys.executable, "-c", dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "InvalidInputError: local_spark: this process has started Spark without the connector" in done.stderr
+    command = [sys.executable, "-c", dedent(program), str(tmp_path_factory.mktemp("lake"))]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+def test_the_error_names_the_missing_connector(errors_without_connector: str) -> None:
+    errors = errors_without_connector
+    assert "InvalidInputError: serve: the Lance connector is not on Spark's class path" in errors
+    assert "local_spark(connector=True)" in errors and "spark.driver.extraClassPath" in errors
+
+
+def test_a_session_without_the_connector_is_not_passed_off_as_one_with_it(errors_without_connector: str) -> None:
+    error = "InvalidInputError: local_spark: this process has started Spark without the connector"
+    assert error in errors_without_connector

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import serving
 from lance_ns_async.gateway.tokens import hash_of
 from tests.connector.lake import MARKS, Ask
-from tests.servers.catalogs import CATALOGS
+from tests.servers.catalogs import CATALOGS, Properties
+from tests.servers.iceberg_rest import IcebergRest
 from tests.support.budget import with_usual
 
 pytestmark = MARKS
 
-NAMESPACES = {"iceberg": "db", "hive3": "hive.db"}
+NAMESPACES = {"iceberg": "shared", "hive3": "hive.shared"}
 """The namespace of the tables, by backend; Hive has databases in catalogs."""
 
 
@@ -28,7 +30,13 @@ def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: py
     """A namespace in a catalog of Spark that is served by a gateway."""
     impl = request.param
     catalog = f"shared_{impl}"
-    with CATALOGS[impl](Path(tmp_path_factory.mktemp(impl))) as properties, start_blocking_portal() as portal:
+    folder = tmp_path_factory.mktemp(impl)
+    with ExitStack() as stack, start_blocking_portal() as portal:
+        if impl == "iceberg":
+            server: IcebergRest = request.getfixturevalue("server")
+            properties: Properties = {"endpoint": server.endpoint, "root": folder.as_uri()}
+        else:
+            properties = stack.enter_context(CATALOGS[impl](folder))
         lake = AsyncNamespace.connect(impl, properties)
         with (
             portal.wrap_async_context_manager(lake),
@@ -60,7 +68,7 @@ def test_table_is_created_filled_and_read(ask: Ask, db: str) -> None:
 def test_dropped_table_is_created_again_with_other_rows(ask: Ask, db: str) -> None:
     """The connector caches files by location and version, so the new table needs another location."""
     table = f"{db}.again"
-    for round in range(3):
+    for round in range(2):
         ask(f"CREATE TABLE {table} AS SELECT id + {100 * round} AS id FROM range({round + 1})")
         assert ask(f"SELECT min(id), count(*) FROM {table}") == [(100 * round, round + 1)]
         ask(f"DROP TABLE {table} PURGE")
@@ -114,6 +122,7 @@ def test_view_reads_appended_rows(spark: SparkSession, ask: Ask, db: str) -> Non
     assert ask("SELECT sum(id) FROM base_view") == [(6,)]
     spark.range(10, 12).writeTo(table).append()
     assert ask(f"SELECT sum(id) FROM {table}") == [(27,)]
+    spark.catalog.dropTempView("base_view")
 
 
 def test_two_tables_are_joined(ask: Ask, db: str) -> None:

@@ -6,18 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import lance
 import pyarrow as pa
-import pytest
 
 from lance_ns_async import Namespace
 from lance_ns_async.spark.maven import classpath
-from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
+from tests.servers.iceberg_rest import IcebergRest
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.11.0"
 
@@ -31,6 +30,7 @@ from lance_ns_async.spark.local import local_spark
 jar, uri, statements = json.loads(sys.argv[1])
 session = local_spark("cleaners", cores=1, config={
     "spark.driver.extraClassPath": jar,
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.ice.type": "rest",
@@ -47,12 +47,6 @@ for statement in statements:
 
 DAYS_AGO = 3 * 86_400
 """Age of files; younger files are never treated as orphans."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
-    with iceberg_rest(tmp_path_factory.mktemp("iceberg")) as running:
-        yield running
 
 
 def spark(server: IcebergRest, *statements: str) -> list[str]:

@@ -17,7 +17,7 @@ from tests.connector.lake import MARKS, Ask, Lake
 
 pytestmark = MARKS
 
-TABLES = 40
+TABLES = 10
 
 
 def pinned(lake: Lake, *what: str) -> Locations:

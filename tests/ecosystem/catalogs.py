@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -17,6 +18,12 @@ from tests.support.gateway import served
 
 TRIED = tuple(impl for impl in BACKENDS if impl in {"dir", "rest", *CATALOGS})
 """The catalogs of these tests, which `tests.servers` can start; `rest` is our gateway to a directory."""
+
+USUAL = ("dir", "iceberg")
+"""The catalogs of the usual run: one without a server, and one with a server."""
+
+on_each_kind = pytest.mark.parametrize("catalog", with_usual(TRIED, *USUAL, "hive3", "unity"), indirect=True)
+"""For tests whose results depend on the catalog: the usual run also has one by Thrift, and one with credentials."""
 
 on_one_catalog = pytest.mark.parametrize("catalog", with_usual(TRIED, "iceberg"), indirect=True)
 """For slow tests whose results do not depend on the catalog: the usual run has one."""
@@ -43,9 +50,13 @@ class Catalog:
         return Namespace.connect(self.impl, self.properties)
 
 
+Start: TypeAlias = Callable[[str], Mapping[str, str]]
+"""Starts the server of a catalog, unless it has done so before, and returns its properties."""
+
+
 @contextmanager
-def running(impl: str, directory: Path) -> Iterator[Catalog]:
-    """Provides the catalog, with the namespaces above those for tables."""
+def running(impl: str, directory: Path, start: Start | None = None) -> Iterator[Catalog]:
+    """Provides the catalog, with the namespaces above those for tables; without `start`, on a server of its own."""
     if impl == "dir":
         yield Catalog("dir", {"root": str(directory / "catalog")})
         return
@@ -54,7 +65,7 @@ def running(impl: str, directory: Path) -> Iterator[Catalog]:
             headers = {f"header.{name}": value for name, value in gateway.headers.items()}
             yield Catalog("rest", {"uri": gateway.url, **headers})
         return
-    with CATALOGS[impl](directory) as properties:
+    with nullcontext(start(impl)) if start else CATALOGS[impl](directory) as properties:
         # Databases of Glue have no location for tables by default.
         catalog = Catalog(impl, {"root": (directory / "tables").as_uri(), **properties}, ABOVE.get(impl, ()))
         if impl == "hive3":

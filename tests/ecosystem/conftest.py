@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lance_ns_async import Namespace
-from tests.ecosystem.catalogs import TRIED, Catalog, running
+from tests.ecosystem.catalogs import TRIED, USUAL, Catalog, Start, running
+from tests.ecosystem.served import served
 from tests.ecosystem.watched import Diary
+from tests.servers.catalogs import CATALOGS
 from tests.support.budget import with_usual
 
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session", params=with_usual(sorted(TRIED), "dir", "iceberg", "hive3", "unity"))
-def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    with running(request.param, tmp_path_factory.mktemp(request.param)) as catalog:
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    with ExitStack() as stack:
+        yield cache(lambda impl: stack.enter_context(CATALOGS[impl](tmp_path_factory.mktemp(impl))))
+
+
+@pytest.fixture(scope="session", params=with_usual(sorted(TRIED), *USUAL))
+def catalog(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, start: Start
+) -> Iterator[Catalog]:
+    with running(request.param, tmp_path_factory.mktemp(request.param), start) as catalog:
         yield catalog
+
+
+@pytest.fixture(scope="session")
+def rest(catalog: Catalog) -> Iterator[Mapping[str, str]]:
+    """Provides the properties of a `rest` namespace for the catalog behind a gateway."""
+    with served(catalog) as properties:
+        yield properties
 
 
 @pytest.fixture

@@ -6,13 +6,16 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import pytest
+
 from tests.ecosystem.catalogs import Catalog
+from tests.support.budget import with_usual
 from tests.support.gateway import serve
 
 TOKEN = "0penlake"
 
-SERVED = ["dir", "hive3", "glue"]
-"""The catalogs behind the gateway; two are enough, because the gateway is the same for all."""
+on_served = pytest.mark.parametrize("catalog", with_usual(["dir", "hive3", "glue"], "dir"), indirect=True)
+"""For tests of catalogs behind the gateway, which is the same for all."""
 
 
 @contextmanager

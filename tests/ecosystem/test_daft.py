@@ -13,7 +13,7 @@ from daft.exceptions import DaftCoreException
 from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, DropTableRequest
 from lance_namespace.errors import NamespaceNotFoundError, TableAlreadyExistsError, TableNotFoundError
 
-from tests.ecosystem.catalogs import Catalog, running
+from tests.ecosystem.catalogs import Catalog, on_each_kind, running
 from tests.ecosystem.vending import Impl, vending
 from tests.ecosystem.watched import Bill, Diary
 
@@ -46,6 +46,7 @@ def ids(table: dict[str, Any], **options: Any) -> list[int]:
     return sorted(daft_lance.read_lance(**table, **options).to_pydict()["id"])
 
 
+@on_each_kind
 def test_a_table_is_created_appended_to_and_overwritten(catalog: Catalog, table: dict[str, Any]) -> None:
     assert write(table, "create") == 1
     assert ids(table) == [1, 2, 3, 4]
@@ -84,6 +85,7 @@ def test_a_table_is_kept_in_order(table: dict[str, Any]) -> None:
     }
 
 
+@on_each_kind
 def test_errors_are_those_of_the_spec(catalog: Catalog, table: dict[str, Any], home: list[str]) -> None:
     write(table, "create")
     missing = {**table, "table_id": [*home, "missing"]}

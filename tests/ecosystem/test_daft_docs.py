@@ -6,7 +6,7 @@ from pathlib import Path
 
 import daft_lance
 
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, on_each_kind
 from tests.ecosystem.pages_elsewhere import DAFT, check_places, read
 from tests.ecosystem.test_daft import COUNTING, write
 from tests.ecosystem.watched import Bill, Diary
@@ -14,6 +14,7 @@ from tests.ecosystem.watched import Bill, Diary
 pytestmark = COUNTING
 
 
+@on_each_kind
 def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary) -> None:
     table, other = ({**diary.place(catalog), "table_id": [*home, name]} for name in ("t", "u"))
     bill = Bill(diary)

@@ -24,7 +24,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import Namespace
-from tests.ecosystem.catalogs import Catalog, on_one_catalog
+from tests.ecosystem.catalogs import Catalog, on_each_kind, on_one_catalog
 from tests.ecosystem.ray_cluster import WARNINGS, running
 from tests.ecosystem.watched import Diary
 
@@ -68,6 +68,7 @@ def read(table: dict[str, Any], **chosen: Any) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["id"])
 
 
+@on_each_kind
 def test_a_table_is_created_appended_to_and_overwritten(
     catalog: Catalog, place: dict[str, Any], home: list[str]
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from lance_namespace.errors import TableNotFoundError
 from lancedb.index import BTree, IvfFlat
 
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, on_each_kind
 from tests.ecosystem.lancedb_tables import ROWS, ids
 
 RENAMING = ("hive3", "iceberg", "lakekeeper")
@@ -23,6 +23,7 @@ def table(db: Any, home: list[str]) -> Any:
     return db.create_table("t", ROWS, namespace_path=home)
 
 
+@on_each_kind
 def test_a_namespace_is_made_found_and_dropped(db: Any, catalog: Catalog, home: list[str]) -> None:
     id = [*catalog.above, f"{home[-1]}_2"]
     assert not db.namespace_exists(id)
@@ -39,6 +40,7 @@ def test_a_namespace_is_made_found_and_dropped(db: Any, catalog: Catalog, home: 
     db.drop_namespace(id, mode="skip")
 
 
+@on_each_kind
 def test_a_table_lives_and_ends(db: Any, table: Any, home: list[str]) -> None:
     assert db.table_exists([*home, "t"])
     assert db.list_tables(home).tables == ["t"]
@@ -157,6 +159,7 @@ def test_all_tables_of_a_namespace_are_dropped(db: Any, home: list[str]) -> None
     db.drop_namespace(home)
 
 
+@on_each_kind
 def test_a_table_gets_another_name_where_the_catalog_can(
     db: Any, table: Any, catalog: Catalog, home: list[str]
 ) -> None:

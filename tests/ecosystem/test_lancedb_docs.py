@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lance_ns_async import Call
-from tests.ecosystem.catalogs import TRIED, Catalog
+from tests.ecosystem.catalogs import TRIED, Catalog, on_each_kind
 from tests.ecosystem.lancedb_tables import ROWS, connected
 from tests.ecosystem.pages_elsewhere import LANCEDB, read
 from tests.ecosystem.test_lancedb import RENAMING
@@ -33,6 +33,7 @@ def test_capabilities_are_as_documented() -> None:
         assert (renames, cascades) == tuple("yes" if impl in able else "no" for able in (RENAMING, CASCADING))
 
 
+@on_each_kind
 def test_costs_are_as_documented(catalog: Catalog) -> None:
     column = TRIED.index(catalog.impl)
     documented = {step: costs[column] for step, *costs in LANCEDB.table("step")}

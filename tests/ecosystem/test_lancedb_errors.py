@@ -20,7 +20,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, on_each_kind
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
 
 NESTING = ("dir", "iceberg", "lakekeeper", "polaris", "rest")
@@ -186,6 +186,7 @@ def test_sync_and_async_users_see_the_same(target: Given, what: str) -> None:
     assert type(raised.value) is expected
 
 
+@on_each_kind
 def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(target: Given) -> None:
     id = [*target.nowhere, "nope"]
     if target.catalog.impl in NESTING:
@@ -200,6 +201,7 @@ def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(tar
         target.db.table_exists(id)
 
 
+@on_each_kind
 def test_a_table_too_high_up(target: Given) -> None:
     if target.catalog.impl in ROOTED:
         assert target.db.create_table(f"t_{target.home[-1]}", ROWS).count_rows() == 10
@@ -210,6 +212,7 @@ def test_a_table_too_high_up(target: Given) -> None:
         target.db.table_exists(["t"])
 
 
+@on_each_kind
 def test_a_namespace_goes_with_its_tables_where_the_catalog_can(target: Given) -> None:
     if target.catalog.impl in CASCADING:
         target.db.drop_namespace(target.home, behavior="cascade")

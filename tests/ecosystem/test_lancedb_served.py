@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
@@ -15,18 +15,12 @@ from lance_namespace.errors import TableNotFoundError
 
 from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.lancedb_tables import ROWS, ids
-from tests.ecosystem.served import SERVED, TOKEN, served
+from tests.ecosystem.served import TOKEN, on_served
 
-pytestmark = pytest.mark.parametrize("catalog", SERVED, indirect=True)
+pytestmark = on_served
 
 MORE = [{"id": 10, "vector": [10.0, 0.0]}]
 PUSHDOWN = pytest.mark.parametrize("pushdown", [[], ["QueryTable"]])
-
-
-@pytest.fixture(scope="module")
-def rest(catalog: Catalog) -> Iterator[Mapping[str, str]]:
-    with served(catalog) as properties:
-        yield properties
 
 
 def queries(rest: Mapping[str, str]) -> int:

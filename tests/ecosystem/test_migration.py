@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,12 @@ from lance_namespace import (
 
 from lance_ns_async import Namespace
 from tests.documentation.pages import Page
+from tests.ecosystem.catalogs import Start
 from tests.ecosystem.pages_elsewhere import Elsewhere
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
-from tests.servers.glue import glue
-from tests.servers.hive import hive
-from tests.servers.iceberg_rest import iceberg_rest
 from tests.servers.nessie import nessie
 
 # The peer leaves its connections to the garbage collector.
@@ -152,18 +151,18 @@ def table(answer: Any) -> tuple[str, Mapping[str, str]]:
 
 
 @contextmanager
-def in_glue(directory: Path) -> Iterator[Old]:
-    with glue(directory) as server, pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_CA_BUNDLE", server.properties["ca_bundle"])
-        kept = {key: server.properties[key] for key in ("endpoint", "region", "access_key_id", "secret_access_key")}
+def in_glue(directory: Path, start: Start) -> Iterator[Old]:
+    given = start("glue")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_CA_BUNDLE", given["ca_bundle"])
+        kept = {key: given[key] for key in ("endpoint", "region", "access_key_id", "secret_access_key")}
         yield Old("glue", {**kept, "root": directory.as_uri(), "retry_mode": "standard"}, (), directory.as_uri())
 
 
 @contextmanager
-def in_hive(directory: Path, impl: str) -> Iterator[Old]:
-    with hive(directory) as server:
-        properties = {"uri": server.uri, "root": (directory / "tables").as_uri(), "client.pool-size": "2"}
-        yield Old(impl, properties, ("hive",) if impl == "hive3" else (), (directory / "tables").as_uri())
+def in_hive(impl: str, directory: Path, start: Start) -> Iterator[Old]:
+    properties = {"uri": start("hive3")["uri"], "root": (directory / "tables").as_uri(), "client.pool-size": "2"}
+    yield Old(impl, properties, ("hive",) if impl == "hive3" else (), (directory / "tables").as_uri())
 
 
 class Prefixed(FakeServer):
@@ -187,15 +186,15 @@ class Prefixed(FakeServer):
 
 
 @contextmanager
-def in_iceberg(directory: Path) -> Iterator[Old]:
+def in_iceberg(directory: Path, start: Start) -> Iterator[Old]:
     """Provides the reference server below a prefix, because the peer calls no server without one."""
-    with iceberg_rest(directory) as server, Prefixed(server.endpoint) as prefixed:
+    with Prefixed(start("iceberg")["endpoint"]) as prefixed:
         properties = {"endpoint": prefixed.url, "root": directory.as_uri(), "read_timeout": "20000"}
         yield Old("iceberg", properties, ("lake",), directory.as_uri())
 
 
 @contextmanager
-def in_polaris(directory: Path) -> Iterator[Old]:
+def in_polaris(directory: Path, start: Start) -> Iterator[Old]:
     with FakePolaris(base=directory.as_uri()) as server:
         server.add_catalog("lake")
         properties = {
@@ -207,7 +206,7 @@ def in_polaris(directory: Path) -> Iterator[Old]:
 
 
 @contextmanager
-def in_unity(directory: Path) -> Iterator[Old]:
+def in_unity(directory: Path, start: Start) -> Iterator[Old]:
     with FakeUnity(catalog="lake", dialect="0.4.0") as server:
         properties = {
             "unity.endpoint": f"{server.endpoint}/api/2.1",
@@ -217,10 +216,10 @@ def in_unity(directory: Path) -> Iterator[Old]:
         yield Old("unity", properties, ("lake",), directory.as_uri())
 
 
-CATALOGS: Mapping[str, Callable[[Path], AbstractContextManager[Old]]] = {
+CATALOGS: Mapping[str, Callable[[Path, Start], AbstractContextManager[Old]]] = {
     "glue": in_glue,
-    "hive2": lambda directory: in_hive(directory, "hive2"),
-    "hive3": lambda directory: in_hive(directory, "hive3"),
+    "hive2": partial(in_hive, "hive2"),
+    "hive3": partial(in_hive, "hive3"),
     "iceberg": in_iceberg,
     "polaris": in_polaris,
     "unity": in_unity,
@@ -233,8 +232,8 @@ MARKS = {"hive2": [REAL, pytest.mark.thorough], "hive3": [REAL], "iceberg": [REA
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, [])) for name in CATALOGS])
-def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
-    with CATALOGS[request.param](tmp_path_factory.mktemp(request.param)) as old:
+def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, start: Start) -> Iterator[Old]:
+    with CATALOGS[request.param](tmp_path_factory.mktemp(request.param), start) as old:
         yield old
 
 

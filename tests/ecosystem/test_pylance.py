@@ -8,9 +8,11 @@ import pytest
 from lance_namespace import DescribeTableRequest, DropTableRequest
 
 from lance_ns_async import Call, Namespace, TableId
+from tests.ecosystem.catalogs import on_each_kind
 from tests.ecosystem.pylance_tables import MORE, ROWS, ids, opened, write
 
 
+@on_each_kind
 def test_a_table_lives_and_ends(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
     assert write(ns, id).version == 1
@@ -29,6 +31,7 @@ def test_a_table_lives_and_ends(ns: Namespace, home: list[str]) -> None:
         lance.dataset(dataset.uri)
 
 
+@on_each_kind
 def test_the_catalog_declares_and_describes_tables(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
     ns.exists(id)

@@ -17,10 +17,11 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import Namespace
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, on_each_kind
 from tests.ecosystem.pylance_tables import MORE, ROWS, ids, opened, write
 
 
+@on_each_kind
 def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
     message = rf"^Table not found: {'[$]'.join(id)} \("
@@ -32,6 +33,7 @@ def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home
     assert not ns.exists(id)
 
 
+@on_each_kind
 def test_a_missing_namespace_is_missing(ns: Namespace, home: list[str]) -> None:
     missing = [*home[:-1], "nowhere"]
     with pytest.raises(NamespaceNotFoundError, match=rf"^Namespace not found: {'[$]'.join(missing)} \("):

@@ -83,7 +83,8 @@ def assert_refused(lake: VendingLake, uri: str, key: Key) -> None:
     [
         pytest.param("polaris", one_dataset, marks=thorough),
         pytest.param("polaris", one_session, marks=thorough),
-        ("polaris", by_the_namespace),
+        # It opens all in one session, too; the test of a pickled dataset has its refresh.
+        pytest.param("polaris", by_the_namespace, marks=thorough),
         ("polaris", each_its_own),
         pytest.param("unity", each_its_own, marks=thorough),
     ],

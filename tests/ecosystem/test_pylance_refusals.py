@@ -17,6 +17,7 @@ from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError, T
 from lance_ns_async import Namespace
 from tests.ecosystem.pylance_tables import ROWS, opened, write
 from tests.ecosystem.vending import LEAD, Impl, VendingLake, vending
+from tests.support.budget import with_usual
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Asked:
         return getattr(self._ns, name)
 
 
-@pytest.fixture(params=["polaris", "unity"])
+@pytest.fixture(params=with_usual(["polaris", "unity"], "polaris"))
 def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
     """Its keys expire so soon that Lance requests another one for each use."""
     impl: Impl = request.param
