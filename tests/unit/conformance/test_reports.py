@@ -69,8 +69,8 @@ def test_targets_must_be_there() -> None:
         server_target("localhost:2333")
     with pytest.raises(ServiceUnavailableError, match="did not respond to list_namespaces"):
         run(server_target("http://127.0.0.1:9"))
-    with pytest.raises(InvalidInputError, match="feature 'tabels': there is none; use reading"):
-        run(server_target("http://127.0.0.1:9"), features=["tabels"])
+    with pytest.raises(InvalidInputError, match="feature 'tales': there is none; use reading"):
+        run(server_target("http://127.0.0.1:9"), features=["tales"])
 
 
 def test_secrets_are_in_no_report(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_command_tests_the_catalog_of_the_options(tmp_path: Path) -> None:
         (("--class", "os.Missing"), "class 'os.Missing'"),
         (("--class", "a.B", "--server", "http://x"), "--class and --server: use one of them"),
         (("--server", "http://x", "--header", "hush"), "--header: must be NAME=VALUE"),
-        (("--server", "http://x", "--feature", "tabels"), "--feature tabels: there is none"),
+        (("--server", "http://x", "--feature", "tales"), "--feature tales: there is none"),
     ],
 )
 def test_the_command_names_wrong_options(options: tuple[str, ...], message: str) -> None:
