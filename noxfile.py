@@ -356,6 +356,13 @@ def newest(session: nox.Session) -> None:
 
 
 @session()
+def compatibility(session: nox.Session) -> None:
+    """Runs the kit of the spec on this package and on others, and writes the page on compatibility."""
+    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", "peers"))
+    session.run("python", "-m", "tests.conformance.matrix")
+
+
+@session()
 def demo(session: nox.Session) -> None:
     """Creates tables in a catalog, resolves them and reads them in one Spark job: `-- --catalog iceberg --tables 1000`.
 
