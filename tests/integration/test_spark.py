@@ -87,11 +87,9 @@ def test_scans_are_named_by_their_tables(spark: SparkSession, many: Locations) -
 
 
 def test_a_session_keeps_few_names_of_scans(spark: SparkSession, many: Locations) -> None:
-    # The names are those of a session; other tests need theirs.
-    session = spark.newSession()
     ids = [TableId(["db", f"name{n}"]) for n in range(120)]
     few = [replace(at, id=id) for id, at in zip(ids, cycle(many.values()), strict=False)]
-    frames = [Locations([at], many.report).dataframe(session) for at in few]
+    frames = [Locations([at], many.report).dataframe(spark) for at in few]
     plans = [str(frame._jdf.queryExecution().toString()) for frame in frames]
     names = {match[0] for plan in plans if (match := re.search(r"lance(_ns|-ns: read db\.name\d+)", plan)) is not None}
     assert "lance_ns" in names and len(names) <= 101
