@@ -323,7 +323,9 @@ for _name in ("dir", *DEMO_NAMESPACES, "rest"):
 def integration(session: nox.Session) -> None:
     """Runs the tests of real servers, which they download and start; a server that cannot start is a failure."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "demo", "browser"))
-    run_pytest(session, "-m", "integration", "--ignore=tests/ecosystem", "--ignore=tests/connector", "tests")
+    # The order is that of the collection, which begins with the longest groups.
+    options = ("--no-loadscope-reorder", "--ignore=tests/ecosystem", "--ignore=tests/connector")
+    run_pytest(session, "-m", "integration", *options, "tests")
 
 
 @session()

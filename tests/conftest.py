@@ -73,6 +73,9 @@ def pytest_configure(config: pytest.Config) -> None:
 _SHARED = ("site", "catalog", "old")
 """Fixtures that start the server of their parameter, at most once in a process."""
 
+_LONG = ("test_spark_cluster", "test_managed_versions", "test_hive_server", "test_readme", "test_spark_secrets")
+"""The files that take the longest, apart from those with the shared Spark session."""
+
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -90,7 +93,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         parameters = _parameters(item)
         server = next((it for name in _SHARED if isinstance(it := parameters.get(name), str)), None)
-        item.add_marker(pytest.mark.xdist_group(server or item.location[0]))
+        group = f"Spark in {item.path.parent.name}" if _uses_spark(item) else server or item.location[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_start)
+
+
+def _uses_spark(item: pytest.Item) -> bool:
+    """Returns whether a test uses the Spark session that all tests of a process share."""
+    return "shared_spark" in getattr(item, "fixturenames", ())
+
+
+def _start(item: pytest.Item) -> int:
+    """Returns the rank of a test among others: the groups that take the longest begin, the others fill the gaps."""
+    return 0 if _uses_spark(item) else 1 if item.path.stem in _LONG else 2
 
 
 def _parameters(item: pytest.Item) -> dict[str, object]:

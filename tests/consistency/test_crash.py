@@ -17,7 +17,7 @@ from tests.support.budget import rounds
 KILLS = {
     "dir": rounds(12, 80),
     "iceberg-1.11.0": rounds(8, 60),
-    "hive-3.1.3": rounds(8, 40),
+    "hive-3.1.3": rounds(4, 40),
     "unity-fake": rounds(8, 30),
 }
 """Number of kills for each catalog."""

@@ -266,7 +266,16 @@ SYNC = {"dir", "iceberg-fake"}
 NIGHTLY = {"rest-on-a-gateway-to-glue", "rest-on-a-gateway-to-polaris", "rest-on-a-gateway-to-lakekeeper"}
 """Sites of the thorough run alone: the gateway does the same before each backend, and each backend has its site."""
 
+NIGHTLY_SERVERS = {"hive-4.0.1", "nessie-0.99.0"}
+"""Real servers of the thorough run alone: the usual run has another one of their backends, and fakes of these."""
+
 PARAMS = [
-    pytest.param(name, marks=pytest.mark.integration if name in REAL else thorough if name in NIGHTLY else [])
+    pytest.param(
+        name,
+        marks=[
+            *([pytest.mark.integration] if name in REAL else []),
+            *([thorough] if name in NIGHTLY | NIGHTLY_SERVERS else []),
+        ],
+    )
     for name in SITES
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from lance_namespace import CreateTableIndexRequest
@@ -20,7 +21,9 @@ from tests.documentation.catalogs import CATALOGS
 from tests.documentation.marks import SPARK
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
+from tests.support.budget import thorough
 from tests.support.reader import Reader, comparable
+from tests.support.spark_sessions import stop_spark
 from tests.support.stand_ins import stand_ins
 
 REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items()} | {
@@ -28,16 +31,22 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 }
 """Properties that are required by every connection."""
 
-SPARK_PAGES = ("index.md", "spark.md", "spark-writes.md")
+MARKS: Mapping[str, Sequence[Any]] = {
+    # Its calls of Spark are those of spark.md and of the README.
+    "index.md": [*SPARK, thorough],
+    "spark.md": SPARK,
+    "spark-writes.md": SPARK,
+}
 
-WITH_CODE = [
-    pytest.param(page, id=page.name, marks=SPARK if page.name in SPARK_PAGES else []) for page in pages() if page.runs
-]
+WITH_CODE = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, ())) for page in pages() if page.runs]
 
 
 @pytest.fixture
 def stands_for(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
     """Returns replacements for the working directory and the catalogs of a page."""
+    if page.name in MARKS:
+        # The session of other tests has other settings.
+        stop_spark()
     monkeypatch.chdir(tmp_path)
     with stand_ins(page.blocks()) as servers:
         yield {"/home/you": str(tmp_path), **servers}

@@ -15,11 +15,13 @@ import pytest
 
 from tests.documentation.marks import SPARK
 from tests.documentation.pages import CODE_COLUMNS, DOCS, Block, Page
+from tests.support.budget import thorough
 from tests.support.reader import comparable
 from tests.support.stand_ins import stand_ins
 
 FOLDER = DOCS / "examples"
-MARKS: dict[str, Any] = {"spark_job.py": SPARK}
+# Its calls are those of the code for Spark in the README.
+MARKS: dict[str, Any] = {"spark_job.py": [*SPARK, thorough]}
 SHOWN = {
     Path(block.included).name: following.source if following is not None and following.is_output else ""
     for block, following in pairwise([*Page("examples.md").blocks(), None])

@@ -9,9 +9,11 @@ import pytest
 from tests.documentation.marks import SPARK
 from tests.documentation.notebooks import Notebook, notebooks, without_varying
 from tests.documentation.pages import CODE_COLUMNS
+from tests.support.budget import thorough
 
 MARKS: dict[str, Any] = {
-    "spark.ipynb": SPARK,
+    # The pages spark.md and spark-writes.md show the same calls.
+    "spark.ipynb": [*SPARK, thorough],
     # The other sessions have no pandas.
     "asyncio.ipynb": pytest.mark.integration,
 }

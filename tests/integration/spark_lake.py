@@ -15,7 +15,7 @@ from lance_ns_async.spark import LocationResolver, Locations
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TABLES = 200
+TABLES = 40
 
 
 class Lake:

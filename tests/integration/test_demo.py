@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.catalogs import CATALOGS
-from tests.support.budget import thorough, with_usual
+from tests.support.budget import thorough
 
 pytestmark = pytest.mark.integration
 
@@ -33,11 +33,20 @@ def test_later_run_reuses_tables(tmp_path: Path) -> None:
     assert "12 tables; 0 existed already" in run_demo("--dir", str(tmp_path), "--fresh", "--no-spark")[2]
 
 
+def test_tables_of_a_server_are_created_and_resolved(tmp_path: Path) -> None:
+    with CATALOGS["iceberg"](tmp_path) as properties:
+        options = [argument for item in properties.items() for argument in ("-p", "=".join(item))]
+        lines = run_demo("-i", "iceberg", *options, "--namespace", "demo", "--rows", "20", "--no-spark")
+    assert lines[0] == "12 Lance tables of 20 rows in iceberg, namespace demo"
+    assert "12 tables; 0 existed already" in lines[2]
+    assert lines[-1].startswith("open ")
+
+
+# Other tests read the tables of servers and of the embedded catalog in the same way.
+@thorough
 @pytest.mark.parametrize(
     ("catalog", "namespace"),
-    with_usual(
-        [("iceberg", "demo"), ("hive3", "lake$demo"), ("glue", "demo"), ("unity", "lake$demo")], ("iceberg", "demo")
-    ),
+    [("iceberg", "demo"), ("hive3", "lake$demo"), ("glue", "demo"), ("unity", "lake$demo")],
 )
 def test_spark_reads_tables_of_a_server(tmp_path: Path, catalog: str, namespace: str) -> None:
     with CATALOGS[catalog](tmp_path) as properties:

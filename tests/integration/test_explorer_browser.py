@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import lance_namespace as spec
 import pytest
+import pytest_asyncio
 from playwright.async_api import async_playwright, expect
 
 from lance_ns_async.gateway import Gateway, serving
 from tests.support.browser import find_chromium
 from tests.support.lake import lake
 
-pytestmark = pytest.mark.integration
+# The tests only read, so they share a browser and a gateway.
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 _HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Any]:
     command, variables = await asyncio.to_thread(find_chromium)
     async with async_playwright() as playwright:
@@ -37,9 +38,9 @@ async def browser() -> AsyncIterator[Any]:
             await browser.close()
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with lake(tmp_path) as it:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with lake(tmp_path_factory.mktemp("lake")) as it:
         await it.create()
         for number in range(105):
             await it.ns.declare_table(spec.DeclareTableRequest(id=[f"table-{number:03}"]))
@@ -47,7 +48,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
             yield gateway
 
 
-@pytest.fixture(params=["with scripts", "without scripts"])
+@pytest_asyncio.fixture(params=["with scripts", "without scripts"], loop_scope="module")
 async def page(request: pytest.FixtureRequest, browser: Any, gateway: Gateway) -> AsyncIterator[Any]:
     """Provides a page of a signed-in browser; its console must stay free of errors."""
     context = await browser.new_context(
@@ -61,6 +62,7 @@ async def page(request: pytest.FixtureRequest, browser: Any, gateway: Gateway) -
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     yield page
+    await context.close()
     assert problems == []
 
 

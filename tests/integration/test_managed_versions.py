@@ -55,7 +55,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "iceberg":
         with iceberg_rest(tmp) as server:
             properties = {"endpoint": server.endpoint, "root": tmp.as_uri(), **patient}
-            yield Site(server, properties, WRITERS, rounds(10, 25), kills=2)
+            yield Site(server, properties, WRITERS, rounds(4, 25), kills=2)
     else:
         with nessie(tmp) as server:
             # It is slower, especially at its start, and so is an S3 in Python.

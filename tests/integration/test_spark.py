@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from lance_ns_async import Namespace
+from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver, Locations, PrefetchReport
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Entry, Plan
@@ -80,16 +81,17 @@ def test_scans_are_named_by_their_tables(spark: SparkSession, many: Locations) -
     assert frame.count() == TABLES * 10
     executions = spark._jsparkSession.sharedState().statusStore().executionsList()
     rendered = str(executions.apply(executions.size() - 1).physicalPlanDescription())
-    assert "BatchScan lance-ns: read 200 tables of db.*" in rendered
-    older = by_map_in_arrow(spark, Plan([], 1, "_table"), frame.schema, "lance-ns: read 200 tables of db.*")
-    assert "lance-ns: read 200 tables of db.*(text#" in str(older._jdf.queryExecution().toString())
+    assert f"BatchScan lance-ns: read {TABLES} tables of db.*" in rendered
+    older = by_map_in_arrow(spark, Plan([], 1, "_table"), frame.schema, f"lance-ns: read {TABLES} tables of db.*")
+    assert f"lance-ns: read {TABLES} tables of db.*(text#" in str(older._jdf.queryExecution().toString())
 
 
 def test_a_session_keeps_few_names_of_scans(spark: SparkSession, many: Locations) -> None:
-    few = list(many)[:120]
-    frames = [many.select([id]).dataframe(spark) for id in few]
+    ids = [TableId(["db", f"name{n}"]) for n in range(120)]
+    few = [replace(at, id=id) for id, at in zip(ids, cycle(many.values()), strict=False)]
+    frames = [Locations([at], many.report).dataframe(spark) for at in few]
     plans = [str(frame._jdf.queryExecution().toString()) for frame in frames]
-    names = {match[0] for plan in plans if (match := re.search(r"lance(_ns|-ns: read db\.t\d+)", plan)) is not None}
+    names = {match[0] for plan in plans if (match := re.search(r"lance(_ns|-ns: read db\.name\d+)", plan)) is not None}
     assert "lance_ns" in names and len(names) <= 101
     assert frames[-1].count() == 10
 
@@ -184,6 +186,7 @@ def test_secrets_reach_only_the_tasks(spark: SparkSession, tmp_path: Path) -> No
     assert any("redacted" in text for text in rendered)
     for text in rendered:
         assert "hush" not in text and packed not in text
+    spark.catalog.dropTempView("secretly")
 
 
 @pytest.mark.parametrize(("seconds", "message"), [(120, r"of 1 tables expire in 1\d\d s"), (-5, "have expired")])

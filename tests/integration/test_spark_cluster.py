@@ -20,16 +20,19 @@ from lance_ns_async.spark import LocationResolver, Locations, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
+from tests.support.spark_sessions import stop_spark
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
-TABLES = 60
+TABLES = 16
+WRITTEN = 8
 EXECUTORS = 2
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    stop_spark()
     # Executors work in a folder of Spark's home, which must not be its installation folder.
     home = tmp_path_factory.mktemp("spark")
     for part in Path(pyspark.__file__).parent.iterdir():
@@ -84,23 +87,23 @@ def test_writers_and_maintenance_on_executors_make_no_catalog_call(spark: SparkS
         LocationResolver.connect("iceberg", {"endpoint": server.endpoint, "root": tmp_path.as_uri()}) as resolver,
     ):
         resolver.namespace.create_namespace({"id": ["new"]})
-        df = spark.range(0, 600, 1, 4).withColumn("name", f.concat(f.lit("t"), f.col("id") % 20))
+        df = spark.range(0, 80, 1, 4).withColumn("name", f.concat(f.lit("t"), f.col("id") % WRITTEN))
         # The calls of the driver as documented, one of them for the namespace; a call of an executor would be one more.
         calls_by_mode: list[tuple[Literal["create", "append"], int]] = [("create", 4), ("append", 2), ("append", 2)]
         for mode, calls in calls_by_mode:
             server.clear()
             report = resolver.write_many(df, by="name", into="new", mode=mode, progress=False)
-            assert (len(report.rows), report.failed, len(server.requests)) == (20, [], calls * 20 + 1)
+            assert (len(report.rows), report.failed, len(server.requests)) == (WRITTEN, [], calls * WRITTEN + 1)
         server.clear()
         driver = resolver.namespace
         assert isinstance(driver, Namespace)
-        assert sync.maintain(driver, "new.*", engine=SparkEngine(spark)).counts == {"maintained": 20}
+        assert sync.maintain(driver, "new.*", engine=SparkEngine(spark)).counts == {"maintained": WRITTEN}
         # Two pages of the listing, and a describe for each table.
-        assert len(server.requests) == 22
+        assert len(server.requests) == WRITTEN + 2
         locations = resolver.prefetch("new.*")
-        assert [len(lance.dataset(at.location).get_fragments()) for at in locations.values()] == [1] * 20
+        assert [len(lance.dataset(at.location).get_fragments()) for at in locations.values()] == [1] * WRITTEN
         ids = lance.dataset(locations["new.t3"].location).to_table()["id"].to_pylist()
-        assert sorted(ids) == sorted(3 * list(range(3, 600, 20)))
+        assert sorted(ids) == sorted(3 * list(range(3, 80, WRITTEN)))
 
 
 def test_executors_are_no_threads_of_the_driver(spark: SparkSession) -> None:

@@ -17,7 +17,6 @@ from lance_namespace.errors import InvalidInputError
 from pyspark.sql import SparkSession
 
 from lance_ns_async.spark import Locations, views
-from lance_ns_async.spark.local import local_spark
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Condition, Entry, Plan
 from lance_ns_async.spark.read.reading import batches
@@ -25,26 +24,18 @@ from lance_ns_async.spark.read.schemas import common
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 from tests.support.budget import with_usual
 
-pytestmark = pytest.mark.integration
+# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture(scope="module", params=with_usual(["true", "false"], "true"))
-def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, shared_spark: SparkSession) -> Iterator[SparkSession]:
     """Provides a session that offers filters to data sources, and one that does not."""
-    session = local_spark("tests", cores=2)
-    session.conf.set(PUSHDOWN, request.param)
-    yield session
-    session.conf.unset(PUSHDOWN)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[SparkSession]:
-    """Keeps Spark running for the whole file."""
-    session = local_spark("tests", cores=2, config={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
+    shared_spark.conf.set(PUSHDOWN, request.param)
+    yield shared_spark
+    shared_spark.conf.unset(PUSHDOWN)
 
 
 def test_a_dataframe_that_is_planned_twice_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
@@ -199,12 +190,12 @@ def read_each(locations: Locations, filters: list[str]) -> list[list[int]]:
 
 @settings(max_examples=4, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(st.lists(FILTERS, min_size=60, max_size=60))
-def test_lance_and_spark_keep_the_same_rows(session: SparkSession, values: Locations, filters: list[str]) -> None:
-    everything = values.dataframe(session, columns=["row", *sorted(VALUES)])
+def test_lance_and_spark_keep_the_same_rows(shared_spark: SparkSession, values: Locations, filters: list[str]) -> None:
+    everything = values.dataframe(shared_spark, columns=["row", *sorted(VALUES)])
     # One query for all filters, because a query takes tenths of a second.
     judged = sorted(everything.selectExpr("row", *(f"{it} AS f{n}" for n, it in enumerate(filters))).collect())
     expected = [[row["row"] for row in judged if row[f"f{n}"]] for n in range(len(filters))]
     assert dict(zip(filters, read_each(values, filters), strict=True)) == dict(zip(filters, expected, strict=True))
-    framed = values.dataframe(session, columns=["row"], filter=filters[0])
+    framed = values.dataframe(shared_spark, columns=["row"], filter=filters[0])
     assert sorted(row["row"] for row in framed.collect()) == expected[0]
     assert everything.where(filters[0]).count() == len(expected[0])

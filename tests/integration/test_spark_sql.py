@@ -17,20 +17,12 @@ from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver, Locations, union, views
-from lance_ns_async.spark.local import local_spark
 from tests.support.budget import with_usual
 
 # Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
 
 ODD = ["a`b", "a.b", "é 1", "x'y\"z", "-- c"]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_spark("views", cores=2, config={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
 
 
 @pytest.fixture

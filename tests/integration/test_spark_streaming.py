@@ -13,7 +13,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from lance_ns_async.spark import LocationResolver
-from lance_ns_async.spark.local import local_spark
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
 
 pytestmark = [
@@ -25,13 +24,6 @@ pytestmark = [
 ]
 
 BATCHES = 3
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = local_spark("streaming", cores=2, config={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
 
 
 @pytest.fixture

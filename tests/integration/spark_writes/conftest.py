@@ -8,20 +8,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_writes.lake import Lake
 from tests.support import lake as async_lakes
 
+BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    # One task runs after the other, so that earlier tasks have ended before one fails: a task that Spark interrupts
-    # between its last row and its result leaves a file. Each is tried twice, and batches are small.
-    settings = {"spark.master": "local[1,2]", "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
-    session = local_spark("tests", config=settings)
-    yield session
-    session.stop()
+def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
+    """Provides the session with small batches."""
+    shared_spark.conf.set(BATCH, "10")
+    yield shared_spark
+    shared_spark.conf.unset(BATCH)
 
 
 @pytest.fixture
