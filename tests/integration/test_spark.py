@@ -96,6 +96,13 @@ def test_a_session_keeps_few_names_of_scans(spark: SparkSession, many: Locations
     assert frames[-1].count() == 10
 
 
+def test_each_session_of_an_application_reads(spark: SparkSession, lake: Lake) -> None:
+    lake.write("t", rows(0))
+    locations = lake.prefetch()
+    sessions = [spark, spark.newSession(), spark.newSession()]
+    assert [locations.dataframe(session).count() for session in [*sessions, *sessions]] == [10] * 6
+
+
 def test_versions_stay_pinned(spark: SparkSession, lake: Lake) -> None:
     location = lake.write("t0", rows(0))
     lake.write("t1", rows(1))

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 _MOST_NAMES = 100
 """Maximum number of names under which a session gets the data source; Spark keeps them until the session ends."""
 
-_names_by_session: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
-"""The registered names of the data source; Spark warns of each repeated registration of a name."""
+_MOST_SESSIONS = 1000
+"""Maximum number of sessions of an application in which the data source has a name."""
+
+_names_by_session: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
+"""The registered names of the data source by labels; Spark warns of each repeated registration of a name."""
 
 
 def build_dataframe(
@@ -70,32 +73,49 @@ def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: st
     Raises:
         ImportError: The Python that Spark starts lacks this package or what it needs.
     """
-    from lance_ns_async.spark.read.source import NAME, OPTION, LanceTables, named
+    from lance_ns_async.spark.read.source import NAME, OPTION
 
-    names = _names_by_session.setdefault(spark, set())
+    names = _names_by_session.setdefault(spark, {})
     if not names:
         # Users may write to this name; the data source refuses this with a remedy.
-        spark.dataSource.register(LanceTables)
+        names[NAME] = _register(spark, NAME)
         if context_of(spark) is None:
-            _check_server(spark)
-        names.add(NAME)
+            _check_server(spark, names[NAME])
     if len(names) >= _MOST_NAMES and name not in names:
         name = NAME
     if name not in names:
-        spark.dataSource.register(named(name))
-        names.add(name)
-    return spark.read.format(name).schema(schema).option(OPTION, plan.encode()).load()
+        names[name] = _register(spark, name)
+    return spark.read.format(names[name]).schema(schema).option(OPTION, plan.encode()).load()
 
 
-def _check_server(spark: SparkSession) -> None:
+def _register(spark: SparkSession, name: str) -> str:
+    """Registers the data source under this name, or one with a number, and returns the registered name.
+
+    Spark refuses a name that another session of the application has, but does not find it in this session.
+    """
+    from pyspark.errors import AnalysisException
+
+    from lance_ns_async.spark.read.source import named
+
+    for free in (name, *(f"{name} ({number})" for number in range(2, _MOST_SESSIONS + 1))):
+        try:
+            spark.dataSource.register(named(free))
+        except AnalysisException as e:
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(e):
+                raise
+        else:
+            return free
+    raise InvalidInputError(f"{_MOST_SESSIONS} sessions of this application read tables; use one of these sessions")
+
+
+def _check_server(spark: SparkSession, name: str) -> None:
     """Makes a Spark Connect server start its Python, which otherwise fails in the first query."""
     from pyspark.errors import PySparkException
 
     from lance_ns_async.spark.job_errors import environment_error
-    from lance_ns_async.spark.read.source import NAME
 
     try:
-        _ = spark.read.format(NAME).load().schema
+        _ = spark.read.format(name).load().schema
     except PySparkException as e:
         if (environment := environment_error(e)) is not None:
             raise environment from e
