@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from lance_namespace import LanceNamespace
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.conformance.report import Call
+
+LIMIT = 60.0
+"""Seconds that a call may take, so that an implementation that hangs does not stop the run."""
 
 _LONGEST = 300
 """Characters of a response in a report."""
@@ -36,7 +41,7 @@ class Recorder:
             fields = dict(request) if isinstance(request, dict) else request.model_dump(exclude_none=True)
             self._note(name, fields)
             try:
-                answer = method(request, *data)
+                answer = _within(LIMIT, name, lambda: method(request, *data))
             except Exception as e:
                 code = f" (code {int(e.code)})" if isinstance(e, LanceNamespaceError) else ""
                 self._calls.append(Call(name, fields, f"{type(e).__name__}{code}: {e}"[:_LONGEST]))
@@ -45,6 +50,26 @@ class Recorder:
             return answer
 
         return call
+
+
+def _within(seconds: float, operation: str, call: Callable[[], Any]) -> Any:
+    """Returns the result of a call in another thread; raises its error, or `TimeoutError` if it takes too long."""
+    outcome: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put((call(), None))
+        except BaseException as e:
+            outcome.put((None, e))
+
+    Thread(target=run, daemon=True).start()
+    try:
+        answer, error = outcome.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"{operation} did not end within {seconds:g} s") from None
+    if error is not None:
+        raise error
+    return answer
 
 
 def _shown(answer: Any) -> str:

@@ -260,8 +260,11 @@ VARIANTS: Mapping[str, Set[str]] = {
 The sync interface is the same for all sites, so it is not tested on variants.
 """
 
-SYNC = {"dir", "iceberg-fake"}
-"""The sites where the usual run has the sync interface, too: it is generated from the async one."""
+SYNC = {"dir"}
+"""The sites where the usual run has the sync interface, too.
+
+It is generated from the async one, and `tests/conformance` has it on all sites.
+"""
 
 NIGHTLY = {"rest-on-a-gateway-to-glue", "rest-on-a-gateway-to-polaris", "rest-on-a-gateway-to-lakekeeper"}
 """Sites of the thorough run alone: the gateway does the same before each backend, and each backend has its site."""

@@ -16,6 +16,7 @@ from lance_ns_async.cli.common import IMPLS
 from lance_ns_async.cli.errors import Code
 from lance_ns_async.fleet.audit_checks import KINDS
 from lance_ns_async.registry import BACKENDS
+from tests.support.budget import with_usual
 from tests.support.commands import Run, run_process
 
 
@@ -89,22 +90,23 @@ def test_debug_shows_one_traceback() -> None:
     assert run.returncode == Code.UNAVAILABLE and run.stderr.count("Traceback") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "offers"),
-    [
-        (["ls", "-i", "h"], ["hive3"]),
-        (["ls", "-P", ""], ["lake"]),
-        (["describe", "s"], ["sales", "stock"]),
-        (["describe", "sa"], ["sales", "sales.offers", "sales.orders"]),
-        (["describe", "sales.or"], ["sales.orders"]),
-        (["describe", "sales$or"], ["sales$orders"]),
-        (["ls", "st"], ["stock"]),
-        (["ns", "drop", "st"], ["stock"]),
-        (["head", "none.x"], []),
-        (["ls", "-P", "wrong", "s"], []),
-        (["copy", "--to-profile", ""], ["lake"]),
-    ],
-)
+COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
+    (["ls", "-i", "h"], ["hive3"]),
+    (["ls", "-P", ""], ["lake"]),
+    (["describe", "s"], ["sales", "stock"]),
+    (["describe", "sa"], ["sales", "sales.offers", "sales.orders"]),
+    (["describe", "sales.or"], ["sales.orders"]),
+    (["describe", "sales$or"], ["sales$orders"]),
+    (["ls", "st"], ["stock"]),
+    (["ns", "drop", "st"], ["stock"]),
+    (["head", "none.x"], []),
+    (["ls", "-P", "wrong", "s"], []),
+    (["copy", "--to-profile", ""], ["lake"]),
+]
+
+
+# Each is a process. The usual ones complete an option, a table, nothing, and the value of another command's option.
+@pytest.mark.parametrize(("words", "offers"), with_usual(COMPLETIONS, *(COMPLETIONS[it] for it in (0, 3, 8, 10))))
 def test_profiles_namespaces_and_tables_are_completed(lake: Path, words: Sequence[str], offers: Sequence[str]) -> None:
     assert sorted(complete(*words)) == offers
 
