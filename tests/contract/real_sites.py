@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -41,7 +42,9 @@ def real_nessie(tmp: Path) -> Iterator[Site]:
 @contextmanager
 def real_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
     with hive(tmp / "hive", version) as server:
-        yield hive_site(server.uri, tmp)
+        told = "its server tells several callers that they removed the table"
+        exempt = {"test_a_table_is_dropped_once": told, "test_a_table_is_deregistered_once": told}
+        yield replace(hive_site(server.uri, tmp), exempt=exempt)
 
 
 @contextmanager
@@ -53,7 +56,10 @@ def real_iceberg(tmp: Path) -> Iterator[Site]:
             _plant_iceberg(f"{server.endpoint}/v1", "%2E", id, location=location)
 
         properties = {"endpoint": server.endpoint, "root": (tmp / "tables").as_uri()}
-        yield Site("iceberg", properties, plant, real=True, keeps_credentials=True)
+        exempt = {
+            "test_of_concurrent_creations_of_a_namespace_one_wins": "its server reports a constraint of its database"
+        }
+        yield Site("iceberg", properties, plant, real=True, keeps_credentials=True, exempt=exempt)
 
 
 def hive_site(uri: str, tmp: Path) -> Site:

@@ -35,6 +35,8 @@ ERRORS: ErrorTable = {
     (409, "create_namespace"): NamespaceAlreadyExistsError,
     (409, "drop_namespace"): NamespaceNotEmptyError,
     (409, "declare_table"): TableAlreadyExistsError,
+    # Nessie, if another client removes the table at the same time.
+    (409, "deregister_table"): ConcurrentModificationError,
     (409, "rename_table"): TableAlreadyExistsError,
     (409, "replace_table"): ConcurrentModificationError,
     (409, "create_table_version"): ConcurrentModificationError,
