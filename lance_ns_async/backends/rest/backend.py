@@ -20,7 +20,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.base import Backend, Capabilities, OperationMissingError
 from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
@@ -93,7 +93,8 @@ class RestBackend(Backend):
         self._http = http
         self._delimiter = settings.delimiter
         self._delimiter_query = f"delimiter={quote(settings.delimiter, safe='')}"
-        self._is_remote = settings.data_operations == "remote"
+        self._data_operations = settings.data_operations
+        self._can_stream = not settings.rest_sigv4_enabled
         self._storage_options = settings.storage_options()
         self.configured_options: Mapping[str, str] | None = self._storage_options
         self.catalog_capabilities = replace(
@@ -228,25 +229,39 @@ class RestBackend(Backend):
                 f"the server replaces no registration; deregister it and register it at {location}",
             ) from e
 
-    def passes_on(self, operation: str) -> bool:
-        return self._is_remote or operation in operations.SERVER_ONLY
+    def passes_on(self, operation: str, *, streamed: bool = False) -> bool:
+        if self._data_operations != "auto" or operation in operations.SERVER_ONLY:
+            return self._data_operations == "remote" or operation in operations.SERVER_ONLY
+        if operation in operations.OF_THE_CATALOG or self.server.lacks(operation):
+            return False
+        return not streamed or (self._can_stream and self.server.has(operation))
 
     async def pass_on(self, operation: str, request: BaseModel, data: bytes | Iterator[bytes] | None = None) -> Any:
         route = BY_OPERATION[operation]
         content = StreamedBody(data) if isinstance(data, Iterator) else data
         encoded = operations.encode(route, request, self._delimiter)
-        return await self._http.request(
-            route.method,
-            encoded.path,
-            query=encoded.query,
-            body=encoded.body,
-            content=None if content is None else (content, operations.ROWS),
-            subject=encoded.subject,
-            operation=operation,
-            decode=partial(operations.decode, route),
-            raw=route.answer == "file",
-            safe=not route.changes,
-        )
+        try:
+            response = await self._http.request(
+                route.method,
+                encoded.path,
+                query=encoded.query,
+                body=encoded.body,
+                content=None if content is None else (content, operations.ROWS),
+                subject=encoded.subject,
+                operation=operation,
+                decode=partial(operations.decode, route),
+                raw=route.answer == "file",
+                safe=not route.changes,
+            )
+        except UnsupportedOperationError as e:
+            is_optional = self._data_operations == "auto" and operation not in operations.SERVER_ONLY
+            if not (is_optional and wire.shows_missing_operation(e)):
+                raise
+            self.server.learn(missing=frozenset({operation}))
+            raise OperationMissingError(str(e)) from e
+        if not self.server.has(operation):
+            self.server.learn(present=frozenset({operation}))
+        return response
 
     async def aclose(self) -> None:
         await self._http.aclose()

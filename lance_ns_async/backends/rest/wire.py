@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from lance_namespace.errors import ErrorCode, InvalidInputError
+from lance_namespace.errors import ErrorCode, InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_races import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, check_name, text, texts
-from lance_ns_async.errors import AnotherAnswerError, Code, without_source
+from lance_ns_async.errors import AnotherAnswerError, Code, failure_of, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 NOT_LANCE = "not a Lance table"
@@ -23,6 +23,9 @@ NOT_EMPTY = "not empty"
 
 OLD_NOT_FOUND, OLD_CONFLICT = "status 404", "status 409"
 """Codes of this package for servers of the first protocol versions, whose error codes are HTTP statuses."""
+
+NO_OPERATION = "no operation"
+"""Code of this package for a path that a Java server does not have, whatever the status of its response."""
 
 _LISTINGS = {"namespaces", "table", "tables"}
 """Fields of listings and descriptions, which responses to removals never have."""
@@ -74,7 +77,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         # pylance's server reports operations that its catalog does not have as its own fault.
         return (ErrorCode.UNSUPPORTED.name,), message
     if kind and message.startswith(_NO_ROUTE):
-        return (ErrorCode.UNSUPPORTED.name,), message
+        return (NO_OPERATION, ErrorCode.UNSUPPORTED.name), message
     if code == ErrorCode.INVALID_INPUT and "is no Lance table" in message:
         return (NOT_LANCE,), message
     if code == ErrorCode.INVALID_INPUT and message.removesuffix(".").endswith(" is not empty"):
@@ -85,6 +88,15 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         return (_NAMES[code],), message
     own = (OLD_NOT_FOUND,) if code == 404 else (OLD_CONFLICT,) if code == 409 else ()
     return (*([kind] if kind else []), *own), f"{kind}: {message}" if kind else message
+
+
+def shows_missing_operation(error: UnsupportedOperationError) -> bool:
+    """Returns whether a response shows that the server has done nothing, because it does not have the operation.
+
+    Other errors of this class may come from the middle of an operation, such as those with the status 500.
+    """
+    failure = failure_of(error)
+    return failure is not None and (failure.delivered is False or NO_OPERATION in failure.codes)
 
 
 _NAMES: Mapping[int, str] = {int(code): code.name for code in ErrorCode}
