@@ -188,6 +188,8 @@ class Backend(ABC):
     """Whether each declaration without a location gets a unique location."""
     allow_aliases: bool = False
     """Whether a table may have the location of another one, so that each drop looks for such tables."""
+    takes_request_headers: bool = False
+    """Whether calls have the headers of `calls.request_headers`; if not, requests with an identity are rejected."""
     configured_options: Mapping[str, str] | None = None
     """Storage options from the settings, used for every table; None if there are none."""
 

@@ -29,6 +29,7 @@ from lance_ns_async.backends.shared.lost_races import create_or_check_race
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
+from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import ErrorTable, error_about, spelled
@@ -72,6 +73,7 @@ class RestBackend(Backend):
 
     settings: ClassVar[type[RestSettings]] = RestSettings
     errors: ClassVar[ErrorTable] = ERRORS
+    takes_request_headers = True
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
@@ -94,7 +96,7 @@ class RestBackend(Backend):
         self._delimiter = settings.delimiter
         self._delimiter_query = f"delimiter={quote(settings.delimiter, safe='')}"
         self._data_operations = settings.data_operations
-        self._can_stream = not settings.rest_sigv4_enabled
+        self._signs = settings.rest_sigv4_enabled
         self._storage_options = settings.storage_options()
         self.configured_options: Mapping[str, str] | None = self._storage_options
         self.catalog_capabilities = replace(
@@ -234,7 +236,7 @@ class RestBackend(Backend):
             return self._data_operations == "remote" or operation in operations.SERVER_ONLY
         if operation in operations.OF_THE_CATALOG or self.server.lacks(operation):
             return False
-        return not streamed or (self._can_stream and self.server.has(operation))
+        return not streamed or (self.server.has(operation) and not self._signs)
 
     async def pass_on(self, operation: str, request: BaseModel, data: bytes | Iterator[bytes] | None = None) -> Any:
         route = BY_OPERATION[operation]
@@ -250,6 +252,7 @@ class RestBackend(Backend):
                 subject=encoded.subject,
                 operation=operation,
                 decode=partial(operations.decode, route),
+                headers=self._request_headers(),
                 raw=route.answer == "file",
                 safe=not route.changes,
             )
@@ -343,8 +346,16 @@ class RestBackend(Backend):
             subject=id,
             operation=name or operation,
             decode=decode,
+            headers=self._request_headers(),
             safe=not route.changes,
         )
+
+    def _request_headers(self) -> Mapping[str, str]:
+        """Returns the headers of the current request of the spec."""
+        headers = request_headers.current()
+        if self._signs and "authorization" in headers:
+            raise InvalidInputError("identity.auth_token: rest_sigv4_enabled signs calls in the same header; unset one")
+        return headers
 
 
 def _with_identity(id: TableId, properties: Mapping[str, str]) -> dict[str, str]:
