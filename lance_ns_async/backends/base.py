@@ -241,6 +241,14 @@ class Backend(ABC):
             limit: A hint for the number of names in the page; None for the default.
         """
 
+    async def list_all_tables(self, token: str | None, limit: int | None) -> Page[str]:
+        """Returns a page of the ids of the tables in all namespaces, joined by `$`; see `list_tables`.
+
+        Raises:
+            UnsupportedOperationError: The catalog has no such listing, so its namespaces must be walked.
+        """
+        raise UnsupportedOperationError("Not supported: a listing of all tables")
+
     @abstractmethod
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         """Describes one table.

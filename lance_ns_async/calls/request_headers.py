@@ -31,7 +31,7 @@ _FORBIDDEN = frozenset(
             "proxy-authorization",
             "proxy-connection",
         ),
-        *("te", "trailer", "transfer-encoding", "upgrade"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),  # codespell:ignore te
         *("accept", "accept-encoding", "content-encoding", "content-length", "content-type", "idempotency-key"),
     }
 )

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from lance_namespace.errors import (
     InvalidInputError,
+    LanceNamespaceError,
     NamespaceNotEmptyError,
     PermissionDeniedError,
     TableAlreadyExistsError,
@@ -34,7 +35,7 @@ from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import ErrorTable, error_about, spelled
 from lance_ns_async.masked import MaskedPartial
-from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.storage.locations import check_default, is_relative
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -61,6 +62,9 @@ _OWN_NAMESPACE_PROPERTIES = (
     *("database.location-uri", "database.owner", "database.owner-type", "catalog.location.uri"),
 )
 """The same for namespaces."""
+
+_ALL_TABLES_PAGE = 1000
+"""Number of tables in a page of the listing of all tables, which a server may have to walk for within a time-out."""
 
 
 class RestBackend(Backend):
@@ -96,6 +100,7 @@ class RestBackend(Backend):
         self._delimiter = settings.delimiter
         self._delimiter_query = f"delimiter={quote(settings.delimiter, safe='')}"
         self._data_operations = settings.data_operations
+        self._lists_all = (settings.delimiter, settings.min_depth, settings.max_depth) == (DELIMITER, 0, None)
         self._signs = settings.rest_sigv4_enabled
         self._storage_options = settings.storage_options()
         self.configured_options: Mapping[str, str] | None = self._storage_options
@@ -143,6 +148,34 @@ class RestBackend(Backend):
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         return await self._list("list_tables", "tables", parent, token, limit)
+
+    async def list_all_tables(self, token: str | None, limit: int | None) -> Page[str]:
+        operation = "list_all_tables"
+        if not self._lists_all or self.server.lacks(operation):
+            return await super().list_all_tables(token, limit)
+        try:
+            page = await self._list(operation, "tables", NamespaceId(), token, limit or _ALL_TABLES_PAGE)
+        except UnsupportedOperationError:
+            self.server.learn(missing=frozenset({operation}))
+            raise
+        if token is not None or self.server.has(operation) or await self._has_nested(page.items):
+            self.server.learn(present=frozenset({operation}))
+            return page
+        if page.token is None:
+            self.server.learn(missing=frozenset({operation}))
+        return await super().list_all_tables(token, limit)
+
+    async def _has_nested(self, names: Sequence[str]) -> bool:
+        """Returns whether a listing of all tables has one in a namespace; that of pylance leaves these out."""
+        parents = [name.split(DELIMITER)[:-1] for name in names if DELIMITER in name]
+        if not parents:
+            return False
+        try:
+            # Without this, it could be a table at the root, named with another delimiter.
+            await self._ask("describe_namespace", NamespaceId(parents[0]), ignore, name="list_all_tables")
+        except LanceNamespaceError:
+            return False
+        return True
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         # Not sent as False, because servers of earlier protocol versions do not know the field.

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from lance_namespace.errors import ErrorCode, InvalidInputError, UnsupportedOperationError
+from lance_namespace.errors import ErrorCode, InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_races import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, check_name, text, texts
 from lance_ns_async.errors import AnotherAnswerError, Code, failure_of, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.spec.extensions import UNAVAILABLE
 
 NOT_LANCE = "not a Lance table"
 """Code of this package for a table of another format, which the protocol reports as an invalid input."""
@@ -111,7 +112,12 @@ def names(field: str, parent: NamespaceId, delimiter: str, body: Any) -> Page[st
         field: The field of the response that holds the names.
         parent: The listed namespace.
         delimiter: Joins the names of an id.
+
+    Raises:
+        ServiceUnavailableError: A gateway has left out the tables of catalogs that it cannot reach.
     """
+    if missing := (body.get("context") or {}).get(UNAVAILABLE):
+        raise ServiceUnavailableError(f"Service unavailable: the listing lacks {text(missing)}, which failed")
     above = f"{delimiter.join(parent)}{delimiter}" if parent else ""
     token = body.get("page_token") or None
     items = sorted(text(name).removeprefix(above) for name in body[field] or ())
