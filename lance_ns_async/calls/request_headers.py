@@ -10,97 +10,65 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.errors import shortened
 from lance_ns_async.masked import MaskedText
 
-_PREFIXES = ("header.", "headers.")
-"""Prefixes of context entries that are headers; the spec has the first, and pylance also the second."""
+_ENTRY = re.compile(r"headers?\.(.*)", re.DOTALL)
+"""A context entry that is a header; the spec has the prefix `header.`, and pylance also `headers.`."""
 
 _FORBIDDEN = frozenset(
     {
-        *(
-            "connection",
-            "expect",
-            "host",
-            "keep-alive",
-            "proxy-authenticate",
-            "proxy-authorization",
-            "proxy-connection",
-        ),
-        *("te", "trailer", "transfer-encoding", "upgrade"),  # codespell:ignore te
+        *("connection", "expect", "host", "keep-alive", "trailer", "transfer-encoding", "upgrade"),
+        *("proxy-connection", "te"),  # codespell:ignore te
+        *("proxy-authenticate", "proxy-authorization"),
         *("accept", "accept-encoding", "content-encoding", "content-length", "content-type", "idempotency-key"),
     }
 )
 """Headers of the connection, and those that the transport sets because it depends on them."""
 
-_LONGEST_NAME = 100
-"""Maximum number of characters of a name in a message."""
-
-
-@dataclass(slots=True)
-class _Scope:
-    """One operation whose request may bring headers."""
-
-    headers: Mapping[str, MaskedText] = field(default_factory=dict)
-
-
-_scope: ContextVar[_Scope | None] = ContextVar("lance_ns_async_request_headers", default=None)
+_headers: ContextVar[dict[str, MaskedText] | None] = ContextVar("lance_ns_async_request_headers", default=None)
+"""Headers by their names in lower case; None if the operation may have none."""
 
 
 @contextmanager
 def scope(*, allowed: bool) -> Iterator[None]:
     """Limits the headers of a request to one operation; with `allowed`, it may have some."""
-    token = _scope.set(_Scope() if allowed else None)
+    token = _headers.set({} if allowed else None)
     try:
         yield
     finally:
-        _scope.reset(token)
-
-
-def are_allowed() -> bool:
-    """Returns whether the current operation may have headers of its own."""
-    return _scope.get() is not None
+        _headers.reset(token)
 
 
 def current() -> Mapping[str, MaskedText]:
-    """Returns the headers of the current operation, by their names in lower case; empty if it has none."""
-    own = _scope.get()
-    return {} if own is None else own.headers
+    """Returns the headers of the current operation, by their names in lower case."""
+    return _headers.get() or {}
 
 
-def use(*, auth_token: str | None, api_key: str | None, context: Mapping[str, str] | None) -> None:
-    """Uses the headers of a request for the current operation, if they are allowed and there are any.
+def use(auth_token: str | None, api_key: str | None, context: Mapping[str, str] | None) -> bool:
+    """Adds the headers of a request to those of the current operation; returns whether it may have headers.
 
     Raises:
-        InvalidInputError: A header is not allowed, or is given twice.
+        InvalidInputError: A header is not allowed, or is given twice. The message does not have its value.
     """
-    if (own := _scope.get()) is None:
-        return
+    if (used := _headers.get()) is None:
+        return False
+    entries = [(f"context {it!r}", _ENTRY.fullmatch(it), value) for it, value in (context or {}).items()]
     headers: dict[str, MaskedText] = {}
-    for field_name, name, value in (
-        ("identity.auth_token", "authorization", f"Bearer {auth_token}" if auth_token else None),
-        ("identity.api_key", "x-api-key", api_key),
-        *((f"context {shortened(it, _LONGEST_NAME)!r}", _name(it), value) for it, value in (context or {}).items()),
+    for field, name, value in (
+        ("identity.auth_token", "authorization", f"Bearer {auth_token}" if auth_token else ""),
+        ("identity.api_key", "x-api-key", api_key or ""),
+        *((field, entry[1].lower(), value) for field, entry, value in entries if entry is not None),
     ):
-        if name is None or not value:
-            continue
-        # The value is in no message.
         if name in _FORBIDDEN or not re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", name):
-            raise InvalidInputError(f"{field_name}: not a header that a request may set")
-        if name in headers:
-            raise InvalidInputError(f"{field_name}: the header {name} is given twice; set it once")
+            raise InvalidInputError(f"{field}: not a header that a request may set")
         if not (value.isascii() and value.isprintable()):
-            raise InvalidInputError(f"{field_name}: a header cannot contain it; use printable ASCII on one line")
-        headers[name] = MaskedText(value)
-    if headers:
-        own.headers = headers
-
-
-def _name(entry: str) -> str | None:
-    """Returns the name of the header in the name of a context entry; None if it is no header."""
-    prefix = next((it for it in _PREFIXES if entry.startswith(it)), None)
-    return None if prefix is None else entry.removeprefix(prefix).lower()
+            raise InvalidInputError(f"{field}: a header cannot contain it; use printable ASCII on one line")
+        if value and name in headers:
+            raise InvalidInputError(f"{field}: the header {name} is given twice; set it once")
+        if value:
+            headers[name] = MaskedText(value)
+    used.update(headers)
+    return True

@@ -96,17 +96,11 @@ def _id_names(model: type[BaseModel], id: object) -> object:
 
 def _take_headers(request: BaseModel) -> None:
     """Uses the credentials and the headers of a request for the current operation, if the backend takes them."""
-    if request_headers.are_allowed():
-        identity = getattr(request, "identity", None)
-        request_headers.use(
-            auth_token=identity and identity.auth_token,
-            api_key=identity and identity.api_key,
-            context=getattr(request, "context", None),
-        )
-        if (query := getattr(request, "query", None)) is not None:
-            _check_identity(query)
-    else:
+    identity, context = getattr(request, "identity", None), getattr(request, "context", None)
+    if not request_headers.use(identity and identity.auth_token, identity and identity.api_key, context):
         _check_identity(request)
+    elif (query := getattr(request, "query", None)) is not None:
+        _check_identity(query)
 
 
 def _check_identity(request: BaseModel) -> None:

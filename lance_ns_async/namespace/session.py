@@ -221,19 +221,19 @@ class Session:
 
 def with_request_scopes(cls: C) -> C:
     """Runs each public coroutine of a class with a `session` in a `request_scope`."""
+
+    def scoped(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+        @wraps(method)
+        async def call(self: Any, *args: Any, **kwargs: Any) -> T:
+            with self.session.request_scope():
+                return await method(self, *args, **kwargs)
+
+        return call
+
     for name, method in list(vars(cls).items()):
         if iscoroutinefunction(method) and not name.startswith("_"):
-            setattr(cls, name, _scoped(method))
+            setattr(cls, name, scoped(method))
     return cls
-
-
-def _scoped(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
-    @wraps(method)
-    async def call(self: Any, *args: Any, **kwargs: Any) -> T:
-        with self.session.request_scope():
-            return await method(self, *args, **kwargs)
-
-    return call
 
 
 def open_session(

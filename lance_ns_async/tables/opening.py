@@ -85,19 +85,15 @@ class Opener:
         expires = EXPIRY in (table.storage_options or {})
         if not (table.managed_versioning or expires):
             return {}
-        if request_headers.current():
-            # Callbacks would use the identity of the namespace, instead of that of the request.
-            if table.managed_versioning:
-                reason = "its catalog commits its versions, which needs the identity of the namespace, not of a request"
-                raise error_about(UnsupportedOperationError, table.id, reason)
-            return {}
-        if (namespace := self._namespace()) is not None:
+        # Callbacks would use the identity of the namespace, instead of that of the request.
+        if not request_headers.current() and (namespace := self._namespace()) is not None:
             return {"namespace_client": namespace, "table_id": list(table.id)}
         if table.managed_versioning:
             raise error_about(
                 UnsupportedOperationError,
                 table.id,
-                "its catalog commits its versions, and Lance can reach that only from a namespace that connect created",
+                "its catalog commits its versions, and Lance can reach that only from a namespace that connect created"
+                ", and with the identity of that namespace",
             )
         return {}
 

@@ -7,6 +7,7 @@ from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1 and 1.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -151,18 +152,15 @@ class RestBackend(Backend):
 
     async def list_all_tables(self, token: str | None, limit: int | None) -> Page[str]:
         operation = "list_all_tables"
-        if not self._lists_all or self.server.lacks(operation):
-            return await super().list_all_tables(token, limit)
-        try:
-            page = await self._list(operation, "tables", NamespaceId(), token, limit or _ALL_TABLES_PAGE)
-        except UnsupportedOperationError:
-            self.server.learn(missing=frozenset({operation}))
-            raise
-        if token is not None or self.server.has(operation) or await self._has_nested(page.items):
-            self.server.learn(present=frozenset({operation}))
-            return page
-        if page.token is None:
-            self.server.learn(missing=frozenset({operation}))
+        if self._lists_all and not self.server.lacks(operation):
+            page = None
+            with suppress(UnsupportedOperationError):
+                page = await self._list(operation, "tables", NamespaceId(), token, limit or _ALL_TABLES_PAGE)
+            if page and (token is not None or self.server.has(operation) or await self._has_nested(page.items)):
+                self.server.learn(present=frozenset({operation}))
+                return page
+            if page is None or page.token is None:
+                self.server.learn(missing=frozenset({operation}))
         return await super().list_all_tables(token, limit)
 
     async def _has_nested(self, names: Sequence[str]) -> bool:
@@ -295,8 +293,7 @@ class RestBackend(Backend):
                 raise
             self.server.learn(missing=frozenset({operation}))
             raise OperationMissingError(str(e)) from e
-        if not self.server.has(operation):
-            self.server.learn(present=frozenset({operation}))
+        self.server.learn(present=frozenset({operation}))
         return response
 
     async def aclose(self) -> None:

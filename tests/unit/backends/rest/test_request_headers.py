@@ -147,7 +147,7 @@ async def test_tables_with_managed_versions_need_the_identity_of_the_namespace()
     with FakeRest() as server:
         async with connect(server) as ns:
             server.add_table(*T, managed_versioning=True)
-            with pytest.raises(UnsupportedOperationError, match="needs the identity of the namespace"):
+            with pytest.raises(UnsupportedOperationError, match="with the identity of that namespace"):
                 await ns.count_table_rows({"id": T, "identity": ANN})
 
 
