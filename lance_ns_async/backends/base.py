@@ -98,6 +98,8 @@ class ServerTraits:
     """Whether namespaces can be catalogs, which contain other namespaces."""
     missing: frozenset[str] = frozenset()
     """Operations of the protocol that the server does not have."""
+    present: frozenset[str] = frozenset()
+    """Operations on data that the server has performed."""
 
     def limit(self, capabilities: Capabilities) -> Capabilities:
         """Returns the capabilities without those that this server does not have."""
@@ -110,13 +112,24 @@ class ObservedServer:
     def __init__(self) -> None:
         self.traits: ServerTraits = ServerTraits()
 
-    def learn(self, *, missing: frozenset[str] | None = None, **traits: bool) -> None:
+    def learn(
+        self, *, missing: frozenset[str] = frozenset(), present: frozenset[str] = frozenset(), **traits: bool
+    ) -> None:
         """Records traits that a response has shown."""
-        self.traits = replace(self.traits, missing=self.traits.missing | (missing or frozenset()), **traits)
+        known = self.traits
+        self.traits = replace(known, missing=known.missing | missing, present=known.present | present, **traits)
 
     def lacks(self, operation: str) -> bool:
         """Returns whether a response has shown that the server does not have an operation of its protocol."""
         return operation in self.traits.missing
+
+    def has(self, operation: str) -> bool:
+        """Returns whether the server has performed an operation on data."""
+        return operation in self.traits.present
+
+
+class OperationMissingError(UnsupportedOperationError):
+    """The server does not have an operation, so it has done nothing, and this process may perform the operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +188,8 @@ class Backend(ABC):
     """Whether each declaration without a location gets a unique location."""
     allow_aliases: bool = False
     """Whether a table may have the location of another one, so that each drop looks for such tables."""
+    takes_request_headers: bool = False
+    """Whether calls have the headers of `calls.request_headers`; if not, requests with an identity are rejected."""
     configured_options: Mapping[str, str] | None = None
     """Storage options from the settings, used for every table; None if there are none."""
 
@@ -225,6 +240,14 @@ class Backend(ABC):
             token: The token of the page; None for the first page.
             limit: A hint for the number of names in the page; None for the default.
         """
+
+    async def list_all_tables(self, token: str | None, limit: int | None) -> Page[str]:
+        """Returns a page of the ids of the tables in all namespaces, joined by `$`; see `list_tables`.
+
+        Raises:
+            UnsupportedOperationError: The catalog has no such listing, so its namespaces must be walked.
+        """
+        raise UnsupportedOperationError("Not supported: a listing of all tables")
 
     @abstractmethod
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
@@ -390,8 +413,12 @@ class Backend(ABC):
             )
         return location
 
-    def passes_on(self, operation: str) -> bool:
-        """Returns whether the server performs an operation on a table's data or versions, instead of this process."""
+    def passes_on(self, operation: str, *, streamed: bool = False) -> bool:
+        """Returns whether the server performs an operation on a table's data or versions, instead of this process.
+
+        Args:
+            streamed: Whether the rows of the request can be read only once, so that no other side can follow.
+        """
         return False
 
     async def pass_on(self, operation: str, request: BaseModel, data: bytes | Iterator[bytes] | None = None) -> Any:
@@ -404,6 +431,9 @@ class Backend(ABC):
 
         Returns:
             The response model of the operation, or the text of a query plan.
+
+        Raises:
+            OperationMissingError: The server does not have the operation, and `passes_on` is false from now on.
         """
         raise AssertionError(f"{type(self).__name__} passes no operation on")
 

@@ -20,6 +20,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import NotALanceTableError
@@ -97,7 +98,8 @@ class Locator:
             self._requests.pop(id, None)
 
     async def _locate_with_credentials(self, id: TableId, *, renewing: bool) -> Table:
-        if not self._backend.capabilities.vends:
+        if not self._backend.capabilities.vends or request_headers.current():
+            # Credentials for one identity are neither shared with requests of others nor remembered for them.
             return await self._backend.describe_table(id, vend=True)
         request = self._requests.pop(id, None)
         if request is None:

@@ -8,13 +8,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lance_namespace.errors import NamespaceNotFoundError
+from lance_namespace.errors import NamespaceNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.paging import Progress, check_limit, decode_token, encode_token, foreign_token, keep_all, take
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.list import Lister
-from lance_ns_async.model import NamespaceId, Page, TableId
+from lance_ns_async.model import DELIMITER, NamespaceId, Page, TableId
 
 ListingKind = Literal["tables", "namespaces"]
 
@@ -78,10 +78,19 @@ class Tree:
         Raises:
             InvalidInputError: The limit or the page token is invalid.
         """
-        keep = keep or self._lister.keep
         check_limit(limit)
+        if not self._start and keep is None and not isinstance(decode_token(page_token), dict):
+            try:
+                page = await take(self._backend.list_all_tables, keep_all, limit=limit, page_token=page_token)
+            except UnsupportedOperationError:
+                if page_token:
+                    raise foreign_token(page_token) from None
+            else:
+                ids = [TableId(name.split(DELIMITER)) for name in page.items]
+                return Page(sorted(ids, key=lambda id: [*((1, name) for name in id.parent), (0, id.name)]), page.token)
+        keep = keep or self._lister.keep
         after = self._after(page_token)
-        ids: list[TableId] = []
+        ids = []
         async with aclosing(self._depth_first(self._start, after)) as listings:
             async for parent, all_names in listings:
                 names = all_names

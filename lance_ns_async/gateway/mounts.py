@@ -26,12 +26,10 @@ from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import one_line, suggest
 from lance_ns_async.model import DELIMITER, NamespaceId, Table, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
+from lance_ns_async.spec.extensions import UNAVAILABLE
 from lance_ns_async.spec.routes import BY_OPERATION
 
 log: logging.Logger = logging.getLogger(__name__)
-
-UNAVAILABLE = "lance-ns.unavailable"
-"""Key in the context of a listing of all tables: the mounts that are left out because of errors, joined by commas."""
 
 
 class MountedNamespace:

@@ -20,10 +20,9 @@ from pydantic import BaseModel
 from lance_ns_async.calls.paging import check_limit
 from lance_ns_async.errors import spelled
 from lance_ns_async.gateway.allowed_locations import named_places
-from lance_ns_async.gateway.mounts import UNAVAILABLE
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
 from lance_ns_async.namespace.patterns import Pattern
-from lance_ns_async.spec.extensions import DescribeTablesRequest, DescribeTablesResponse
+from lance_ns_async.spec.extensions import UNAVAILABLE, DescribeTablesRequest, DescribeTablesResponse
 from lance_ns_async.spec.routes import BY_OPERATION
 
 Right = Literal["read", "write", "admin"]

@@ -34,7 +34,7 @@ from lance_ns_async.namespace.operations import (
     versions,
 )
 from lance_ns_async.namespace.requests import FieldsOrId, with_fields
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.namespace.session import Session, with_request_scopes
 from lance_ns_async.namespace.tracebacks import short_tracebacks
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import TokenFunction, conceal, with_token
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 @short_tracebacks
+@with_request_scopes
 class AsyncNamespace:
     """A Lance namespace over one catalog, for one event loop, with `async with` and concurrent calls.
 

@@ -189,7 +189,9 @@ class Facade:
     ) -> T:
         lease = self._lease()
         try:
-            return lease.loop.run(operation(lease.session, *args, **kwargs))
+            with lease.session.request_scope():
+                # The work on the loop gets a copy of the context of this thread.
+                return lease.loop.run(operation(lease.session, *args, **kwargs))
         except LanceNamespaceError as e:
             raise without_inner_calls(e) from e.__cause__
 

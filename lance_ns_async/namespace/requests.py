@@ -16,6 +16,7 @@ from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicSt
 from pydantic import BaseModel, ValidationError
 
 from lance_ns_async.backends.base import Version
+from lance_ns_async.calls import request_headers
 from lance_ns_async.errors import suggest
 from lance_ns_async.model import Id, Table, split_names
 from lance_ns_async.spec.responses import DeclareTableResponse, DescribeTableResponse
@@ -40,7 +41,7 @@ def parse(model: type[M], request: object) -> M:
 
     Raises:
         InvalidInputError: The request is not valid for the model.
-        UnsupportedOperationError: The request has an `identity`.
+        UnsupportedOperationError: The request has an `identity`, and the backend does not take it.
     """
     if not isinstance(request, BaseModel | Mapping):
         request = {"id": _id_names(model, request)}
@@ -61,7 +62,7 @@ def parse(model: type[M], request: object) -> M:
         # The generated code does not check for lists and dicts.
         raise InvalidInputError(f"{model.__name__}: the type of a field differs from the spec ({e})") from None
     assert result is not None
-    _check_identity(result)
+    _take_headers(result)
     return result
 
 
@@ -91,6 +92,15 @@ def _id_names(model: type[BaseModel], id: object) -> object:
         also = " or an id" if "id" in _fields(model) else ""
         raise InvalidInputError(f"{model.__name__}: a request must be a dict{also}, not {type(id).__name__}")
     return _names(id)
+
+
+def _take_headers(request: BaseModel) -> None:
+    """Uses the credentials and the headers of a request for the current operation, if the backend takes them."""
+    identity, context = getattr(request, "identity", None), getattr(request, "context", None)
+    if not request_headers.use(identity and identity.auth_token, identity and identity.api_key, context):
+        _check_identity(request)
+    elif (query := getattr(request, "query", None)) is not None:
+        _check_identity(query)
 
 
 def _check_identity(request: BaseModel) -> None:

@@ -6,9 +6,11 @@ import asyncio
 import hmac
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from hashlib import sha256
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
@@ -16,6 +18,7 @@ from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 from lance_ns_async import registry
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.policy import Policy
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from lance import LanceDataset
     from lance_namespace import LanceNamespace
 
+C = TypeVar("C", bound=type)
 T = TypeVar("T")
 
 _SECRET_DIGEST_KEY = os.urandom(16)
@@ -88,6 +92,10 @@ class Session:
         self._is_closed = True
         self.locator.forget()
         await self.backend.aclose()
+
+    def request_scope(self) -> AbstractContextManager[None]:
+        """Limits the headers that a request brings, such as its identity, to one operation."""
+        return request_headers.scope(allowed=self.backend.takes_request_headers)
 
     def operation(self) -> AbstractContextManager[None]:
         """Checks that the session is usable, and limits the time of an operation by the policy."""
@@ -209,6 +217,23 @@ class Session:
             name = unknown[1] or unknown[2]
             there_is = suggest(name, opened[0].schema.names, most=10)
             raise error_about(TableColumnNotFoundError, table.id, f"column {name!r}: {there_is}") from e.__cause__
+
+
+def with_request_scopes(cls: C) -> C:
+    """Runs each public coroutine of a class with a `session` in a `request_scope`."""
+
+    def scoped(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+        @wraps(method)
+        async def call(self: Any, *args: Any, **kwargs: Any) -> T:
+            with self.session.request_scope():
+                return await method(self, *args, **kwargs)
+
+        return call
+
+    for name, method in list(vars(cls).items()):
+        if iscoroutinefunction(method) and not name.startswith("_"):
+            setattr(cls, name, scoped(method))
+    return cls
 
 
 def open_session(

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 MAX_NAMES = 1000
 """Maximum number of tables in one request."""
 
+UNAVAILABLE = "lance-ns.unavailable"
+"""Key in the context of a listing of all tables: the mounts that are left out because of errors, joined by commas."""
+
 
 class DescribeTablesRequest(BaseModel):
     """A request for the descriptions of some tables of one namespace."""

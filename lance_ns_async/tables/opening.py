@@ -14,6 +14,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.calls import request_headers
 from lance_ns_async.errors import error_about, suggest
 from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.spec.responses import DescribeTableResponse
@@ -84,20 +85,24 @@ class Opener:
         expires = EXPIRY in (table.storage_options or {})
         if not (table.managed_versioning or expires):
             return {}
-        if (namespace := self._namespace()) is not None:
+        # Callbacks would use the identity of the namespace, instead of that of the request.
+        if not request_headers.current() and (namespace := self._namespace()) is not None:
             return {"namespace_client": namespace, "table_id": list(table.id)}
         if table.managed_versioning:
             raise error_about(
                 UnsupportedOperationError,
                 table.id,
-                "its catalog commits its versions, and Lance can reach that only from a namespace that connect created",
+                "its catalog commits its versions, and Lance can reach that only from a namespace that connect created"
+                ", and with the identity of that namespace",
             )
         return {}
 
     def caches(self) -> Any:
-        """Returns the session with the caches that all datasets share."""
+        """Returns the session with the caches that all datasets share; a new one for a request with headers."""
         import lance
 
+        if request_headers.current():
+            return lance.Session()  # type: ignore[attr-defined]  # as below
         with self._lock:
             if self._session is None:
                 self._session = lance.Session(  # type: ignore[attr-defined]  # public, but missing in the types

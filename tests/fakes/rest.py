@@ -20,8 +20,8 @@ Version 1.1 sends the HTTP status as the code of an error, with the name of an e
 
 _LACKS: Mapping[RestDialect, Collection[str]] = {
     "spec": (),
-    "gravitino": ("table/rename", "namespace/table/batch-describe"),
-    "gravitino-1.1": ("table/declare", "table/rename"),
+    "gravitino": ("table", "table/rename", "namespace/table/batch-describe"),
+    "gravitino-1.1": ("table", "table/declare", "table/rename"),
 }
 
 _GRAVITINO_NAME = re.compile(r"[\w/=-]{1,254}", re.ASCII)
@@ -60,11 +60,12 @@ class FakeRest(FakeServer):
 
     Args:
         dialect: The server whose responses it sends.
-        lacks: Operations that it does not have, as in `table/rename`.
+        lacks: Operations that it does not have, as in `table/rename`; `table` is the listing of all tables.
         credentials: Added to the storage options of a table whose credentials are requested.
         token: The bearer token that requests need; None for none.
         replaces: Whether it replaces a registration on request.
         base: The location of its tables.
+        lists_nested: Whether its listing of all tables has those in namespaces; that of pylance leaves them out.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class FakeRest(FakeServer):
         token: str | None = None,
         replaces: bool = True,
         base: str = "s3://lake",
+        lists_nested: bool = True,
     ) -> None:
         super().__init__()
         self.namespaces: dict[Names, dict[str, str]] = {(): {}}
@@ -86,6 +88,7 @@ class FakeRest(FakeServer):
         self._token = token
         self._replaces = replaces
         self._base = base
+        self._lists_nested = lists_nested
 
     def add_table(self, *id: str, location: str | None = None, **more: Any) -> None:
         """Adds a table, with its namespaces."""
@@ -104,6 +107,8 @@ class FakeRest(FakeServer):
     def handle(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         parameters = {name: values[0] for name, values in parse_qs(query).items()}
+        if path == "/v1/table" and "table" not in self._lacks:
+            return Answer.of(self._all_tables(parameters))
         route = re.fullmatch(r"/v1/(namespace|table)/([^/]*)/([a-z/-]+)", path)
         if route is None or f"{route[1]}/{route[3]}" in self._lacks:
             return self._no_path()
@@ -197,6 +202,13 @@ class FakeRest(FakeServer):
         names: Sequence[str] = sorted(it[-1] for it in objects if it and it[:-1] == parent)
         if self._dialect != "spec" and field == "tables":
             names = ["$".join((*parent, name)) for name in names]
+        return self._part(field, names, fields)
+
+    def _all_tables(self, fields: Mapping[str, Any]) -> Any:
+        ids = [it for it in self.tables if len(it) == 1 or self._lists_nested]
+        return self._part("tables", sorted("$".join(it) for it in ids), fields)
+
+    def _part(self, field: str, names: Sequence[str], fields: Mapping[str, Any]) -> Any:
         start = int(fields.get("page_token", 0))
         end = start + int(fields.get("limit", len(names)))
         return {field: names[start:end], "page_token": str(end) if end < len(names) else None}

@@ -31,7 +31,15 @@ _ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 _QUERY = {"k": 1, "vector": {}}
 _CATALOG_OPERATIONS = {
     *("list_namespaces", "describe_namespace", "create_namespace", "drop_namespace", "namespace_exists"),
-    *("list_tables", "describe_table", "declare_table", "register_table", "deregister_table", "drop_table"),
+    *(
+        "list_tables",
+        "list_all_tables",
+        "describe_table",
+        "declare_table",
+        "register_table",
+        "deregister_table",
+        "drop_table",
+    ),
     "rename_table",
 }
 _FIELDS: Mapping[str, Mapping[str, Any]] = {

@@ -7,6 +7,7 @@ from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1 and 1.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -14,13 +15,14 @@ from urllib.parse import quote, urlencode
 
 from lance_namespace.errors import (
     InvalidInputError,
+    LanceNamespaceError,
     NamespaceNotEmptyError,
     PermissionDeniedError,
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.base import Backend, Capabilities
+from lance_ns_async.backends.base import Backend, Capabilities, OperationMissingError
 from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
@@ -29,11 +31,12 @@ from lance_ns_async.backends.shared.lost_races import create_or_check_race
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
+from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import ErrorTable, error_about, spelled
 from lance_ns_async.masked import MaskedPartial
-from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.storage.locations import check_default, is_relative
 from lance_ns_async.transports.http.oauth2 import open_tokens
@@ -61,6 +64,9 @@ _OWN_NAMESPACE_PROPERTIES = (
 )
 """The same for namespaces."""
 
+_ALL_TABLES_PAGE = 1000
+"""Number of tables in a page of the listing of all tables, which a server may have to walk for within a time-out."""
+
 
 class RestBackend(Backend):
     """A server of the Lance REST Namespace protocol.
@@ -72,6 +78,7 @@ class RestBackend(Backend):
 
     settings: ClassVar[type[RestSettings]] = RestSettings
     errors: ClassVar[ErrorTable] = ERRORS
+    takes_request_headers = True
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
@@ -93,7 +100,9 @@ class RestBackend(Backend):
         self._http = http
         self._delimiter = settings.delimiter
         self._delimiter_query = f"delimiter={quote(settings.delimiter, safe='')}"
-        self._is_remote = settings.data_operations == "remote"
+        self._data_operations = settings.data_operations
+        self._lists_all = (settings.delimiter, settings.min_depth, settings.max_depth) == (DELIMITER, 0, None)
+        self._signs = settings.rest_sigv4_enabled
         self._storage_options = settings.storage_options()
         self.configured_options: Mapping[str, str] | None = self._storage_options
         self.catalog_capabilities = replace(
@@ -140,6 +149,31 @@ class RestBackend(Backend):
 
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         return await self._list("list_tables", "tables", parent, token, limit)
+
+    async def list_all_tables(self, token: str | None, limit: int | None) -> Page[str]:
+        operation = "list_all_tables"
+        if self._lists_all and not self.server.lacks(operation):
+            page = None
+            with suppress(UnsupportedOperationError):
+                page = await self._list(operation, "tables", NamespaceId(), token, limit or _ALL_TABLES_PAGE)
+            if page and (token is not None or self.server.has(operation) or await self._has_nested(page.items)):
+                self.server.learn(present=frozenset({operation}))
+                return page
+            if page is None or page.token is None:
+                self.server.learn(missing=frozenset({operation}))
+        return await super().list_all_tables(token, limit)
+
+    async def _has_nested(self, names: Sequence[str]) -> bool:
+        """Returns whether a listing of all tables has one in a namespace; that of pylance leaves these out."""
+        parents = [name.split(DELIMITER)[:-1] for name in names if DELIMITER in name]
+        if not parents:
+            return False
+        try:
+            # Without this, it could be a table at the root, named with another delimiter.
+            await self._ask("describe_namespace", NamespaceId(parents[0]), ignore, name="list_all_tables")
+        except LanceNamespaceError:
+            return False
+        return True
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         # Not sent as False, because servers of earlier protocol versions do not know the field.
@@ -228,25 +262,39 @@ class RestBackend(Backend):
                 f"the server replaces no registration; deregister it and register it at {location}",
             ) from e
 
-    def passes_on(self, operation: str) -> bool:
-        return self._is_remote or operation in operations.SERVER_ONLY
+    def passes_on(self, operation: str, *, streamed: bool = False) -> bool:
+        if self._data_operations != "auto" or operation in operations.SERVER_ONLY:
+            return self._data_operations == "remote" or operation in operations.SERVER_ONLY
+        if operation in operations.OF_THE_CATALOG or self.server.lacks(operation):
+            return False
+        return not streamed or (self.server.has(operation) and not self._signs)
 
     async def pass_on(self, operation: str, request: BaseModel, data: bytes | Iterator[bytes] | None = None) -> Any:
         route = BY_OPERATION[operation]
         content = StreamedBody(data) if isinstance(data, Iterator) else data
         encoded = operations.encode(route, request, self._delimiter)
-        return await self._http.request(
-            route.method,
-            encoded.path,
-            query=encoded.query,
-            body=encoded.body,
-            content=None if content is None else (content, operations.ROWS),
-            subject=encoded.subject,
-            operation=operation,
-            decode=partial(operations.decode, route),
-            raw=route.answer == "file",
-            safe=not route.changes,
-        )
+        try:
+            response = await self._http.request(
+                route.method,
+                encoded.path,
+                query=encoded.query,
+                body=encoded.body,
+                content=None if content is None else (content, operations.ROWS),
+                subject=encoded.subject,
+                operation=operation,
+                decode=partial(operations.decode, route),
+                headers=self._request_headers(),
+                raw=route.answer == "file",
+                safe=not route.changes,
+            )
+        except UnsupportedOperationError as e:
+            is_optional = self._data_operations == "auto" and operation not in operations.SERVER_ONLY
+            if not (is_optional and wire.shows_missing_operation(e)):
+                raise
+            self.server.learn(missing=frozenset({operation}))
+            raise OperationMissingError(str(e)) from e
+        self.server.learn(present=frozenset({operation}))
+        return response
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -328,8 +376,16 @@ class RestBackend(Backend):
             subject=id,
             operation=name or operation,
             decode=decode,
+            headers=self._request_headers(),
             safe=not route.changes,
         )
+
+    def _request_headers(self) -> Mapping[str, str]:
+        """Returns the headers of the current request of the spec."""
+        headers = request_headers.current()
+        if self._signs and "authorization" in headers:
+            raise InvalidInputError("identity.auth_token: rest_sigv4_enabled signs calls in the same header; unset one")
+        return headers
 
 
 def _with_identity(id: TableId, properties: Mapping[str, str]) -> dict[str, str]:

@@ -32,6 +32,9 @@ SERVER_ONLY = frozenset(
 )
 """Operations that only a server can perform."""
 
+OF_THE_CATALOG = frozenset({"describe_table", "drop_table", "list_tables", "table_exists"})
+"""Operations that all servers have. A server that ignores some fields of their requests does not say so."""
+
 _IN_QUERY = (
     "branch",
     "check_declared",

@@ -32,8 +32,8 @@ class RestSettings(SigningSettings, OAuth2Settings):
     """Minimum number of namespaces above a table; namespaces with fewer are not asked for tables."""
     max_depth: int | None = Field(default=None, ge=0)
     """Maximum number of namespaces above a table; None if namespaces nest to any depth."""
-    data_operations: Literal["local", "remote"] = "local"
-    """Who reads and writes the rows of tables: this process, in the storage, or (`remote`) the server."""
+    data_operations: Literal["local", "remote", "auto"] = "local"
+    """Who reads and writes rows: this process, in the storage; (`remote`) the server; (`auto`) the server if it can."""
     vend_credentials: bool = False
     """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
     tls_assert_hostname: bool = True

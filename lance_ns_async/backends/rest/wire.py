@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from lance_namespace.errors import ErrorCode, InvalidInputError
+from lance_namespace.errors import ErrorCode, InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_races import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, check_name, text, texts
-from lance_ns_async.errors import AnotherAnswerError, Code, without_source
+from lance_ns_async.errors import AnotherAnswerError, Code, failure_of, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.spec.extensions import UNAVAILABLE
 
 NOT_LANCE = "not a Lance table"
 """Code of this package for a table of another format, which the protocol reports as an invalid input."""
@@ -23,6 +24,9 @@ NOT_EMPTY = "not empty"
 
 OLD_NOT_FOUND, OLD_CONFLICT = "status 404", "status 409"
 """Codes of this package for servers of the first protocol versions, whose error codes are HTTP statuses."""
+
+NO_OPERATION = "no operation"
+"""Code of this package for a path that a Java server does not have, whatever the status of its response."""
 
 _LISTINGS = {"namespaces", "table", "tables"}
 """Fields of listings and descriptions, which responses to removals never have."""
@@ -74,7 +78,7 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         # pylance's server reports operations that its catalog does not have as its own fault.
         return (ErrorCode.UNSUPPORTED.name,), message
     if kind and message.startswith(_NO_ROUTE):
-        return (ErrorCode.UNSUPPORTED.name,), message
+        return (NO_OPERATION, ErrorCode.UNSUPPORTED.name), message
     if code == ErrorCode.INVALID_INPUT and "is no Lance table" in message:
         return (NOT_LANCE,), message
     if code == ErrorCode.INVALID_INPUT and message.removesuffix(".").endswith(" is not empty"):
@@ -85,6 +89,15 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
         return (_NAMES[code],), message
     own = (OLD_NOT_FOUND,) if code == 404 else (OLD_CONFLICT,) if code == 409 else ()
     return (*([kind] if kind else []), *own), f"{kind}: {message}" if kind else message
+
+
+def shows_missing_operation(error: UnsupportedOperationError) -> bool:
+    """Returns whether a response shows that the server has done nothing, because it does not have the operation.
+
+    Other errors of this class may come from the middle of an operation, such as those with the status 500.
+    """
+    failure = failure_of(error)
+    return failure is not None and (failure.delivered is False or NO_OPERATION in failure.codes)
 
 
 _NAMES: Mapping[int, str] = {int(code): code.name for code in ErrorCode}
@@ -99,7 +112,12 @@ def names(field: str, parent: NamespaceId, delimiter: str, body: Any) -> Page[st
         field: The field of the response that holds the names.
         parent: The listed namespace.
         delimiter: Joins the names of an id.
+
+    Raises:
+        ServiceUnavailableError: A gateway has left out the tables of catalogs that it cannot reach.
     """
+    if missing := (body.get("context") or {}).get(UNAVAILABLE):
+        raise ServiceUnavailableError(f"Service unavailable: the listing lacks {text(missing)}, which failed")
     above = f"{delimiter.join(parent)}{delimiter}" if parent else ""
     token = body.get("page_token") or None
     items = sorted(text(name).removeprefix(above) for name in body[field] or ())

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 
+from lance_ns_async.backends.base import OperationMissingError
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.session import Session
@@ -22,17 +23,28 @@ _PARAMETERS = ("request", "request_data")
 def passed_on(
     operation: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]:
-    """Returns the operation, which sends the request to the server if the backend passes it on."""
+    """Returns the operation, which sends the request to the server if the backend passes it on.
+
+    A server that does not have the operation has done nothing, so this process performs it then.
+    """
     name = operation.__name__
 
     @wraps(operation)
     async def local_or_remote(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if not session.backend.passes_on(name):
-            return await operation(session, *args, **kwargs)
         arguments = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
         data = cast("bytes | None", arguments.get("request_data"))
+        streamed = isinstance(data, pa.RecordBatchReader)
+        if not session.backend.passes_on(name, streamed=streamed):
+            return await operation(session, *args, **kwargs)
         rows = arrow.pieces(data) if isinstance(data, pa.RecordBatchReader) else data
-        return cast("T", await pass_on(session, name, arguments["request"], rows))
+        with session.operation():
+            try:
+                return cast("T", await pass_on(session, name, arguments["request"], rows))
+            except OperationMissingError:
+                if streamed:
+                    # The rows may be used up.
+                    raise
+            return await operation(session, *args, **kwargs)
 
     return local_or_remote
 

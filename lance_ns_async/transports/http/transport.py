@@ -13,6 +13,7 @@ import httpx
 import orjson
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tagged_results import TaggedResults
 from lance_ns_async.errors import Code, Failure
@@ -159,7 +160,9 @@ class HttpTransport:
         is_safe = method in ("GET", "HEAD") if safe is None else safe
         entry = None if cache is None else cache.find(path)
 
-        tokens, signer = self._tokens, self._signer
+        # A call with a token of its own never gets that of the namespace.
+        tokens = None if headers and "authorization" in headers else self._tokens
+        signer = self._signer
         token = None if tokens is None else await tokens.current()
         keys = None if signer is None else await signer.current()
 
@@ -274,7 +277,8 @@ class HttpTransport:
     def _request_secrets(self, request: EncodedRequest) -> Sequence[str]:
         """Returns the secrets in a request."""
         own = () if self._signer is None else self._signer.secrets(request.headers)
-        return *self._secrets, *own, request.headers.get("authorization", "").rpartition(" ")[2]
+        own_headers = request_headers.current().values()
+        return *self._secrets, *own, *own_headers, request.headers.get("authorization", "").rpartition(" ")[2]
 
     def _failure(self, response: httpx.Response, request: EncodedRequest) -> Failure:
         status = response.status_code

@@ -84,7 +84,7 @@ def test_a_segment_that_proxies_rewrite_is_refused(name: str) -> None:
         ({"error": "there", "code": 409}, (wire.OLD_CONFLICT,), "there"),
         (
             {"error": "HTTP 404 Not Found", "code": 500, "type": "NotFoundException"},
-            ("UNSUPPORTED",),
+            (wire.NO_OPERATION, "UNSUPPORTED"),
             "HTTP 404 Not Found",
         ),
     ],

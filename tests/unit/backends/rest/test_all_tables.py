@@ -1,0 +1,174 @@
+"""Listings of all tables: by the server itself, or by a walk where it has none or an incomplete one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from lance.namespace import RestAdapter
+from lance_namespace.errors import (
+    InvalidInputError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+)
+
+from lance_ns_async import AsyncNamespace, Call
+from tests.fakes.rest import FakeRest
+from tests.support.gateway import served
+
+IDS = [["root"], ["a", "t"], ["a", "u"], ["a", "b", "t"], ["c", "t"]]
+"""Tables in the order of a walk."""
+NAMES = ["$".join(id) for id in IDS]
+
+
+def fake(*, lists_nested: bool = True, lacks: Sequence[str] = ()) -> FakeRest:
+    server = FakeRest(lists_nested=lists_nested, lacks=lacks)
+    for id in IDS:
+        server.add_table(*id)
+    return server
+
+
+def connect(server: FakeRest, **properties: str) -> AsyncNamespace:
+    return AsyncNamespace.connect("rest", {"uri": server.url, "backoff_initial": "0", **properties})
+
+
+def listings(server: FakeRest) -> int:
+    """Returns the number of requests for all tables."""
+    return sum(request.path.startswith("/v1/table?") for request in server.requests)
+
+
+async def pages(ns: AsyncNamespace, limit: int) -> list[Sequence[str]]:
+    page = await ns.list_all_tables({"id": [], "limit": limit})
+    result: list[Sequence[str]] = [page.tables]
+    while page.page_token:
+        page = await ns.list_all_tables({"id": [], "limit": limit, "page_token": page.page_token})
+        result.append(page.tables)
+    return result
+
+
+async def test_the_server_lists_all_tables_in_one_call() -> None:
+    with fake() as server:
+        async with connect(server) as ns:
+            for _ in range(3):
+                page = await ns.list_all_tables({"id": []})
+                assert page.tables == NAMES and not page.page_token
+    # The first listing costs one more call: does it include tables in namespaces?
+    assert server.operations() == ["namespace/describe"] and listings(server) == 3
+    assert server.requests[0].path == "/v1/table?delimiter=%24&limit=1000"
+
+
+async def test_each_page_is_one_call() -> None:
+    with fake() as server:
+        async with connect(server) as ns:
+            first, *others = await pages(ns, 2)
+        assert sorted([*first, *(name for page in others for name in page)]) == sorted(NAMES)
+        assert [len(page) for page in (first, *others)] == [2, 2, 1]
+        assert listings(server) == 3 and server.operations() == ["namespace/describe"]
+        async with connect(server) as ns:
+            page = await ns.list_all_tables({"id": [], "limit": 2})
+        async with connect(server) as ns:
+            # Another process may continue.
+            assert (await ns.list_all_tables({"id": [], "limit": 2, "page_token": page.page_token})).tables
+
+
+async def test_pages_of_a_server_that_ignores_the_limit_are_cut() -> None:
+    with fake() as server:
+        body = '{"tables": ["a$t", "a$u", "root"]}'
+        server.reply(body, times=None, match="GET /v1/table?")
+        async with connect(server) as ns:
+            assert await pages(ns, 2) == [["a$t", "a$u"], ["root"]]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 100])
+async def test_a_listing_without_tables_in_namespaces_is_replaced_by_a_walk(limit: int) -> None:
+    with fake(lists_nested=False) as server:
+        async with connect(server) as ns:
+            for _ in range(3):
+                assert [name for page in await pages(ns, limit) for name in page] == NAMES
+                assert (await ns.list_all_tables({"id": []})).tables == NAMES
+    assert listings(server) == 1
+
+
+@pytest.mark.parametrize("status", [404, 405, 406, 501])
+async def test_a_server_without_the_listing_is_asked_once(status: int) -> None:
+    with fake() as server:
+        server.fail(status, match="GET /v1/table?", body="")
+        async with connect(server) as ns:
+            for _ in range(3):
+                assert (await ns.list_all_tables({"id": []})).tables == NAMES
+    assert listings(server) == 1
+
+
+async def test_the_real_listing_of_pylance_is_not_used(tmp_path: Path) -> None:
+    """It leaves out tables in namespaces, and has one here that looks as if it were in a namespace."""
+    calls: list[Call] = []
+    with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as server:
+        uri = f"http://127.0.0.1:{server.port}"
+        async with AsyncNamespace.connect("rest", {"uri": uri, "delimiter": ":"}) as ns:
+            await ns.create_namespace({"id": ["sales"]})
+            for id in (["p$q"], ["root"], ["sales", "t"]):
+                await ns.declare_table({"id": id})
+        async with AsyncNamespace.connect("rest", {"uri": uri}) as ns:
+            with ns.observe(calls.append):
+                for _ in range(2):
+                    assert (await ns.list_all_tables({"id": []})).tables == ["p$q", "root", "sales$t"]
+    assert [call.operation for call in calls].count("list_all_tables") == 2  # with the look for the namespace `p`
+
+
+async def test_a_gateway_lists_all_tables_in_one_call(tmp_path: Path) -> None:
+    calls: list[Call] = []
+    with served("dir", {"root": str(tmp_path)}) as gateway:
+        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+        async with AsyncNamespace.connect("rest", {"uri": gateway.url, **headers}) as ns:
+            for namespace in (["a"], ["a", "b"], ["c"]):
+                await ns.create_namespace({"id": namespace})
+            for id in IDS:
+                await ns.declare_table({"id": id})
+            assert (await ns.list_all_tables({"id": []})).tables == NAMES
+            with ns.observe(calls.append):
+                assert (await ns.list_all_tables({"id": []})).tables == NAMES
+                assert [name for page in await pages(ns, 2) for name in page] == NAMES
+    assert [call.operation for call in calls] == ["list_all_tables"] * 4
+
+
+@pytest.mark.parametrize("properties", [{"delimiter": "::"}, {"min_depth": "1"}, {"max_depth": "1"}])
+async def test_other_depths_and_delimiters_are_walked(properties: dict[str, str]) -> None:
+    with fake() as server:
+        async with connect(server, **properties) as ns:
+            tables = (await ns.list_all_tables({"id": []})).tables
+            inside = (await ns.list_all_tables({"id": ["a"]})).tables
+    assert set(inside) < set(tables) <= set(NAMES) and not listings(server)
+
+
+async def test_a_part_of_the_tables_is_walked() -> None:
+    with fake() as server:
+        async with connect(server) as ns:
+            assert (await ns.list_all_tables({"id": ["a"]})).tables == ["a$t", "a$u", "a$b$t"]
+    assert not listings(server)
+
+
+async def test_an_incomplete_listing_is_an_error() -> None:
+    """A gateway leaves out the catalogs that it cannot reach."""
+    with fake() as server:
+        server.reply('{"tables": ["a$t"], "context": {"lance-ns.unavailable": "c"}}', match="GET /v1/table?")
+        async with connect(server) as ns:
+            with pytest.raises(ServiceUnavailableError, match="lacks c"):
+                await ns.list_all_tables({"id": []})
+            assert (await ns.list_all_tables({"id": []})).tables == NAMES
+
+
+async def test_errors_of_the_listing_are_errors() -> None:
+    with fake() as server:
+        server.fail(403, match="GET /v1/table?")
+        async with connect(server) as ns:
+            with pytest.raises(PermissionDeniedError):
+                await ns.list_all_tables({"id": []})
+
+
+@pytest.mark.parametrize("token", ["WyJ4Il0=", "x"])
+async def test_a_walk_does_not_continue_another_listing(token: str) -> None:
+    with fake() as server:
+        async with connect(server, max_depth="3") as ns:
+            with pytest.raises(InvalidInputError, match="not one of this listing"):
+                await ns.list_all_tables({"id": [], "page_token": token})
