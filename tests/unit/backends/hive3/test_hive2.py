@@ -57,7 +57,7 @@ async def test_the_root_contains_databases_and_no_others(server: FakeHive) -> No
     async with connected(server, impl="hive2") as ns:
         assert (await kept(ns, "default"))["database.description"] == "Default Hive database"
         for call in (kept(ns, "none"), tables(ns, "none"), ns.describe_table(describe("none", "t"))):
-            with pytest.raises(NamespaceNotFoundError, match="^Namespace not found: none "):
+            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none "):
                 await call
         with pytest.raises(TableNotFoundError, match=r"^Table not found: default\$t "):
             await ns.describe_table(describe("default", "t"))
@@ -73,7 +73,7 @@ async def test_the_root_contains_databases_and_no_others(server: FakeHive) -> No
 @pytest.mark.parametrize(
     ("id", "error", "message"),
     [
-        (("d ", "t"), NamespaceNotFoundError, r"^Namespace not found: d  \(no metastore can have the name 'd '\)"),
+        (("d ", "t"), NamespaceNotFoundError, r"^Namespace not found: d  \(no metastore"),
         (("default", "t "), TableNotFoundError, r"^Table not found: default\$t  \(no metastore"),
     ],
 )
@@ -89,7 +89,7 @@ async def test_names_that_a_server_would_change_are_found_nowhere(
 @pytest.mark.parametrize("id", [("d" * 129,), ("d-d",)])
 async def test_a_database_is_checked_as_one(server: FakeHive, id: tuple[str]) -> None:
     async with connected(server, impl="hive2") as ns:
-        with pytest.raises(InvalidInputError, match="at most 128|is invalid"):
+        with pytest.raises(InvalidInputError, match=r"at most 128|is invalid"):
             await ns.create_namespace(create(*id))
     assert server.calls == []
 
