@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lance_ns_async.namespace.sync import (
         DirNamespace,
         GlueNamespace,
+        Hive2Namespace,
         Hive3Namespace,
         IcebergNamespace,
         LakekeeperNamespace,
@@ -40,6 +41,7 @@ __all__ = [
     "CallLoad",
     "DirNamespace",
     "GlueNamespace",
+    "Hive2Namespace",
     "Hive3Namespace",
     "IcebergNamespace",
     "LakekeeperNamespace",

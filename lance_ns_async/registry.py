@@ -55,6 +55,13 @@ BACKENDS: Mapping[str, BackendEntry] = {
         "A Hive 3.x Metastore. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others.",
         {"uri": "thrift://metastore.example.com:9083"},
     ),
+    "hive2": BackendEntry(
+        "lance_ns_async.backends.hive3.backend",
+        "Hive2Backend",
+        "Hive 2",
+        "A Hive 2.3 Metastore, without catalogs. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others.",
+        {"uri": "thrift://metastore.example.com:9083"},
+    ),
     "glue": BackendEntry(
         "lance_ns_async.backends.glue.backend",
         "GlueBackend",
@@ -134,8 +141,8 @@ def register(*, plain: bool = False) -> Mapping[str, str]:
     Worker processes of Ray, Daft or Spark do not have the registration: use the class path there.
 
     Args:
-        plain: Whether to register `glue`, `hive3`, `iceberg`, `lakekeeper`, `polaris` and `unity`, too. Other packages
-            may register the same names; the last registration wins.
+        plain: Whether to register `glue`, `hive2`, `hive3`, `iceberg`, `lakekeeper`, `polaris` and `unity`, too. Other
+            packages may register the same names; the last registration wins.
 
     Returns:
         The registered names, with their class paths.

@@ -18,7 +18,7 @@ from lance_ns_async.cli.catalog import Catalog, require
 from lance_ns_async.cli.errors import DEBUG, Misuse
 from lance_ns_async.cli.output import Format
 
-IMPLS = ("dir", "glue", "hive3", "iceberg", "lakekeeper", "polaris", "rest", "unity")
+IMPLS = ("dir", "glue", "hive2", "hive3", "iceberg", "lakekeeper", "polaris", "rest", "unity")
 
 _PANEL = "Catalog"
 _SHOWN = "Messages"

@@ -1568,6 +1568,12 @@ class Hive3Namespace(ByProperties, Namespace):
     impl = "hive3"
 
 
+class Hive2Namespace(ByProperties, Namespace):
+    """A Hive 2.3 Metastore, without catalogs. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others."""
+
+    impl = "hive2"
+
+
 class GlueNamespace(ByProperties, Namespace):
     """The AWS Glue Data Catalog. Properties: `region`, `catalog_id`, `assume_role_arn` and others."""
 

@@ -30,6 +30,7 @@ _NAME = re.compile(r"conformance_[0-9a-f]{6}_\d+")
 OURS = {
     "dir": "dir",
     "iceberg, Iceberg REST 1.11.0": "iceberg-1.11.0",
+    "hive2, Hive 2.3.9": "hive-2.3.9",
     "hive3, Hive 3.1.3": "hive-3.1.3",
     "hive3, Hive 4.0.1": "hive-4.0.1",
     "iceberg, Nessie 0.99.0": "nessie-0.99.0",

@@ -20,7 +20,7 @@ from tests.servers.hive import hive
 from tests.servers.iceberg_rest import iceberg_rest
 from tests.servers.nessie import nessie
 
-HiveVersion = Literal["3.1.3", "4.0.1"]
+HiveVersion = Literal["2.3.9", "3.1.3", "4.0.1"]
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def real_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
     with hive(tmp / "hive", version) as server:
         told = "its server tells several callers that they removed the table"
         exempt = {"test_a_table_is_dropped_once": told, "test_a_table_is_deregistered_once": told}
-        yield replace(hive_site(server.uri, tmp), exempt=exempt)
+        yield replace(hive_site(server.uri, tmp, version), exempt=exempt)
 
 
 @contextmanager
@@ -62,17 +62,21 @@ def real_iceberg(tmp: Path) -> Iterator[Site]:
         yield Site("iceberg", properties, plant, real=True, keeps_credentials=True, exempt=exempt)
 
 
-def hive_site(uri: str, tmp: Path) -> Site:
-    """Returns a site in a separate catalog, so that nothing depends on the default one."""
+def hive_site(uri: str, tmp: Path, version: HiveVersion = "3.1.3") -> Site:
+    """Returns a site; if there are catalogs, in a separate one, so that nothing depends on the default one."""
     properties = {"uri": uri, "root": (tmp / "tables").as_uri()}
-    with Namespace.connect("hive3", properties) as namespace:
-        namespace.create_namespace(CreateNamespaceRequest(id=["lake"]))
 
     def plant(id: TableId) -> None:
         location = (tmp / "other").as_uri()
+        catalog = id[0] if len(id) == 3 else None
         with hive_raw.RawHive(uri) as raw:
-            raw.do("create_table", hive_raw.table(*id, location=location, parameters={"EXTERNAL": "TRUE"}))
+            table = hive_raw.table(catalog, id.parent.name, id.name, location=location, parameters={"EXTERNAL": "TRUE"})
+            raw.do("create_table", table)
 
+    if version == "2.3.9":
+        return Site("hive2", properties, plant, nests=False)
+    with Namespace.connect("hive3", properties) as namespace:
+        namespace.create_namespace(CreateNamespaceRequest(id=["lake"]))
     return Site("hive3", properties, plant, above=NamespaceId(["lake"]), nests=False)
 
 

@@ -153,7 +153,7 @@ def fake_glue(tmp: Path, catalog: str = "", *, stock: bool = False) -> Iterator[
 @contextmanager
 def fake_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
     with FakeHive(tmp / "hive", version=version) as server:
-        yield hive_site(server.uri, tmp)
+        yield hive_site(server.uri, tmp, version)
 
 
 def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) -> Site:
@@ -194,8 +194,10 @@ SITES: Mapping[str, Open] = {
     "iceberg-fake-with-a-cache": fake_iceberg_with_a_cache,
     "nessie-fake": fake_nessie,
     "iceberg-1.11.0": real_iceberg,
+    "hive-fake-2.3.9": partial(fake_hive, version="2.3.9"),
     "hive-fake-3.1.3": partial(fake_hive, version="3.1.3"),
     "hive-fake-4.0.1": partial(fake_hive, version="4.0.1"),
+    "hive-2.3.9": partial(real_hive, version="2.3.9"),
     "hive-3.1.3": partial(real_hive, version="3.1.3"),
     "hive-4.0.1": partial(real_hive, version="4.0.1"),
     "nessie-0.99.0": real_nessie,
@@ -221,7 +223,7 @@ SITES: Mapping[str, Open] = {
     "rest-on-a-gateway-to-unity": partial(rest_on_a_gateway, partial(fake_unity, dialect="0.6"), ON_A_GATEWAY),
 }
 
-REAL = {"hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
+REAL = {"hive-2.3.9", "hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
 """Sites that start a real server."""
 
 ROUND_TRIPS = {
@@ -241,7 +243,9 @@ VARIANTS: Mapping[str, Set[str]] = {
     "iceberg-fake-with-a-cache": {"test_credentials", "test_registering", "test_replacing_in_place", "test_tables"},
     "nessie-fake": {"test_credentials", "test_namespaces"},
     "nessie-0.99.0": {"test_listing", "test_namespaces", "test_tables"},
+    "hive-fake-2.3.9": {"test_namespaces", "test_listing"},
     "hive-fake-4.0.1": {"test_namespaces", "test_listing"},
+    "hive-2.3.9": {"test_listing", "test_namespaces", "test_tables"},
     "hive-4.0.1": {"test_listing", "test_namespaces", "test_tables"},
     "polaris-fake-filtered": {"test_bulk", "test_finding", "test_listing"},
     "lakekeeper-fake-soft-deletion": {"test_locations", "test_registering", "test_tables"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
+from tests.servers.hive import hive
 from tests.servers.nessie import nessie
 
 # The peer leaves its connections to the garbage collector.
@@ -160,9 +160,19 @@ def in_glue(directory: Path, start: Start) -> Iterator[Old]:
 
 
 @contextmanager
-def in_hive(impl: str, directory: Path, start: Start) -> Iterator[Old]:
-    properties = {"uri": start("hive3")["uri"], "root": (directory / "tables").as_uri(), "client.pool-size": "2"}
-    yield Old(impl, properties, ("hive",) if impl == "hive3" else (), (directory / "tables").as_uri())
+def in_hive2(directory: Path, start: Start) -> Iterator[Old]:
+    with hive(directory / "hive", "2.3.9") as server:
+        yield old_hive("hive2", server.uri, directory)
+
+
+@contextmanager
+def in_hive3(directory: Path, start: Start) -> Iterator[Old]:
+    yield old_hive("hive3", start("hive3")["uri"], directory, "hive")
+
+
+def old_hive(impl: str, uri: str, directory: Path, *above: str) -> Old:
+    root = (directory / "tables").as_uri()
+    return Old(impl, {"uri": uri, "root": root, "client.pool-size": "2"}, above, root)
 
 
 class Prefixed(FakeServer):
@@ -218,8 +228,8 @@ def in_unity(directory: Path, start: Start) -> Iterator[Old]:
 
 CATALOGS: Mapping[str, Callable[[Path, Start], AbstractContextManager[Old]]] = {
     "glue": in_glue,
-    "hive2": partial(in_hive, "hive2"),
-    "hive3": partial(in_hive, "hive3"),
+    "hive2": in_hive2,
+    "hive3": in_hive3,
     "iceberg": in_iceberg,
     "polaris": in_polaris,
     "unity": in_unity,
@@ -227,7 +237,7 @@ CATALOGS: Mapping[str, Callable[[Path, Start], AbstractContextManager[Old]]] = {
 
 
 REAL = pytest.mark.integration
-# The class for Hive 2 is that for Hive 3 without catalogs.
+# The classes for Hive 2 are those for Hive 3 without catalogs.
 MARKS = {"hive2": [REAL, pytest.mark.thorough], "hive3": [REAL], "iceberg": [REAL]}
 
 

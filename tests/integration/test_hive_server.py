@@ -14,7 +14,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
+from lance_namespace import (
+    CreateNamespaceRequest,
+    DeclareTableRequest,
+    DescribeTableRequest,
+    DropNamespaceRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+)
 
+from lance_ns_async import Namespace
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.hive3.raw import Outcome, RawHive, catalog, database, table
 from tests.fakes.hive3.series import EVERY, Series
@@ -78,6 +87,18 @@ def test_a_catalog_is_dropped_without_its_files_once_it_lies_elsewhere(
     client.do("alter_catalog", Struct({1: "lake", 2: Struct({1: "lake", 3: f"{home.as_uri()}/nothing-here"})}))
     client.do("drop_catalog", Struct({1: "lake"}))
     assert (home / "t" / "data").read_text() == "data"
+
+
+def test_the_backend_for_hive_2_has_the_databases_of_the_catalog_hive(server: Hive, tmp_path: Path) -> None:
+    properties = {"uri": server.uri, "root": tmp_path.as_uri()}
+    with Namespace.connect("hive2", properties) as old, Namespace.connect("hive3", properties) as new:
+        old.create_namespace(CreateNamespaceRequest(id=["upgraded"]))
+        declared = old.declare_table(DeclareTableRequest(id=["upgraded", "t"]))
+        assert new.describe_table(DescribeTableRequest(id=["hive", "upgraded", "t"])).location == declared.location
+        assert old.list_tables(ListTablesRequest(id=["upgraded"])).tables == ["t"]
+        assert "upgraded" in old.list_namespaces(ListNamespacesRequest(id=[])).namespaces
+        old.drop_namespace(DropNamespaceRequest(id=["upgraded"], behavior="cascade"))
+        assert "upgraded" not in new.list_namespaces(ListNamespacesRequest(id=["hive"])).namespaces
 
 
 def test_a_restart_keeps_port_and_data(server: Hive, client: RawHive) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.hive_schema import JAVA_VERSIONS, connection, installed, settings
+from tests.servers.hive_schema import JAVA_VERSIONS, connection, installed, names_of, settings
 from tests.servers.process import LOOPBACK, JavaServer, free_port
 
 _ALIVE = 2
@@ -60,7 +60,7 @@ class Hive(JavaServer):
             "-Xmx768m",
             "-XX:+UseSerialGC",
             *settings(),
-            *(f"-D{key}={value}" for key, value in chosen.items()),
+            *(f"-D{name}={value}" for key, value in chosen.items() for name in names_of(key)),
             "-cp",
             os.pathsep.join((str(directory / "conf"), release.classpath)),
             "org.apache.hadoop.hive.metastore.HiveMetaStore",
@@ -98,12 +98,12 @@ def hive(
 def answers(port: int, tls: ssl.SSLContext | None = None) -> bool:
     """Returns whether a metastore at this port of the loopback address is alive and can access its database."""
     alive = b"\x08" + struct.pack(">hi", 0, _ALIVE)
-    some_catalogs = b"\x0c" + struct.pack(">h", 0)
+    some_databases = b"\x0f" + struct.pack(">h", 0)
     try:
         with socket.create_connection((LOOPBACK, port), timeout=_CALL_SECONDS) as plain:
             wire = tls.wrap_socket(plain, server_hostname=LOOPBACK) if tls else plain
             with wire:
-                return _says(wire, "getStatus", alive) and _says(wire, "get_catalogs", some_catalogs)
+                return _says(wire, "getStatus", alive) and _says(wire, "get_all_databases", some_databases)
     except OSError:
         return False
 

@@ -27,31 +27,76 @@ _HADOOP = (
 )
 
 
+_HIVE_3 = "org.apache.hive:hive-standalone-metastore:3.1.3:tar.gz:bin"
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of the standalone metastore: its coordinates and those of its dependencies."""
+    """A release of the metastore: its coordinates and those of its dependencies."""
 
     version: str
     coordinate: str
-    """The archive with the release's libraries and schema scripts."""
+    """The archive with the schema scripts, and with the libraries unless it is another release's."""
     schema_tool: str
     beside: tuple[str, ...]
     """Coordinates of libraries, which are installed with their dependencies."""
     alone: tuple[str, ...] = ()
     """Coordinates of libraries, which are installed without their dependencies."""
+    scripts: tuple[str, ...] = ()
+    """The scripts for Derby's `ij`, if that is the schema tool."""
+
+    @property
+    def home(self) -> Path:
+        """The folder of the unpacked archive."""
+        return user_cache() / "hive" / self.coordinate.split(":")[2] / "home"
 
     def libraries(self) -> list[Path]:
         """Returns the jars that the release needs and does not contain."""
         jars = classpath(f"hive-{self.version}", self.beside)
-        return jars + [jar for coordinate in self.alone for jar in _single(coordinate)]
+        return jars + (classpath(f"hive-{self.version}-alone", self.alone, ("*:*",)) if self.alone else [])
 
 
 RELEASES: Mapping[str, Release] = {
     release.version: release
     for release in (
+        # No archive of 2.3 is in Maven's repository: the one of 3.1.3 contains the scripts of older versions.
+        Release(
+            "2.3.9",
+            _HIVE_3,
+            "org.apache.derby.tools.ij",
+            (*_HADOOP, "commons-cli:commons-cli:1.4"),
+            (
+                "org.apache.hive:hive-exec:2.3.9",
+                "com.google.guava:guava:14.0.1",
+                "com.jolbox:bonecp:0.8.0.RELEASE",
+                "com.zaxxer:HikariCP:2.5.1",
+                "commons-dbcp:commons-dbcp:1.4",
+                "commons-pool:commons-pool:1.5.4",
+                "javax.servlet:javax.servlet-api:3.1.0",
+                "javax.transaction:transaction-api:1.1",
+                "org.antlr:antlr-runtime:3.5.2",
+                "org.apache.derby:derby:10.10.2.0",
+                "org.apache.derby:derbytools:10.10.2.0",
+                "org.apache.logging.log4j:log4j-1.2-api:2.6.2",
+                "org.apache.logging.log4j:log4j-api:2.6.2",
+                "org.apache.logging.log4j:log4j-core:2.6.2",
+                "org.apache.logging.log4j:log4j-slf4j-impl:2.6.2",
+                "org.datanucleus:datanucleus-api-jdo:4.2.4",
+                "org.datanucleus:datanucleus-core:4.1.17",
+                "org.datanucleus:datanucleus-rdbms:4.1.19",
+                "org.datanucleus:javax.jdo:3.2.0-m3",
+            ),
+            (
+                "hive-schema-1.2.0",
+                "upgrade-1.2.0-to-2.0.0",
+                "upgrade-2.0.0-to-2.1.0",
+                "upgrade-2.1.0-to-2.2.0",
+                "upgrade-2.2.0-to-2.3.0",
+            ),
+        ),
         Release(
             "3.1.3",
-            "org.apache.hive:hive-standalone-metastore:3.1.3:tar.gz:bin",
+            _HIVE_3,
             "org.apache.hadoop.hive.metastore.tools.MetastoreSchemaTool",
             (*_HADOOP, "commons-cli:commons-cli:1.4"),
         ),
@@ -85,23 +130,37 @@ class Installed:
 def installed(version: str) -> Installed:
     """Returns a release by its version, which is downloaded and given a database at the first time, and then cached."""
     release = RELEASES[version]
-    cache = user_cache() / "hive" / version
-    home = _made_once(cache / "home", lambda folder: _unpack(release, folder))
-    jars = [*sorted((home / "lib").glob("*.jar")), *release.libraries()]
-    libraries = os.pathsep.join(str(jar) for jar in jars)
-    schema = _made_once(cache / "schema", lambda folder: _create_database(release, home, libraries, folder))
+    _made_once(release.home, lambda folder: _unpack(release, folder))
+    own = (release.home / "lib").glob("*.jar") if version in release.coordinate else ()
+    libraries = os.pathsep.join(str(jar) for jar in (*sorted(own), *release.libraries()))
+    schema = user_cache() / "hive" / version / "schema"
+    _made_once(schema, lambda folder: _create_database(release, libraries, folder))
     return Installed(libraries, schema / "metastore_db")
 
 
 def settings() -> Sequence[str]:
     """Returns Java options that a metastore outside of Hive needs, and quiet logging."""
     return (
+        # Before 3.0. Otherwise, its log is a file in the folder for temporary files.
+        "-Dhive.async.log.enabled=false",
+        "-Dhive.log.dir=.",
+        "-Dhive.log.file=other.log",
+        "-Dhive.log.level=WARN",
+        "-Dhive.root.logger=console",
+        # Since 3.0.
         # The release's defaults are classes of Hive, which it does not contain.
         "-Dmetastore.expression.proxy=org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy",
         "-Dmetastore.task.threads.always=org.apache.hadoop.hive.metastore.events.EventCleanerTask",
         "-Dmetastore.schema.verification=true",
         "-Dorg.apache.logging.log4j.level=WARN",
     )
+
+
+def names_of(key: str) -> Sequence[str]:
+    """Returns the names of a property: its own and, for a metastore's, the one before 3.0."""
+    if not key.startswith("metastore."):
+        return (key,)
+    return (key, f"hive.{key}".replace("hive.metastore.hmshandler.", "hive.hmshandler."))
 
 
 def connection(database: Path) -> str:
@@ -126,32 +185,36 @@ def _unpack(release: Release, folder: Path) -> None:
                     shutil.copyfileobj(content, file)
 
 
-def _create_database(release: Release, home: Path, libraries: str, folder: Path) -> None:
-    """Runs the release's schema script: DataNucleus itself would create other column types than servers have."""
+def _create_database(release: Release, libraries: str, folder: Path) -> None:
+    """Runs the release's schema scripts: DataNucleus itself would create other column types than servers have."""
     print(f"hive-{release.version}: creating its database, this once", file=sys.stderr, flush=True)
+    address = f"{connection(folder / 'metastore_db')};create=true"
+    scripts = release.home / "scripts" / "metastore" / "upgrade" / "derby"
+    statements = [f"connect '{address}';", *(f"run '{scripts / name}.derby.sql';" for name in release.scripts)]
     command = [
         str(find_java(JAVA_VERSIONS).executable),
         "-Xmx512m",
         *settings(),
         f"-Dderby.stream.error.file={folder / 'derby.log'}",
-        f"-Djavax.jdo.option.ConnectionURL={connection(folder / 'metastore_db')};create=true",
+        f"-Djavax.jdo.option.ConnectionURL={address}",
         "-cp",
         libraries,
         release.schema_tool,
-        *("-dbType", "derby", "-initSchema"),
+        *(() if release.scripts else ("-dbType", "derby", "-initSchema")),
     ]
-    environment = {**os.environ, "METASTORE_HOME": str(home)}
+    environment = {**os.environ, "METASTORE_HOME": str(release.home)}
     done = subprocess.run(
         command,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        input="\n".join(statements),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="replace",
         timeout=_SCHEMA_SECONDS,
     )
-    if done.returncode != 0:
+    # Derby's tool continues after an error, and returns 0.
+    if done.returncode != 0 or "\nERROR " in done.stdout:
         raise ServerError(f"hive-{release.version}: its schema tool failed:\n{done.stdout[-4000:]}")
 
 

@@ -1,12 +1,13 @@
-"""Backend for Hive Metastores since 3.0: Lance tables are external tables with `table_type=lance`, in databases.
+"""Backends for Hive Metastores: Lance tables are external tables with `table_type=lance`, in databases.
 
-Spec: Lance Hive 3 namespace, https://lance.org/format/namespace/integrations/hive, with the Thrift service of Hive
-3.1.3 and 4.0.1.
+Spec: Lance Hive namespaces, https://lance.org/format/namespace/integrations/hive, with the Thrift service of Hive
+2.3.9, 3.1.3 and 4.0.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,7 +29,7 @@ from lance_ns_async.backends.hive3 import folders, locations
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
     check_findable,
-    check_new,
+    check_new_table,
     findable,
     new_catalog,
     new_database,
@@ -47,7 +48,7 @@ from lance_ns_async.backends.hive3.responses import (
     explain,
     is_made_of,
 )
-from lance_ns_async.backends.hive3.settings import HiveSettings
+from lance_ns_async.backends.hive3.settings import Hive2Settings, HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
@@ -67,7 +68,7 @@ _NO_FILTER = frozenset({"MetaException", "UNKNOWN_METHOD"})
 
 
 class HiveBackend(Backend):
-    """A Hive Metastore.
+    """A Hive Metastore since 3.0, with catalogs above the databases.
 
     Cost: one call for most methods; one more if a response does not show which object is missing.
     """
@@ -114,24 +115,24 @@ class HiveBackend(Backend):
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         operation = "list_namespaces"
-        if not parent:
+        if not parent and self._has_catalogs:
             return Page(await self._hive.catalogs(operation))
         check_findable(parent)
         names = await self._hive.databases(parent, operation)
-        if not names:
+        if parent and not names:
             # The response is the same for a missing and for an empty catalog.
             await self._hive.catalog(parent, operation)
         return Page(names)
 
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
         check_findable(id)
-        if len(id) == 1:
+        if len(id) == 1 and self._has_catalogs:
             return catalog_properties(await self._hive.catalog(id, "describe_namespace"))
         return database_properties(await self._hive.database(id, "describe_namespace"))
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         operation = "create_namespace"
-        if len(id) == 1:
+        if len(id) == 1 and self._has_catalogs:
             catalog = new_catalog(id, properties, locations.default_catalog_location(self._root, id))
             result = catalog_properties(catalog)
             make = partial(self._hive.create_catalog, id, catalog, operation)
@@ -166,7 +167,7 @@ class HiveBackend(Backend):
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         check_findable(id)
-        if len(id) == 1:
+        if len(id) == 1 and self._has_catalogs:
             await drop_catalog(self._hive, id, cascade=cascade, at_once=self._at_once)
             return
         # Older servers fail with a NullPointerException if the database does not exist.
@@ -265,11 +266,11 @@ class HiveBackend(Backend):
         await remove_or_check(partial(self._hive.drop_table, id, operation), partial(self._table, id, operation))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
-        check_new(to)
+        check_new_table(to)
         source, destination = (tuple(name.lower() for name in names) for names in (id, to))
         if source == destination:
             raise error_about(TableAlreadyExistsError, to, "rename_table: both ids are equal")
-        if source[0] != destination[0]:
+        if source[:-2] != destination[:-2]:
             raise UnsupportedOperationError(
                 f"Not supported: rename_table of {id} to {to}: tables cannot leave their catalog; "
                 "deregister the table and register it there"
@@ -279,6 +280,11 @@ class HiveBackend(Backend):
 
     async def aclose(self) -> None:
         await self._hive.aclose()
+
+    @property
+    def _has_catalogs(self) -> bool:
+        """Whether the first level of ids is that of catalogs; otherwise it is that of databases."""
+        return self.catalog_capabilities.min_depth == 2
 
     async def _table(self, id: TableId, operation: str) -> Table:
         check_findable(id)
@@ -307,3 +313,10 @@ class HiveBackend(Backend):
         """Returns the names of the Lance tables; describes all tables of the database."""
         names = await self._hive.all_tables(parent, operation)
         return await self._hive.lance_tables_among(parent, names, operation, at_once=self._at_once)
+
+
+class Hive2Backend(HiveBackend):
+    """A Hive Metastore 2.3, or a newer one without its catalogs: ids begin with the database."""
+
+    settings: ClassVar[type[HiveSettings]] = Hive2Settings
+    catalog_capabilities: Capabilities = replace(HiveBackend.catalog_capabilities, min_depth=1, max_depth=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 
@@ -21,7 +21,9 @@ from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDat
 from lance_ns_async.model import Id, NamespaceId, TableId
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
-_LONGEST_NAMES = (256, 128, 256)
+_LONGEST_CATALOG = (256,)
+_LONGEST_DATABASE = (*_LONGEST_CATALOG, 128)
+_LONGEST_TABLE = (*_LONGEST_DATABASE, 256)
 _ABSOLUTE = re.compile(r"/(?!/)|[A-Za-z][A-Za-z0-9+.-]*:/")
 _WITH_HOST = re.compile(r"file://[^/]")
 _IGNORED_SEGMENTS = frozenset({"", ".", ".."})
@@ -32,9 +34,18 @@ _LONGEST_DATABASE_VALUE = 4000
 _LONGEST_OWNER = 128
 
 
-def check_new(id: Id) -> None:
-    """Raises InvalidInputError if not all metastores accept the names of a new object."""
-    for name, longest in zip(id, _LONGEST_NAMES, strict=False):
+def check_new_table(id: TableId) -> None:
+    """Raises InvalidInputError if not all metastores accept the names of a new table."""
+    _check_new(id, _LONGEST_TABLE)
+
+
+def _check_new(id: Id, longest_names: Sequence[int]) -> None:
+    """Raises InvalidInputError if not all metastores accept the names of an id.
+
+    Args:
+        longest_names: The maximum length of each name; without catalogs, the id begins at the second.
+    """
+    for name, longest in zip(id, longest_names[-len(id) :], strict=True):
         if not _NAME.fullmatch(name):
             raise InvalidInputError(
                 f"{id.kind} id {list(id)!r}: the name {name!r} is invalid; use letters A to Z, digits and _"
@@ -47,25 +58,27 @@ def check_new(id: Id) -> None:
 
 def check_findable(id: Id) -> None:
     """Raises the error for a missing object if a server would interpret the id as that of another object."""
-    for level, name in enumerate(id):
-        if findable(name, level):
-            continue
-        reason = f"no metastore can have the name {name!a}"
-        if level == 2:
-            raise TableNotFoundError(f"Table not found: {ascii(str(id))[1:-1]} ({reason})")
-        raise NamespaceNotFoundError(f"Namespace not found: {ascii(str(NamespaceId(id[:2])))[1:-1]} ({reason})")
+    parent = id.parent if isinstance(id, TableId) else NamespaceId(id)
+    for level, name in enumerate(parent):
+        # Calls contain a database as @catalog#name, in which a # or ! at the end means no database.
+        if not findable(name) or ("#" in name if level == 0 else name.endswith(("#", "!"))):
+            raise NamespaceNotFoundError(f"Namespace not found: {ascii(str(parent))[1:-1]} ({_no_name(name)})")
+    if isinstance(id, TableId) and not findable(id.name):
+        raise TableNotFoundError(f"Table not found: {ascii(str(id))[1:-1]} ({_no_name(id.name)})")
 
 
-def findable(name: str, level: int = 2) -> bool:
-    """Returns whether a server searches for exactly this name; `level` 0 is that of catalogs, 2 that of tables."""
-    # Calls contain a database as @catalog#name. A # or ! at the end means no database, and blanks are removed.
-    astray = (level == 0 and "#" in name) or (level == 1 and name.endswith(("#", "!")))
-    return name.isprintable() and name == name.strip() and not astray
+def findable(name: str) -> bool:
+    """Returns whether a server searches for exactly this name; it removes blanks at the ends."""
+    return name.isprintable() and name == name.strip()
+
+
+def _no_name(name: str) -> str:
+    return f"no metastore can have the name {name!a}"
 
 
 def check_declaration(id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
     """Raises InvalidInputError for a table that a server would reject."""
-    check_new(id)
+    check_new_table(id)
     what = f"table {id}"
     if location is not None:
         _check_location(what, location)
@@ -86,7 +99,7 @@ def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) ->
     Raises:
         InvalidInputError: A name, a property or the location is invalid.
     """
-    check_new(id)
+    _check_new(id, _LONGEST_CATALOG)
     what = f"namespace {id}"
     if unknown := [key for key in properties if key not in (CATALOG_DESCRIPTION, CATALOG_LOCATION)]:
         raise InvalidInputError(
@@ -105,7 +118,7 @@ def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase
     Raises:
         InvalidInputError: A name, a property or the location is invalid.
     """
-    check_new(id)
+    _check_new(id, _LONGEST_DATABASE)
     what = f"namespace {id}"
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
     parameters = dict(properties)

@@ -19,11 +19,11 @@ def default_catalog_location(root: str | None, id: NamespaceId) -> str:
 def default_table_location(root: str | None, id: TableId) -> str:
     """Returns the default location of a new table: `{root}/{database}.db/{table}`.
 
-    Outside of the catalog `hive`, it is below `{root}/{catalog}`.
+    In a catalog other than `hive`, it is below `{root}/{catalog}`.
     """
-    catalog, database, name = (level.lower() for level in id)
+    *catalog, database, name = (level.lower() for level in id)
     below = (f"{database}.db", name)
-    return to_hive(default_location(root, TableId(below if catalog == "hive" else (catalog, *below))))
+    return to_hive(default_location(root, TableId(below if catalog == ["hive"] else (*catalog, *below))))
 
 
 def from_hive(location: str) -> str:

@@ -50,11 +50,12 @@ class Metastore:
         """Drops a catalog that contains at most the database `default`. DELETES ALL FILES under its location."""
         await self._write(wire.DROP_CATALOG, wire.named_catalog(id.name), id, operation)
 
-    async def databases(self, catalog: NamespaceId, operation: str) -> Sequence[str]:
-        """Returns the names of the databases in a catalog; empty if the catalog does not exist."""
-        return await self._read(
-            wire.GET_DATABASES, wire.databases_in(catalog.name), catalog, operation, responses.names
-        )
+    async def databases(self, parent: NamespaceId, operation: str) -> Sequence[str]:
+        """Returns the names of the databases in a catalog, or in a metastore without catalogs.
+
+        There are none if the catalog does not exist.
+        """
+        return await self._read(wire.GET_DATABASES, wire.databases_in(parent), parent, operation, responses.names)
 
     async def database(self, id: NamespaceId, operation: str) -> HiveDatabase:
         """Returns a database."""

@@ -138,3 +138,9 @@ class HiveSettings(LocationSettings):
             return None
         user, _, groups = self.ugi.partition(":")
         return user.strip(), [group.strip() for group in groups.split(",") if group.strip()]
+
+
+class Hive2Settings(HiveSettings):
+    """Properties of a Hive Metastore without catalogs."""
+
+    backend = "hive2"

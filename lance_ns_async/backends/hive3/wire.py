@@ -1,7 +1,7 @@
 """Methods of a Hive Metastore and encoders of their arguments. No function here makes a call.
 
 Source: the IDL of Hive 3.1.3, which later servers still support. Names are sent in lower case, as metastores store
-them.
+them. Before 3.0 there are no catalogs: ids begin with the database, and the fields for the catalog are left out.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class HiveDatabase:
     owner: str | None = None
     owner_type: int | None = None
 
-    def field(self, id: int, catalog: str, name: str) -> bytes:
-        parts = [text(1, name.lower()), text_pairs(4, self.parameters), text(8, catalog.lower())]
+    def field(self, id: int, database: NamespaceId) -> bytes:
+        parts = [text(1, database.name.lower()), text_pairs(4, self.parameters), *_catalog(8, database)]
         parts += [
             text(at, value)
             for at, value in ((2, self.description), (3, self.location), (6, self.owner))
@@ -101,8 +101,8 @@ def user_arguments(name: str, groups: Sequence[str]) -> bytes:
 
 def reference(database: NamespaceId) -> str:
     """Returns a database's name for methods without an argument for the catalog."""
-    catalog, name = database
-    return f"@{catalog.lower()}#{name.lower()}"
+    *catalog, name = (level.lower() for level in database)
+    return f"@{catalog[0]}#{name}" if catalog else name
 
 
 def named_catalog(name: str) -> bytes:
@@ -120,9 +120,9 @@ def altered_catalog(catalog: HiveCatalog) -> bytes:
     return struct_field(1, text(1, catalog.name.lower()), catalog.field(2))
 
 
-def databases_in(catalog: str) -> bytes:
+def databases_in(parent: NamespaceId) -> bytes:
     """Returns the arguments of get_databases."""
-    return text(1, f"@{catalog.lower()}#*")
+    return text(1, reference(parent.child("*")))
 
 
 def named_database(id: NamespaceId) -> bytes:
@@ -132,8 +132,7 @@ def named_database(id: NamespaceId) -> bytes:
 
 def new_database(id: NamespaceId, database: HiveDatabase) -> bytes:
     """Returns the arguments of create_database."""
-    catalog, name = id
-    return database.field(1, catalog, name)
+    return database.field(1, id)
 
 
 def all_functions(database: NamespaceId) -> bytes:
@@ -153,30 +152,28 @@ def lance_tables(database: NamespaceId) -> bytes:
 
 def named_table(id: TableId) -> bytes:
     """Returns the arguments of get_table_req."""
-    catalog, database, name = (level.lower() for level in id)
-    return struct_field(1, text(1, database), text(2, name), text(4, catalog))
+    return struct_field(1, text(1, id.parent.name.lower()), text(2, id.name.lower()), *_catalog(4, id.parent))
 
 
 def named_tables(database: NamespaceId, names: Sequence[str]) -> bytes:
     """Returns the arguments of get_table_objects_by_name_req."""
-    catalog, name = (level.lower() for level in database)
-    return struct_field(1, text(1, name), texts(2, [table.lower() for table in names]), text(4, catalog))
+    tables = texts(2, [table.lower() for table in names])
+    return struct_field(1, text(1, database.name.lower()), tables, *_catalog(4, database))
 
 
 def new_table(id: TableId, location: str, parameters: Mapping[str, str]) -> bytes:
     """Returns the arguments of create_table for a table without columns, which readers of Lance do not need."""
-    catalog, database, name = (level.lower() for level in id)
     # Without the fields for columns and serialization, the server fails with a NullPointerException.
     storage = struct_field(7, no_structs(1), text(2, location), struct_field(7))
     return struct_field(
         1,
-        text(1, name),
-        text(2, database),
+        text(1, id.name.lower()),
+        text(2, id.parent.name.lower()),
         storage,
         no_structs(8),
         text_pairs(9, table_parameters(parameters)),
         text(12, "EXTERNAL_TABLE"),
-        text(17, catalog),
+        *_catalog(17, id.parent),
     )
 
 
@@ -194,3 +191,8 @@ def table_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
     """Returns the parameters to send with a table. A table without EXTERNAL owns its data, whatever its type is."""
     # Without DO_NOT_UPDATE_STATS, the server lists all files under the location.
     return {**parameters, "EXTERNAL": "TRUE", "DO_NOT_UPDATE_STATS": "true"}
+
+
+def _catalog(field: int, database: NamespaceId) -> Sequence[bytes]:
+    """Returns the field with the catalog of a database; none if there are no catalogs."""
+    return [text(field, catalog.lower()) for catalog in database.parent]

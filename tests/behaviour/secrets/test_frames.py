@@ -17,6 +17,7 @@ SECRET = "hush-hush-7"
 SECRETS: Mapping[str, Mapping[str, str]] = {
     "dir": {},
     "glue": {"secret_access_key": SECRET},
+    "hive2": {"sasl_password": SECRET},
     "hive3": {"sasl_password": SECRET},
     "iceberg": {"credential": f"id:{SECRET}"},
     "lakekeeper": {"auth_token": SECRET},

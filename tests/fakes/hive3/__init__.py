@@ -35,14 +35,17 @@ class FakeHive(ThriftServer):
         self,
         directory: Path | None = None,
         *,
-        version: Literal["3.1.3", "4.0.1"] = "3.1.3",
+        version: Literal["2.3.9", "3.1.3", "4.0.1"] = "3.1.3",
         filters: Filters = "clob",
         schemes: Collection[str] = (),
         framed: bool = False,
         require_plain_sasl: tuple[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Creates a server; `schemes` are the file systems that it supports besides local files, such as `{"s3a"}`."""
+        """Creates a server; `schemes` are the file systems that it supports besides local files, such as `{"s3a"}`.
+
+        2.3.9 is 3.1.3 without the methods for catalogs.
+        """
         super().__init__(framed=framed, plain_sasl=require_plain_sasl, tls=tls)
         self._stack = ExitStack()
         base = directory or Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-hive-")))
@@ -53,7 +56,7 @@ class FakeHive(ThriftServer):
         self._catalog = HiveCatalog(f"file:{self.warehouse}", Places(schemes), modern=self._modern)
         self._tables = HiveTables(self._catalog, filters)
         self._heard: set[int] = set()
-        self.lacks: set[str] = set()
+        self.lacks = {method for method in METHODS if version == "2.3.9" and "catalog" in method}
         """Methods that are unknown to it."""
 
     def __enter__(self) -> Self:

@@ -23,6 +23,14 @@ INTERNAL = {"unreadable", "TApplicationException"}
 """Codes without a row: a response that cannot be decoded, and a server's exception of no known type."""
 
 ANY = "list_namespaces describe_namespace create_namespace drop_namespace list_tables describe_table"
+HIVE: Mapping[Code, str] = {
+    "AlreadyExistsException": "create_namespace declare_table",
+    "InvalidObjectException": "create_namespace declare_table",
+    "InvalidOperationException": "drop_namespace rename_table replace_table",
+    "NoSuchObjectException": "describe_namespace drop_namespace create_namespace declare_table",
+    "UNKNOWN_METHOD": ANY,
+    "UnknownDBException": "list_tables describe_tables",
+}
 ICEBERG: Mapping[Code, str] = {
     **dict.fromkeys((400, 401, 403, 419, 429, 503, 504), f"{ANY} declare_table deregister_table"),
     404: f"{ANY} declare_table deregister_table rename_table",
@@ -50,14 +58,8 @@ DOCUMENTED: Mapping[str, Mapping[Code, str]] = {
         "ResourceNumberLimitExceededException": "create_namespace declare_table",
         "ThrottlingException": ANY,
     },
-    "hive3": {
-        "AlreadyExistsException": "create_namespace declare_table",
-        "InvalidObjectException": "create_namespace declare_table",
-        "InvalidOperationException": "drop_namespace rename_table replace_table",
-        "NoSuchObjectException": "describe_namespace drop_namespace create_namespace declare_table",
-        "UNKNOWN_METHOD": ANY,
-        "UnknownDBException": "list_tables describe_tables",
-    },
+    "hive2": HIVE,
+    "hive3": HIVE,
     "iceberg": {
         **ICEBERG,
         405: "vend_credentials",
@@ -97,7 +99,7 @@ DOCUMENTED: Mapping[str, Mapping[Code, str]] = {
 }
 """The codes in each catalog's specification, with the operations that can fail with them."""
 
-TRANSPORTS = {"dir": "lance.py", "glue": "aws", "hive3": "thrift"}
+TRANSPORTS = {"dir": "lance.py", "glue": "aws", "hive2": "thrift", "hive3": "thrift"}
 """The transport of each backend; all others use HTTP."""
 
 

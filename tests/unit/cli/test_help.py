@@ -91,7 +91,7 @@ def test_debug_shows_one_traceback() -> None:
 
 
 COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
-    (["ls", "-i", "h"], ["hive3"]),
+    (["ls", "-i", "h"], ["hive2", "hive3"]),
     (["ls", "-P", ""], ["lake"]),
     (["describe", "s"], ["sales", "stock"]),
     (["describe", "sa"], ["sales", "sales.offers", "sales.orders"]),
