@@ -21,7 +21,6 @@ from tests.documentation.catalogs import CATALOGS
 from tests.documentation.marks import SPARK
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
-from tests.support.budget import thorough
 from tests.support.reader import Reader, comparable
 from tests.support.spark_sessions import stop_spark
 from tests.support.stand_ins import stand_ins
@@ -32,8 +31,7 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 """Properties that are required by every connection."""
 
 MARKS: Mapping[str, Sequence[Any]] = {
-    # Its calls of Spark are those of spark.md and of the README.
-    "index.md": [*SPARK, thorough],
+    "index.md": SPARK,
     "spark.md": SPARK,
     "spark-writes.md": SPARK,
 }
