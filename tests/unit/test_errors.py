@@ -115,6 +115,7 @@ ICEBERG: ErrorTable = {
     (409, "create_namespace"): NamespaceAlreadyExistsError,
     (409, "drop_namespace"): NamespaceNotEmptyError,
     (409, "declare_table"): TableAlreadyExistsError,
+    (409, "deregister_table"): ConcurrentModificationError,
     (409, "rename_table"): TableAlreadyExistsError,
     (409, "create_table_version"): ConcurrentModificationError,
     (409, "batch_create_table_versions"): ConcurrentModificationError,
