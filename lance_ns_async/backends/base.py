@@ -116,8 +116,8 @@ class ObservedServer:
         self, *, missing: frozenset[str] = frozenset(), present: frozenset[str] = frozenset(), **traits: bool
     ) -> None:
         """Records traits that a response has shown."""
-        known = self.traits
-        self.traits = replace(known, missing=known.missing | missing, present=known.present | present, **traits)
+        old = self.traits
+        self.traits = replace(old, missing=old.missing | missing, present=old.present | present, **traits)
 
     def lacks(self, operation: str) -> bool:
         """Returns whether a response has shown that the server does not have an operation of its protocol."""

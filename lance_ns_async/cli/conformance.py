@@ -94,7 +94,7 @@ def conformance(
         if it.result is not Result.OK or not is_for_people
     )
     output.write(rows, COLUMNS, format, sys.stdout)
-    for what in result.left:
+    for what in result.leftovers:
         messages.say(f"left behind: {what}")
     messages.summarize(result.line(), problems=not result.conforms)
     exit_after(not result.conforms)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import lance_namespace
 import pytest
 from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
 
@@ -37,10 +39,29 @@ class Home:
         return sorted(name.removeprefix(prefix) for name in last if name.startswith(prefix))
 
 
+def request_for(operation: str, id: list[str]) -> Any:
+    """Returns the request of an operation that needs only an id."""
+    return getattr(lance_namespace, f"{operation.title().replace('_', '')}Request")(id=id)
+
+
+def pages(call: Callable[[Any], Any], request: Any) -> Iterator[Any]:
+    """Yields the pages of a listing; fails if a page token comes again, because the listing would never end."""
+    tokens: set[str] = set()
+    while True:
+        page = call(request)
+        yield page
+        if not (token := page.page_token):
+            return
+        if token in tokens:
+            pytest.fail(f"the page token {token!r} comes again, so the listing never ends", pytrace=False)
+        tokens.add(token)
+        request = request.model_copy(update={"page_token": token})
+
+
 @contextmanager
 def expect(*errors: type[LanceNamespaceError]) -> Iterator[None]:
     """Fails unless the block raises an error with the code of one of these."""
-    wanted = " or ".join(f"{it.__name__} (code {int(it.code)})" for it in errors)
+    expected = " or ".join(f"{it.__name__} (code {int(it.code)})" for it in errors)
     try:
         yield
     except UnsupportedOperationError:
@@ -48,6 +69,6 @@ def expect(*errors: type[LanceNamespaceError]) -> Iterator[None]:
             raise
     except LanceNamespaceError as e:
         if e.code not in {it.code for it in errors}:
-            pytest.fail(f"expected {wanted}, got {type(e).__name__} (code {int(e.code)}): {e}", pytrace=False)
+            pytest.fail(f"expected {expected}, got {type(e).__name__} (code {int(e.code)}): {e}", pytrace=False)
     else:
-        pytest.fail(f"expected {wanted}, but the call succeeded", pytrace=False)
+        pytest.fail(f"expected {expected}, but the call succeeded", pytrace=False)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from lance_namespace import (
@@ -19,18 +20,16 @@ from lance_namespace import (
     DropNamespaceRequest,
     DropTableRequest,
     LanceNamespace,
-    ListNamespacesRequest,
     ListTablesRequest,
 )
 from lance_namespace.errors import (
-    InvalidInputError,
     LanceNamespaceError,
     NamespaceNotFoundError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
 
-from lance_ns_async.conformance.home import Home
+from lance_ns_async.conformance.home import Home, pages
 from lance_ns_async.conformance.recorder import Recorder
 from lance_ns_async.conformance.report import Call, Check, Report, Result
 from lance_ns_async.conformance.rows import ROWS, stream
@@ -49,8 +48,9 @@ class Collector:
     """Collects the results of the checks."""
 
     def __init__(self) -> None:
+        self.target: str = ""
         self.checks: list[Check] = []
-        self.left: list[str] = []
+        self.leftovers: list[str] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -66,6 +66,9 @@ class Collector:
         if calls is not None and (call.when == "call" or (call.when == "setup" and error)):
             unsupported = isinstance(error, (*_UNSUPPORTED, pytest.skip.Exception))
             result = Result.OK if error is None else Result.UNSUPPORTED if unsupported else Result.WRONG
+            target = item.funcargs.get("target") if isinstance(item, pytest.Function) else None
+            if isinstance(target, Target):
+                self.target = target.name
             self.checks.append(Check(_feature(item), _rule(item), result, _reason(error), tuple(calls)))
         return report
 
@@ -118,15 +121,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Writes the report."""
     if (folder := session.config.getoption("--conformance-report")) is not None:
         collected = collector(session.config)
-        name = _target(session.config).name
-        Report(name, collected.checks, collected.left).write(Path(folder))
+        Report(collected.target, collected.checks, collected.leftovers).write(Path(folder))
 
 
 def _target(config: pytest.Config) -> Target:
     parent = tuple(filter(None, config.getoption("--conformance-parent").split(".")))
 
     def pairs(name: str) -> dict[str, str]:
-        return dict(it.split("=", 1) for it in config.getoption(name))
+        options = [it.partition("=") for it in config.getoption(name)]
+        if not all(equals for _, equals, _ in options):
+            # The message does not contain the option, because it may be a secret.
+            raise pytest.UsageError(f"{name}: must be NAME=VALUE")
+        return {key: value for key, _, value in options}
 
     if url := config.getoption("--conformance-server"):
         return server_target(url, pairs("--conformance-header"), parent=parent)
@@ -148,33 +154,22 @@ def calls(request: pytest.FixtureRequest) -> list[Call]:
     return calls
 
 
-@pytest.fixture
-def made() -> list[list[str]]:
-    """The namespaces that the check has tried to create."""
-    return []
-
-
 @pytest.fixture(scope="session")
-def left(pytestconfig: pytest.Config) -> list[str]:
+def leftovers(pytestconfig: pytest.Config) -> list[str]:
     """Receives what could not be removed; a test suite may override this fixture."""
-    return collector(pytestconfig).left
+    return collector(pytestconfig).leftovers
 
 
 @pytest.fixture
-def ns(target: Target, calls: list[Call], made: list[list[str]], left: list[str]) -> Iterator[LanceNamespace]:
+def ns(target: Target, calls: list[Call], leftovers: list[str]) -> Iterator[LanceNamespace]:
     """A client; what was created through it is removed after the check."""
-
-    def note(operation: str, fields: Any) -> None:
-        if operation == "create_namespace" and fields.get("id"):
-            made.append(list(fields["id"]))
-
     client = target.connect()
-    yield cast(LanceNamespace, Recorder(client, calls, note))
-    for id in sorted(made, key=len, reverse=True):
+    yield cast(LanceNamespace, Recorder(client, calls))
+    for id in sorted(_created(calls), key=len, reverse=True):
         try:
-            _remove(client, id)
+            _remove(client, list(id), leftovers)
         except LanceNamespaceError as e:
-            left.append(f"{'.'.join(id)}: {e}")
+            leftovers.append(f"{'.'.join(id)}: {e}")
     close(client)
 
 
@@ -182,7 +177,7 @@ def ns(target: Target, calls: list[Call], made: list[list[str]], left: list[str]
 def other(target: Target, calls: list[Call]) -> Iterator[LanceNamespace]:
     """A second client."""
     client = target.connect()
-    yield cast(LanceNamespace, Recorder(client, calls, lambda *_: None))
+    yield cast(LanceNamespace, Recorder(client, calls))
     close(client)
 
 
@@ -205,28 +200,30 @@ def table(ns: LanceNamespace, home: Home) -> list[str]:
     return home.table("t")
 
 
-def _remove(client: LanceNamespace, id: list[str]) -> None:
+def _created(calls: list[Call]) -> set[tuple[str, ...]]:
+    """Returns the ids of the namespaces that may have been created: a lost response is no refusal."""
+    creations = [it for it in calls if it.operation == "create_namespace" and it.request.get("id")]
+    return {tuple(it.request["id"]) for it in creations if not it.answer.startswith("InvalidInputError")}
+
+
+def _remove(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None:
     try:
-        tables = client.list_tables(ListTablesRequest(id=id)).tables
-        for name in tables:
-            _drop(client, [*id, name])
-        for name in client.list_namespaces(ListNamespacesRequest(id=id)).namespaces:
-            _remove(client, [*id, name])
-    except (NamespaceNotFoundError, InvalidInputError):
-        # It was not created, perhaps because its catalog refuses such an id.
+        listed = list(pages(client.list_tables, ListTablesRequest(id=id)))
+        for name in [name for page in listed for name in page.tables]:
+            _drop(client, [*id, name], leftovers)
+    except NamespaceNotFoundError:
         return
     except UnsupportedOperationError:
         pass
-    try:
+    with suppress(NamespaceNotFoundError):
         client.drop_namespace(DropNamespaceRequest(id=id))
-    except NamespaceNotFoundError:
-        return
 
 
-def _drop(client: LanceNamespace, id: list[str]) -> None:
+def _drop(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None:
     try:
         client.drop_table(DropTableRequest(id=id))
     except TableNotFoundError:
         return
-    except LanceNamespaceError:
+    except LanceNamespaceError as e:
         client.deregister_table(DeregisterTableRequest(id=id))
+        leftovers.append(f"the data of {'.'.join(id)}, which is only deregistered: {e}")

@@ -22,27 +22,24 @@ _LONGEST = 300
 class Recorder:
     """Passes calls on to a client, and notes each."""
 
-    def __init__(self, client: LanceNamespace, calls: list[Call], note: Callable[[str, Any], None]) -> None:
+    def __init__(self, client: LanceNamespace, calls: list[Call]) -> None:
         """Creates a recorder.
 
         Args:
             client: The client.
             calls: Receives the calls.
-            note: Is called with the operation and the request before each call.
         """
         self._client = client
         self._calls = calls
-        self._note = note
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
 
         def call(request: Any, *data: bytes) -> Any:
             fields = dict(request) if isinstance(request, dict) else request.model_dump(exclude_none=True)
-            self._note(name, fields)
             try:
                 answer = _within(LIMIT, name, lambda: method(request, *data))
-            except Exception as e:
+            except BaseException as e:  # an interrupted call, too, may have created something that must be removed
                 code = f" (code {int(e.code)})" if isinstance(e, LanceNamespaceError) else ""
                 self._calls.append(Call(name, fields, f"{type(e).__name__}{code}: {e}"[:_LONGEST]))
                 raise
@@ -59,7 +56,7 @@ def _within(seconds: float, operation: str, call: Callable[[], Any]) -> Any:
     def run() -> None:
         try:
             outcome.put((call(), None))
-        except BaseException as e:
+        except BaseException as e:  # raised again by the thread that waits
             outcome.put((None, e))
 
     Thread(target=run, daemon=True).start()

@@ -53,7 +53,7 @@ class Report:
 
     target: str
     checks: Sequence[Check]
-    left: Sequence[str] = ()
+    leftovers: Sequence[str] = ()
     """What the checks created and could not remove."""
     date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
 
@@ -73,9 +73,9 @@ class Report:
         return f"{self.target}: {counts}"
 
     def to_json(self) -> str:
-        """Returns the report as JSON: `target`, `date`, `summary`, `checks` and `left`."""
+        """Returns the report as JSON: `target`, `date`, `summary`, `checks` and `leftovers`."""
         summary = {str(it): self.counts[it] for it in Result}
-        value = {"target": self.target, "date": self.date, "summary": summary, "left": list(self.left)}
+        value = {"target": self.target, "date": self.date, "summary": summary, "leftovers": list(self.leftovers)}
         return json.dumps({**value, "checks": [asdict(it) for it in self.checks]}, indent=2, ensure_ascii=False) + "\n"
 
     def to_html(self) -> str:
@@ -98,7 +98,7 @@ class Report:
             date=self.date,
             heads="".join(f"<th>{it}</th>" for it in order),
             rows=rows,
-            left="".join(f"<p class=WRONG>left behind: {html.escape(it)}</p>" for it in self.left),
+            left="".join(f"<p class=WRONG>left behind: {html.escape(it)}</p>" for it in self.leftovers),
             checks="".join(map(_details, ranked)),
         )
 

@@ -84,7 +84,7 @@ def run(
         status = pytest.main([*arguments, *modules], plugins=[plugin, this])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or this.collector is None:
         raise InvalidInputError(f"the checks were not run: pytest ended with {status!r}")
-    return Report(target.name, this.collector.checks, this.collector.left)
+    return Report(target.name, this.collector.checks, this.collector.leftovers)
 
 
 def _check_reachable(target: Target) -> None:

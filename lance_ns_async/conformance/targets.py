@@ -59,12 +59,12 @@ def class_target(
     """
     module, _, attribute = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as e:
         raise InvalidInputError(f"class {path!r}: {e}; pass it as package.module.Class") from e
-    if not (inspect.isclass(found) and issubclass(found, LanceNamespace)):
+    if not (inspect.isclass(cls) and issubclass(cls, LanceNamespace)):
         raise InvalidInputError(f"class {path!r}: it is no subclass of lance_namespace.LanceNamespace")
-    return Target(name or path, lambda: found(**properties), tuple(parent), takes_mappings=True)
+    return Target(name or path, lambda: cls(**properties), tuple(parent), takes_mappings=True)
 
 
 def server_target(
@@ -110,21 +110,30 @@ class _Remote(LanceNamespace):
             LanceNamespaceError: The error in the response; unsupported if the server has no route for it.
             ServiceUnavailableError: There was no response.
         """
-        method = next((getattr(it(self._client), operation) for it in _APIS if hasattr(it, operation)), None)
-        if method is None:
-            raise UnsupportedOperationError(f"the spec has no route for {operation}")
-        names = [name for name in inspect.signature(method).parameters if name[0] != "_"]
-        arguments = {name: _argument(name, request, data) for name in names}
         try:
-            result = method(**{name: value for name, value in arguments.items() if value is not None})
+            return send(self._client, operation, request, data)
         except ApiException as e:
             raise _error(operation, e) from e
         except HTTPError as e:
             raise ServiceUnavailableError(f"{self._url} did not respond to {operation}: {e}") from e
-        return _response(operation, result)
 
     def close(self) -> None:
         self._client.rest_client.pool_manager.clear()
+
+
+def send(client: ApiClient, operation: str, request: Any, data: bytes | None) -> Any:
+    """Returns the response to an operation, by the spec's own client, in the form that a class returns.
+
+    Raises:
+        ApiException: The response is an error.
+        UnsupportedOperationError: The protocol has no such operation.
+    """
+    method = next((getattr(it(client), operation) for it in _APIS if hasattr(it, operation)), None)
+    if method is None:
+        raise UnsupportedOperationError(f"the spec has no route for {operation}")
+    names = [name for name in inspect.signature(method).parameters if name[0] != "_"]
+    arguments = {name: _argument(name, request, data) for name in names}
+    return _response(operation, method(**{name: value for name, value in arguments.items() if value is not None}))
 
 
 def _operation(name: str) -> Callable[..., Any]:

@@ -12,13 +12,13 @@ from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationErro
 
 from lance_ns_async import Namespace
 from lance_ns_async.conformance import Target
-from lance_ns_async.conformance.plugin import calls, home, made, ns, other, table
+from lance_ns_async.conformance.plugin import calls, home, ns, other, table
 from tests.contract.conftest import applies, site
 from tests.contract.site import Site
 from tests.contract.sites import ROUND_TRIPS, VARIANTS
 from tests.support import budget
 
-__all__ = ["applies", "calls", "home", "made", "ns", "other", "site", "table"]
+__all__ = ["applies", "calls", "home", "ns", "other", "site", "table"]
 
 DATA = {"test_columns", "test_rows", "test_versions"}
 """Modules whose operations are the same for all catalogs, so the usual run has them on few."""
@@ -81,10 +81,10 @@ def target(site: Site) -> Target:
 
 
 @pytest.fixture
-def left() -> Iterator[list[str]]:
-    left: list[str] = []
-    yield left
-    assert left == []
+def leftovers() -> Iterator[list[str]]:
+    leftovers: list[str] = []
+    yield leftovers
+    assert leftovers == []
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -64,7 +64,7 @@ def main() -> None:
 def _run(target: Target, stack: ExitStack | None = None) -> Report:
     with stack or ExitStack():
         report = run(target, features=FEW if "`hive" in target.name else ())
-    sys.stderr.write("\n  ".join([report.line(), *report.left]) + "\n")
+    sys.stderr.write("\n  ".join([report.line(), *report.leftovers]) + "\n")
     return report
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -16,19 +15,16 @@ import anyio.to_thread
 import lance_namespace as spec
 from anyio.from_thread import start_blocking_portal
 from lance_namespace.errors import LanceNamespaceError, from_error_code
-from lance_namespace_urllib3_client import api
-from lance_namespace_urllib3_client.api_client import ApiClient
+from lance_namespace_urllib3_client import ApiClient
 from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import ApiException
 from lance_namespace_urllib3_client.models.error_response import ErrorResponse
 
 from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.conformance.targets import send
 from lance_ns_async.gateway import Gateway, serving
 from tests.support.operations import OPERATIONS
 from tests.support.processes import CommandProcess, command
-
-DELIMITER = "$"
-_APIS = [made for name, made in vars(api).items() if name.endswith("Api")]
 
 # By name and not by our own table of routes, because that is tested.
 MODELS: dict[str, Any] = {
@@ -86,12 +82,11 @@ class Remote:
         return call
 
     def _call(self, operation: str, request: Any, data: bytes | None) -> Any:
-        method = next(getattr(each(self._client), operation) for each in _APIS if hasattr(each, operation))
-        arguments = {
-            name: _argument(name, request, data) for name in inspect.signature(method).parameters if name[0] != "_"
-        }
+        if id := getattr(request, "id", None):
+            # This client refuses ids that cannot be written into a path.
+            TableId(id)
         try:
-            return _answer(operation, method(**{name: value for name, value in arguments.items() if value is not None}))
+            return send(self._client, operation, request, data)
         except ApiException as e:
             assert isinstance(e.body, str) and e.status >= 400
             raise error(e.body) from e
@@ -102,38 +97,6 @@ def error(body: str) -> LanceNamespaceError:
     response = ErrorResponse.from_json(body)
     assert response is not None and response.error is not None
     return from_error_code(response.code, response.error)
-
-
-def _argument(name: str, request: Any, data: bytes | None) -> Any:
-    match name:
-        case "id":
-            # This client refuses ids that cannot be written into a path.
-            return DELIMITER.join(TableId(request.id)) if request.id else DELIMITER
-        case "delimiter":
-            return None
-        case "body":
-            return data
-        case "request_body":
-            return request.metadata
-        case "properties" | "storage_options":
-            result = getattr(request, name)
-            return None if result is None else json.dumps(result)
-    return request if name.endswith("_request") else getattr(request, name)
-
-
-def _answer(operation: str, result: Any) -> Any:
-    match operation:
-        case "count_table_rows":
-            return spec.CountTableRowsResponse(count=result)
-        case "query_table":
-            return spec.QueryTableResponse(data=bytes(result))
-        case "table_exists":
-            return spec.TableExistsResponse()
-        case "namespace_exists":
-            return spec.NamespaceExistsResponse()
-        case "update_table_schema_metadata":
-            return spec.UpdateTableSchemaMetadataResponse(metadata=result)
-    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, LanceNamespace, ListTablesRequest
 from lance_namespace.errors import NamespaceNotFoundError
 
-from lance_ns_async.conformance.home import Home, expect
+from lance_ns_async.conformance.home import Home, expect, pages
 
 NAMES = [f"t{number}" for number in range(8)]
 
@@ -23,13 +23,8 @@ def test_a_missing_namespace_is_not_an_empty_one(ns: LanceNamespace, home: Home)
 
 def test_a_listing_without_a_limit_is_complete(ns: LanceNamespace, home: Home) -> None:
     _declare(ns, home)
-    tables: list[str] = []
-    page = ns.list_tables(ListTablesRequest(id=home.id))
-    while True:
-        tables += page.tables
-        if not page.page_token:
-            break
-        page = ns.list_tables(ListTablesRequest(id=home.id, page_token=page.page_token))
+    listed = pages(ns.list_tables, ListTablesRequest(id=home.id))
+    tables = [name for page in listed for name in page.tables]
     assert sorted(tables) == NAMES, f"listed {tables}"
 
 
@@ -37,13 +32,9 @@ def test_a_listing_without_a_limit_is_complete(ns: LanceNamespace, home: Home) -
 def test_pages_of_tables_have_each_name_once(ns: LanceNamespace, home: Home, limit: int) -> None:
     _declare(ns, home)
     tables: list[str] = []
-    token = None
-    while True:
-        page = ns.list_tables(ListTablesRequest(id=home.id, limit=limit, page_token=token))
+    for page in pages(ns.list_tables, ListTablesRequest(id=home.id, limit=limit)):
         assert len(page.tables) <= limit, f"a page of {len(page.tables)} tables, of at most {limit}"
         tables += page.tables
-        if not (token := page.page_token):
-            break
     assert sorted(tables) == NAMES, f"listed {tables}"
 
 
@@ -62,13 +53,8 @@ def test_tables_that_are_only_declared_can_be_left_out(ns: LanceNamespace, home:
 
 def test_all_tables_are_listed_by_whole_ids(ns: LanceNamespace, home: Home) -> None:
     _declare(ns, home)
-    tables: list[str] = []
-    token = None
-    while True:
-        page = ns.list_all_tables(ListTablesRequest(id=[], page_token=token))
-        tables += page.tables
-        if not (token := page.page_token):
-            break
+    listed = pages(ns.list_all_tables, ListTablesRequest(id=[]))
+    tables = [name for page in listed for name in page.tables]
     ours = sorted(table for table in tables if home.name in table)
     assert ours == sorted("$".join(home.table(name)) for name in NAMES), f"listed {ours}"
 

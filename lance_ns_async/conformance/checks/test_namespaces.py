@@ -20,7 +20,7 @@ from lance_namespace.errors import (
     NamespaceNotFoundError,
 )
 
-from lance_ns_async.conformance.home import Home, expect
+from lance_ns_async.conformance.home import Home, expect, pages, request_for
 
 
 def test_a_created_namespace_has_its_properties(ns: LanceNamespace, home: Home) -> None:
@@ -95,26 +95,16 @@ def test_pages_of_namespaces_have_each_name_once(ns: LanceNamespace, home: Home,
     for number in range(8):
         ns.create_namespace(CreateNamespaceRequest(id=home.beside(f"n{number}")))
     names: list[str] = []
-    token = None
-    while True:
-        page = ns.list_namespaces(ListNamespacesRequest(id=list(home.parent), limit=limit, page_token=token))
+    for page in pages(ns.list_namespaces, ListNamespacesRequest(id=list(home.parent), limit=limit)):
         assert len(page.namespaces) <= limit, f"a page of {len(page.namespaces)} names, of at most {limit}"
         names += page.namespaces
-        if not (token := page.page_token):
-            break
     assert home.listed(names) == [f"n{number}" for number in range(8)], f"listed {names}"
 
 
 @pytest.mark.parametrize("operation", ["describe_namespace", "namespace_exists", "list_namespaces", "drop_namespace"])
 def test_a_missing_namespace_is_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
-    requests = {
-        "describe_namespace": DescribeNamespaceRequest,
-        "namespace_exists": NamespaceExistsRequest,
-        "list_namespaces": ListNamespacesRequest,
-        "drop_namespace": DropNamespaceRequest,
-    }
     with expect(NamespaceNotFoundError):
-        getattr(ns, operation)(requests[operation](id=home.beside("none")))
+        getattr(ns, operation)(request_for(operation, home.beside("none")))
 
 
 def test_an_existing_namespace_exists(ns: LanceNamespace, home: Home) -> None:

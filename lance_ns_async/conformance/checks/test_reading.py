@@ -16,7 +16,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async.conformance.home import expect
+from lance_ns_async.conformance.home import expect, pages, request_for
 from lance_ns_async.conformance.targets import Target
 
 SAMPLE = 5
@@ -39,14 +39,12 @@ def namespaces(ns: LanceNamespace, target: Target) -> list[list[str]]:
 def test_pages_of_namespaces_are_the_whole_listing(ns: LanceNamespace, target: Target) -> None:
     def listed(limit: int | None) -> list[str]:
         names: list[str] = []
-        token = None
-        while True:
-            request = ListNamespacesRequest(id=list(target.parent), limit=limit, page_token=token)
-            page = ns.list_namespaces(request)
+        for page in pages(ns.list_namespaces, ListNamespacesRequest(id=list(target.parent), limit=limit)):
             names += page.namespaces
             # A large catalog is not read to its end.
-            if not (token := page.page_token) or len(names) >= 10 * SAMPLE:
-                return names
+            if len(names) >= 10 * SAMPLE:
+                break
+        return names
 
     whole, paged = listed(None), listed(SAMPLE)
     assert len(set(whole)) == len(whole), "a name is listed twice"
@@ -55,21 +53,14 @@ def test_pages_of_namespaces_are_the_whole_listing(ns: LanceNamespace, target: T
 
 @pytest.mark.parametrize("operation", ["describe_namespace", "namespace_exists", "list_namespaces", "list_tables"])
 def test_a_missing_namespace_is_not_found(ns: LanceNamespace, missing: list[str], operation: str) -> None:
-    requests = {
-        "describe_namespace": DescribeNamespaceRequest,
-        "namespace_exists": NamespaceExistsRequest,
-        "list_namespaces": ListNamespacesRequest,
-        "list_tables": ListTablesRequest,
-    }
     with expect(NamespaceNotFoundError):
-        getattr(ns, operation)(requests[operation](id=missing))
+        getattr(ns, operation)(request_for(operation, missing))
 
 
 @pytest.mark.parametrize("operation", ["describe_table", "table_exists"])
 def test_a_missing_table_is_not_found(ns: LanceNamespace, missing: list[str], operation: str) -> None:
-    requests = {"describe_table": DescribeTableRequest, "table_exists": TableExistsRequest}
     with expect(TableNotFoundError, NamespaceNotFoundError):
-        getattr(ns, operation)(requests[operation](id=[*missing, "t"]))
+        getattr(ns, operation)(request_for(operation, [*missing, "t"]))
 
 
 def test_listed_namespaces_are_described(ns: LanceNamespace, namespaces: list[list[str]]) -> None:

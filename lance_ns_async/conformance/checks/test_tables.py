@@ -23,7 +23,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from lance_ns_async.conformance.home import Home, expect
+from lance_ns_async.conformance.home import Home, expect, request_for
 from lance_ns_async.conformance.targets import Target
 
 
@@ -66,13 +66,13 @@ def test_declaring_needs_the_namespace(ns: LanceNamespace, home: Home) -> None:
 def test_a_missing_table_is_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
     ns.declare_table(DeclareTableRequest(id=home.table("t")))
     with expect(TableNotFoundError):
-        getattr(ns, operation)(_requests(operation)(id=home.table("none")))
+        getattr(ns, operation)(request_for(operation, home.table("none")))
 
 
 @pytest.mark.parametrize("operation", ["describe_table", "table_exists", "deregister_table", "drop_table"])
 def test_a_table_of_a_missing_namespace_is_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
     with expect(TableNotFoundError, NamespaceNotFoundError):
-        getattr(ns, operation)(_requests(operation)(id=home.beside("none", "t")))
+        getattr(ns, operation)(request_for(operation, home.beside("none", "t")))
 
 
 def test_an_existing_table_exists(ns: LanceNamespace, home: Home) -> None:
@@ -169,15 +169,6 @@ def test_a_request_may_be_a_mapping(ns: LanceNamespace, home: Home, target: Targ
     requests: Any = ns
     requests.declare_table(Mapping(id=home.table("t")))
     assert requests.describe_table(Mapping(id=home.table("t"), vend_credentials=True)).location, "no location"
-
-
-def _requests(operation: str) -> Any:
-    return {
-        "describe_table": DescribeTableRequest,
-        "table_exists": TableExistsRequest,
-        "deregister_table": DeregisterTableRequest,
-        "drop_table": DropTableRequest,
-    }[operation]
 
 
 def _free_location(ns: LanceNamespace, home: Home, name: str) -> str:

@@ -27,7 +27,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from lance_ns_async.conformance.home import expect
+from lance_ns_async.conformance.home import expect, pages
 from lance_ns_async.conformance.rows import ROWS, stream
 
 
@@ -49,13 +49,9 @@ def test_versions_are_listed(
 
 def test_pages_of_versions_have_each_once(ns: LanceNamespace, two: list[str]) -> None:
     versions: list[int] = []
-    token = None
-    while True:
-        page = ns.list_table_versions(ListTableVersionsRequest(id=two, limit=1, page_token=token))
+    for page in pages(ns.list_table_versions, ListTableVersionsRequest(id=two, limit=1)):
         assert len(page.versions) <= 1, f"a page of {len(page.versions)} versions, of at most 1"
         versions += [it.version for it in page.versions]
-        if not (token := page.page_token):
-            break
     assert sorted(versions) == [1, 2], f"listed {versions}"
 
 

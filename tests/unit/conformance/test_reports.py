@@ -12,7 +12,8 @@ import pytest
 from lance.namespace import RestAdapter
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 
-from lance_ns_async.conformance import Check, Report, Result, class_target, run, server_target
+from lance_ns_async.cli import conformance
+from lance_ns_async.conformance import FEATURES, Check, Report, Result, class_target, run, server_target
 from lance_ns_async.conformance.report import Call
 from tests.support.commands import Run
 
@@ -29,6 +30,10 @@ REPORT = Report(
 )
 
 
+def test_the_command_names_all_features() -> None:
+    assert conformance.FEATURES == FEATURES
+
+
 def test_a_report_counts_and_judges() -> None:
     assert REPORT.line() == "a <catalog>: 1 ok, 1 wrong, 1 not supported" and not REPORT.conforms
     assert Report("x", REPORT.checks[:1]).conforms and not Report("x", REPORT.checks[2:]).conforms
@@ -40,7 +45,7 @@ def test_json_has_the_calls() -> None:
     assert value["checks"][1]["calls"] == [
         {"operation": "drop_table", "request": {"id": ["a", "<b>"]}, "answer": "TableNotFoundError (code 4): a$<b>"}
     ]
-    assert value["left"] == ["a.b: it stays"]
+    assert value["leftovers"] == ["a.b: it stays"]
 
 
 def test_a_page_shows_problems_first_and_escapes_names() -> None:
