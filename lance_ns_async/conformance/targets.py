@@ -97,8 +97,7 @@ class _Remote(LanceNamespace):
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url = url
-        self._client = ApiClient(Configuration(host=url, retries=False))
-        self._client.default_headers.update(headers)
+        self._client = open_client(url, headers)
 
     def namespace_id(self) -> str:
         return self._url
@@ -119,6 +118,13 @@ class _Remote(LanceNamespace):
 
     def close(self) -> None:
         self._client.rest_client.pool_manager.clear()
+
+
+def open_client(url: str, headers: Mapping[str, str]) -> ApiClient:
+    """Returns the spec's own client of a server, which repeats no call."""
+    client = ApiClient(Configuration(host=url, retries=False))
+    client.default_headers.update(headers)
+    return client
 
 
 def send(client: ApiClient, operation: str, request: Any, data: bytes | None) -> Any:

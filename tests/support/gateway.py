@@ -15,13 +15,11 @@ import anyio.to_thread
 import lance_namespace as spec
 from anyio.from_thread import start_blocking_portal
 from lance_namespace.errors import LanceNamespaceError, from_error_code
-from lance_namespace_urllib3_client import ApiClient
-from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import ApiException
 from lance_namespace_urllib3_client.models.error_response import ErrorResponse
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.conformance.targets import send
+from lance_ns_async.conformance.targets import open_client, send
 from lance_ns_async.gateway import Gateway, serving
 from tests.support.operations import OPERATIONS
 from tests.support.processes import CommandProcess, command
@@ -64,8 +62,7 @@ class Remote:
     """A namespace behind a gateway, by the spec's own client, with the interface of `AsyncNamespace`."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self._client = ApiClient(Configuration(host=gateway.url, retries=False))
-        self._client.default_headers.update(gateway.headers)
+        self._client = open_client(gateway.url, gateway.headers)
 
     async def close(self) -> None:
         """Closes the connections."""
