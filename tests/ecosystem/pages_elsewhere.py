@@ -13,9 +13,8 @@ from typing import Any
 import lance_namespace
 
 from lance_ns_async import Namespace
-from lance_ns_async.registry import CLASS_PATHS
+from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from tests.documentation.pages import Block, Page
-from tests.ecosystem.catalogs import TRIED
 from tests.support.operations import NAMES
 from tests.support.reader import Reader, comparable
 from tests.support.stand_ins import stand_ins
@@ -68,7 +67,7 @@ async def read(page: Elsewhere, directory: Path) -> AsyncIterator[Mapping[str, A
 def check_places(page: Elsewhere, places: Mapping[str, Mapping[str, str]]) -> None:
     """Checks that each catalog of the page accepts the properties in its example."""
     paths = [cells[1].strip("`") for cells in page.table("catalog")]
-    assert paths == [CLASS_PATHS[impl] for impl in TRIED] and [*places] == paths[1:]
+    assert paths == [CLASS_PATHS[impl] for impl in BACKENDS] and [*places] == paths[1:]
     for path, properties in places.items():
         made = lance_namespace.connect(path, dict(properties))
         assert isinstance(made, Namespace)

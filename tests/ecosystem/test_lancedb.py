@@ -14,7 +14,7 @@ from lancedb.index import BTree, IvfFlat
 from tests.ecosystem.catalogs import Catalog, on_each_kind
 from tests.ecosystem.lancedb_tables import ROWS, ids
 
-RENAMING = ("hive3", "iceberg", "lakekeeper")
+RENAMING = ("hive2", "hive3", "iceberg", "lakekeeper")
 """The catalogs that can rename a table."""
 
 

@@ -29,7 +29,7 @@ NESTING = ("dir", "iceberg", "lakekeeper", "polaris", "rest")
 ROOTED = ("dir", "rest")
 """The catalogs that can have tables in the root."""
 
-CASCADING = ("hive3", "unity")
+CASCADING = ("hive2", "hive3", "unity")
 """The catalogs that can drop a namespace with its content."""
 
 
