@@ -138,12 +138,6 @@ QUICK = [
 TYPED = 0.997
 """The share of types that type checkers of users must know; not those that depend on botocore, which ships no types."""
 
-ECOSYSTEM: dict[str, tuple[list[str], list[str]]] = {
-    "lancedb": (["test_pylance*.py", "test_lancedb*.py", "test_migration.py"], ["lancedb", "peers"]),
-    "ray": (["test_daft*.py", "test_lance_ray*.py"], ["ray", "daft"]),
-}
-"""The tests and the dependency groups of each environment."""
-
 
 FAILED: dict[str, Path] = {}
 """The sessions that failed, with the files of their failed tests."""
@@ -329,17 +323,11 @@ def integration(session: nox.Session) -> None:
 
 
 @session()
-@nox.parametrize("environment", list(ECOSYSTEM))
-def ecosystem(session: nox.Session, environment: str) -> None:
+def ecosystem(session: nox.Session) -> None:
     """Runs the tests of other packages: pylance, lancedb, Ray and Daft, and the peer that users migrate from."""
-    patterns, groups = ECOSYSTEM[environment]
-    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *groups))
-    files = [path for pattern in patterns for path in sorted(glob(f"tests/ecosystem/{pattern}"))]
-    if "ray" in groups:
-        # Ray uses all cores, and its start takes minutes on a loaded machine.
-        run_pytest(session, "--timeout=600", *files, processes=0)
-    else:
-        run_pytest(session, *files)
+    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", "lancedb", "peers", "ray", "daft"))
+    # The start of Ray takes minutes on a loaded machine.
+    run_pytest(session, "--no-loadscope-reorder", "--timeout=600", "tests/ecosystem")
 
 
 @session()

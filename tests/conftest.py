@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 from collections.abc import Set
@@ -70,11 +71,20 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("thorough")
 
 
+def pytest_collection_finish() -> None:
+    """Excludes the thousands of items from garbage collections, which libraries and tests request often."""
+    gc.collect()
+    gc.freeze()
+
+
 _SHARED = ("site", "catalog", "old")
 """Fixtures that start the server of their parameter, at most once in a process."""
 
 _LONG = ("test_spark_cluster", "test_managed_versions", "test_hive_server", "test_readme", "test_spark_secrets")
 """The files that take the longest, apart from those with the shared Spark session."""
+
+_WITH_RAY = ("test_daft_on_ray", "test_lance_ray", "test_lance_ray_docs", "test_lance_ray_workers")
+"""The files of which one process runs all tests, because Ray uses all cores and takes long to start."""
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook.
@@ -93,7 +103,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         parameters = _parameters(item)
         server = next((it for name in _SHARED if isinstance(it := parameters.get(name), str)), None)
-        group = f"Spark in {item.path.parent.name}" if _uses_spark(item) else server or item.location[0]
+        if _uses_spark(item):
+            group = f"Spark in {item.path.parent.name}"
+        else:
+            group = "Ray" if item.path.stem in _WITH_RAY else server or item.location[0]
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_start)
 
@@ -105,7 +118,7 @@ def _uses_spark(item: pytest.Item) -> bool:
 
 def _start(item: pytest.Item) -> int:
     """Returns the rank of a test among others: the groups that take the longest begin, the others fill the gaps."""
-    return 0 if _uses_spark(item) else 1 if item.path.stem in _LONG else 2
+    return 0 if _uses_spark(item) else 1 if item.path.stem in (*_WITH_RAY, *_LONG) else 2
 
 
 def _parameters(item: pytest.Item) -> dict[str, object]:

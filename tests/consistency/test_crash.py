@@ -15,10 +15,10 @@ from tests.contract.sites import REAL
 from tests.support.budget import rounds
 
 KILLS = {
-    "dir": rounds(12, 80),
-    "iceberg-1.11.0": rounds(8, 60),
-    "hive-3.1.3": rounds(4, 40),
-    "unity-fake": rounds(8, 30),
+    "dir": rounds(8, 80),
+    "iceberg-1.11.0": rounds(4, 60),
+    "hive-3.1.3": rounds(2, 40),
+    "unity-fake": rounds(4, 30),
 }
 """Number of kills for each catalog."""
 

@@ -52,7 +52,7 @@ async def test_the_subtree_is_listed_by_whole_ids(ns: AsyncNamespace, home: Home
     assert sorted(_below(home, page.tables)) == sorted(map(str, ids)) and not page.page_token
 
 
-@pytest.mark.parametrize("limit", with_usual([1, 2, 3, 5, 6], 1, 5))
+@pytest.mark.parametrize("limit", with_usual([1, 2, 3, 5, 6], 3))
 async def test_the_subtree_is_listed_in_pages(ns: AsyncNamespace, home: Home, room: Room, limit: int) -> None:
     ids = await _subtree(ns, home, room)
     result: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import anyio
@@ -29,6 +30,7 @@ from lance_ns_async.model import Table, is_same
 from tests.contract.conftest import Home
 from tests.contract.site import Site
 from tests.fakes.memory import over
+from tests.support.budget import with_usual
 from tests.support.lake import stream
 
 OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.table({"a.b": [1]})
@@ -105,8 +107,12 @@ async def two(site: Site, home: Home) -> AsyncIterator[Two]:
         yield Two(ours, backend, theirs, home.table("t"))
 
 
-@pytest.mark.parametrize("theirs", ["overwrite", "append"])
-@pytest.mark.parametrize("ours", ["create", "overwrite"])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    with_usual(
+        [*product(("create", "overwrite"), ("overwrite", "append"))], ("create", "overwrite"), ("overwrite", "append")
+    ),
+)
 async def test_a_declared_table_stays_if_others_write_to_it(two: Two, ours: Any, theirs: Any) -> None:
     async def meddle(id: TableId) -> None:
         await two.theirs.write(id, THEIRS, mode=theirs)
@@ -226,9 +232,15 @@ async def test_the_name_of_a_drop_that_was_cut_off_is_free(two: Two) -> None:
     assert lance.dataset(place).to_table() == OURS
 
 
-@pytest.mark.parametrize("then", ["create", "drop"])
-@pytest.mark.parametrize("how", ["register", "overwrite", "declare"])
-@pytest.mark.parametrize("where", ["beside", "elsewhere"])
+@pytest.mark.parametrize(
+    ("where", "how", "then"),
+    with_usual(
+        [*product(("beside", "elsewhere"), ("register", "overwrite", "declare"), ("create", "drop"))],
+        ("beside", "register", "create"),
+        ("beside", "declare", "drop"),
+        ("elsewhere", "overwrite", "drop"),
+    ),
+)
 async def test_data_registered_after_a_drop_was_cut_off_stays(
     two: Two, site: Site, home: Home, how: str, where: str, then: str
 ) -> None:

@@ -18,11 +18,10 @@ from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.tables.indexes import SCALAR_TYPES, VECTOR_TYPES
 from tests.documentation import catalogs, shell
 from tests.documentation.catalogs import CATALOGS
-from tests.documentation.marks import SPARK
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
 from tests.support.reader import Reader, comparable
-from tests.support.spark_sessions import stop_spark
+from tests.support.spark_sessions import SPARK
 from tests.support.stand_ins import stand_ins
 
 REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items()} | {
@@ -30,11 +29,9 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 }
 """Properties that are required by every connection."""
 
-MARKS: Mapping[str, Sequence[Any]] = {
-    "index.md": SPARK,
-    "spark.md": SPARK,
-    "spark-writes.md": SPARK,
-}
+SHARED_SPARK = [*SPARK, pytest.mark.usefixtures("shared_spark")]
+
+MARKS: Mapping[str, Sequence[Any]] = dict.fromkeys(("index.md", "spark.md", "spark-writes.md"), SHARED_SPARK)
 
 WITH_CODE = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, ())) for page in pages() if page.runs]
 
@@ -42,9 +39,6 @@ WITH_CODE = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, ())) fo
 @pytest.fixture
 def stands_for(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
     """Returns replacements for the working directory and the catalogs of a page."""
-    if page.name in MARKS:
-        # The session of other tests has other settings.
-        stop_spark()
     monkeypatch.chdir(tmp_path)
     with stand_ins(page.blocks()) as servers:
         yield {"/home/you": str(tmp_path), **servers}

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.documentation.marks import SPARK
 from tests.documentation.pages import CODE_COLUMNS, DOCS, Block, Page
 from tests.support.budget import thorough
 from tests.support.reader import comparable
+from tests.support.spark_sessions import SPARK
 from tests.support.stand_ins import stand_ins
 
 FOLDER = DOCS / "examples"

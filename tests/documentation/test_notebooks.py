@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.documentation.marks import SPARK
 from tests.documentation.notebooks import Notebook, notebooks, without_varying
 from tests.documentation.pages import CODE_COLUMNS
 from tests.support.budget import thorough
+from tests.support.spark_sessions import SPARK
 
 MARKS: dict[str, Any] = {
     # The pages spark.md and spark-writes.md show the same calls.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from contextlib import chdir, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,13 @@ def block(name: str) -> str:
 
 def run(directory: Path, *names: str) -> list[str]:
     """Returns the output of each block, run one after another in the same directory."""
-    return [
-        subprocess.run(
-            [sys.executable, "-c", block(name)], cwd=directory, capture_output=True, text=True, check=True, timeout=300
-        ).stdout
-        for name in names
-    ]
+    printed = []
+    with chdir(directory):
+        for name in names:
+            with redirect_stdout(StringIO()) as output:
+                exec(block(name), {"__name__": "__main__"})
+            printed.append(output.getvalue())
+    return printed
 
 
 def test_async_and_sync(tmp_path: Path) -> None:
@@ -37,6 +38,8 @@ def test_async_and_sync(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
+@pytest.mark.usefixtures("shared_spark")
 def test_spark(tmp_path: Path) -> None:
     *_, shown = run(tmp_path, "async", "sync", "spark")
     assert "200/200" in shown

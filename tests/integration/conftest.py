@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lance_ns_async.spark import Locations
-from lance_ns_async.spark.local import local_spark
 from tests.integration.spark_lake import TABLES, Lake, rows
-from tests.support.spark_sessions import stop_spark
+from tests.support.spark_sessions import shared_spark, stopping
+
+__all__ = ["shared_spark", "stopping"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-MASTER = "local[1,2]"
-
-
-@pytest.fixture(scope="session")
-def stopping() -> Iterator[None]:
-    """Stops Spark after the last test of a process."""
-    yield
-    stop_spark()
-
-
-@pytest.fixture(scope="module")
-def shared_spark(stopping: None) -> SparkSession:
-    """Provides the session of all tests of a process: its first query starts several processes, and takes long.
-
-    One task runs after the other, so that earlier tasks have ended before one fails: a task that Spark interrupts
-    between its last row and its result leaves a file. Each task is tried twice.
-    """
-    config = {
-        "spark.master": MASTER,
-        "spark.default.parallelism": "2",
-        "spark.sql.shuffle.partitions": "2",
-    }
-    stop_spark(unless=MASTER)
-    return local_spark("tests", config=config)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from tests.fakes.hive3.series import EVERY, Series
 from tests.fakes.thrift_wire import Struct
 from tests.servers.hive import Hive, answers, hive
 from tests.servers.process import ServerError
-from tests.support.budget import with_usual
+from tests.support.budget import thorough, with_usual
 
 Version = Literal["3.1.3", "4.0.1"]
 VERSIONS: tuple[Version, ...] = ("3.1.3", "4.0.1")
@@ -101,6 +101,7 @@ def test_the_backend_for_hive_2_has_the_databases_of_the_catalog_hive(server: Hi
         assert "upgraded" not in new.list_namespaces(ListNamespacesRequest(id=["hive"])).namespaces
 
 
+@thorough
 def test_a_restart_keeps_port_and_data(server: Hive, client: RawHive) -> None:
     client.do("create_database", database("hive", "kept"))
     uri = server.uri
@@ -110,6 +111,7 @@ def test_a_restart_keeps_port_and_data(server: Hive, client: RawHive) -> None:
         assert "kept" in again.do("get_databases", "*")
 
 
+@thorough
 def test_a_killed_server_cuts_and_refuses_connections_until_it_is_restarted(server: Hive, client: RawHive) -> None:
     client.do("create_database", database("hive", "survivor"))
     server.kill()
@@ -120,6 +122,7 @@ def test_a_killed_server_cuts_and_refuses_connections_until_it_is_restarted(serv
     assert "survivor" in client.do("get_databases", "*")
 
 
+@thorough
 def test_a_server_may_speak_tls(tmp_path: Path) -> None:
     authority = trustme.CA()
     trusting = ssl.create_default_context()
@@ -136,6 +139,7 @@ def test_a_server_may_speak_tls(tmp_path: Path) -> None:
         assert client.do("getStatus") == 2
 
 
+@thorough
 def test_a_server_may_request_a_password_and_the_fake_does_it_alike(tmp_path: Path) -> None:
     user, password = ACCOUNT
     properties = {
@@ -151,6 +155,7 @@ def test_a_server_may_request_a_password_and_the_fake_does_it_alike(tmp_path: Pa
     assert real == {"right": ["group", "me"], "wrong": "Error validating the login", "none": "cut"}
 
 
+@thorough
 def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
     (tmp_path / "metastore_db").mkdir()
     with pytest.raises(ServerError, match=r"(?s)hive-3\.1\.3 (ended with code|is not ready).*metastore_db"):

@@ -11,6 +11,7 @@ import pytest
 from lance_ns_async import AsyncNamespace, CacheUse
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 from tests.servers.process import ServerError
+from tests.support.budget import thorough
 
 pytestmark = pytest.mark.integration
 
@@ -50,6 +51,7 @@ def test_a_table_in_a_missing_namespace_is_refused(client: httpx.Client) -> None
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchNamespaceException")
 
 
+@thorough
 def test_a_restart_keeps_the_catalog(server: IcebergRest, client: httpx.Client) -> None:
     create_namespace(client, "kept").raise_for_status()
     server.restart()
@@ -65,6 +67,7 @@ def test_a_killed_server_refuses_connections_until_it_is_restarted(server: Icebe
     assert client.head("/v1/namespaces/survivor").status_code == 204
 
 
+@thorough
 def test_a_stopped_server_may_be_stopped_and_killed_again(tmp_path: Path) -> None:
     with iceberg_rest(tmp_path) as server:
         server.stop()
@@ -72,6 +75,7 @@ def test_a_stopped_server_may_be_stopped_and_killed_again(tmp_path: Path) -> Non
         server.kill()
 
 
+@thorough
 def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").mkdir()
     with pytest.raises(ServerError, match=r"(?s)iceberg-rest ended with code \d+.*catalog\.db"):

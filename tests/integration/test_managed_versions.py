@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 Properties = Mapping[str, str]
 
-WRITERS = 8
+WRITERS = rounds(4, 8)
 _names = count()
 
 

@@ -16,8 +16,10 @@ from lance_ns_async import Namespace, TableId
 from tests.servers.nessie import Nessie, nessie
 from tests.servers.process import ServerError
 from tests.servers.s3 import s3
+from tests.support.budget import thorough
 
-pytestmark = pytest.mark.integration
+# No test of the usual run needs this server.
+pytestmark = [pytest.mark.integration, thorough]
 
 DATA = pa.table({"id": [1, 2, 3]})
 

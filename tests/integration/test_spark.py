@@ -24,9 +24,9 @@ from lance_ns_async.spark import LocationResolver, Locations, PrefetchReport
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Entry, Plan
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 
 def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> None:

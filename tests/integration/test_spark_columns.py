@@ -16,9 +16,9 @@ from pyspark.sql import functions as f
 
 from lance_ns_async.spark import Locations
 from tests.integration.spark_lake import Lake, rows
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 
 def test_columns_are_chosen_and_ordered(spark: SparkSession, many: Locations) -> None:

@@ -21,9 +21,9 @@ from lance_ns_async.tables import maintaining
 from lance_ns_async.tables.maintaining import Examination
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_lake import Lake
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 TABLES = 12
 FRAGMENTS = 6

@@ -23,9 +23,9 @@ from lance_ns_async.spark.read.reading import batches
 from lance_ns_async.spark.read.schemas import common
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 from tests.support.budget import with_usual
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 

@@ -14,9 +14,9 @@ from lance_ns_async.fleet import sync
 from lance_ns_async.spark import LocationResolver, SparkEngine
 from tests.contract.rest_sites import rest_on_pylance
 from tests.support.gateway import served
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 
 @pytest.fixture(params=["pylance", "gateway"])

@@ -18,9 +18,9 @@ from pyspark.sql import functions as f
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver, Locations, union, views
 from tests.support.budget import with_usual
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 ODD = ["a`b", "a.b", "é 1", "x'y\"z", "-- c"]
 

@@ -11,6 +11,7 @@ import gc
 import selectors
 import threading
 import time
+from asyncio import constants
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
@@ -173,11 +174,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 await _answers(ns, place)
 
         watched(main)
-        # Objects that exist by then are excluded from the garbage collections of each example.
-        gc.collect()
-        gc.freeze()
         yield place
-        gc.unfreeze()
 
 
 quick = partial(settings, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -256,6 +253,8 @@ class Watched(asyncio.SelectorEventLoop):
         self.selected = selectors.DefaultSelector()
         super().__init__(self.selected)
         self.set_debug(True)
+        # Most of the time would go into the stacks that are recorded for each callback.
+        setattr(constants, "DEBUG_STACK_DEPTH", 1)  # noqa: B010 - a constant of another's module
         # The duration of a step depends on the machine, not on the code.
         self.slow_callback_duration = inf
         self.complaints: list[Mapping[str, Any]] = []

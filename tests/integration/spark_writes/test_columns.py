@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.integration.spark_writes.lake import ID, Lake, await_files, failing, files
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 VECTORS = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.list_(pa.float32(), 2))])
 

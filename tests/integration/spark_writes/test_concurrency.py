@@ -12,9 +12,9 @@ from lance_namespace.errors import ConcurrentModificationError, TableAlreadyExis
 from pyspark.sql import SparkSession
 
 from tests.integration.spark_writes.lake import Lake, files
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 
 def test_concurrent_appends_are_all_kept(spark: SparkSession, lake: Lake) -> None:

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.integration.spark_writes.lake import ID, JOB_FAILED, Lake, await_files, failing, files
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 
 @pytest.mark.parametrize("catalog", ["lake", "managed"])

@@ -23,9 +23,9 @@ from lance_ns_async.spark.write.groups import By
 from lance_ns_async.spark.write.task_writer import Sink, tables_writer
 from tests.fakes.hive3 import FakeHive
 from tests.integration.spark_writes.lake import JOB_FAILED, Lake, files
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 
 def rows(spark: SparkSession, number: int = 100, tables: int = 4) -> DataFrame:

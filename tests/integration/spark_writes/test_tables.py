@@ -17,9 +17,9 @@ from pyspark.sql import functions as f
 from lance_ns_async import TableId
 from lance_ns_async.spark.resolve.report import WriteReport
 from tests.integration.spark_writes.lake import ID, JOB_FAILED, Lake, failing, files
+from tests.support.spark_sessions import SPARK
 
-# Spark starts its JVM by a fork, of which pylance warns; the JVM does not use pylance.
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:lance is not fork-safe")]
+pytestmark = SPARK
 
 
 def test_create_writes_all_partitions(spark: SparkSession, lake: Lake) -> None:

@@ -130,7 +130,7 @@ def interrupt(child: subprocess.Popen[bytes]) -> bytes:
 
 
 INTERRUPTED = [
-    ("main", "list", 1),
+    pytest.param("main", "list", 1, marks=thorough),
     pytest.param("main", "list", 2, marks=thorough),
     ("main", "write", 1),
     pytest.param("main", "open", 1, marks=thorough),
@@ -253,7 +253,7 @@ sys.exit(int(end))
 """
 
 
-@pytest.mark.parametrize("end", [0, 3])
+@pytest.mark.parametrize("end", with_usual([0, 3], 3))
 def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
     with process(UNDER_WAY, root, "short", end) as child:
         wait_for(child, 1)
@@ -263,7 +263,7 @@ def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
         assert output in (b"", b"InvalidInputError scan_tables t0: " + REFUSAL.encode() + b"\n")
 
 
-@pytest.mark.parametrize("end", with_usual([-signal.SIGINT, 0, 3], -signal.SIGINT, 3))
+@pytest.mark.parametrize("end", with_usual([-signal.SIGINT, 0, 3], -signal.SIGINT))
 def test_a_call_that_outlasts_the_wait_leaves_the_exit_status_alone(root: Path, end: int) -> None:
     with process(UNDER_WAY, root, "long", end) as child:
         wait_for(child, 1)

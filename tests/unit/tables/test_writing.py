@@ -28,6 +28,7 @@ from lance_ns_async.storage import threads
 from lance_ns_async.tables import arrow
 from tests.fakes.clock import pass_time
 from tests.fakes.s3 import FakeS3
+from tests.support.budget import with_usual
 from tests.support.lake import ROWS, stream
 
 ID = ["t"]
@@ -214,7 +215,7 @@ async def test_a_table_in_pieces_is_the_same_table(tmp_path: Path) -> None:
         assert inserted.num_inserted_rows == 997
 
 
-@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+@pytest.mark.parametrize("mode", with_usual(["create", "append", "overwrite"], "overwrite"))
 def test_an_interrupted_script_ends_cleanly_and_nothing_comes_after(tmp_path: Path, mode: str) -> None:
     if mode != "create":
         lance.write_dataset(pa.table({"id": [1]}), tmp_path / "t.lance")

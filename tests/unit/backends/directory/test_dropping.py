@@ -34,6 +34,7 @@ from lance_ns_async.backends.directory.backend import DirectoryBackend, DirSetti
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.model import local_path
 from tests.fakes.s3 import FakeS3
+from tests.support.budget import with_usual
 from tests.support.processes import context, run_script
 
 DATA = pa.table({"id": [1, 2]})
@@ -139,8 +140,10 @@ with Namespace.connect("dir", {"root": root, "max_retries": "0"}) as ns:
 """
 
 
-@pytest.mark.parametrize("is_full", [False, True])
-@pytest.mark.parametrize("home", HOMES, ids=["root", "namespace"])
+@pytest.mark.parametrize(
+    ("home", "is_full"),
+    with_usual([(home, is_full) for home in HOMES for is_full in (False, True)], (HOMES[0], False), (HOMES[1], True)),
+)
 async def test_a_killed_drop_blocks_no_name_and_loses_nothing(tmp_path: Path, home: list[str], is_full: bool) -> None:
     """Kills the process before the first, the second and a later change of the file system, or not at all."""
 
@@ -210,7 +213,10 @@ REMOVALS["both"] = [*REMOVALS["deregister"][:2], *REMOVALS["drop"][:2]]
 
 
 @pytest.mark.parametrize(
-    ("removal", "written"), [("deregister", False), ("drop", True), ("both", False), ("both", True)]
+    ("removal", "written"),
+    with_usual(
+        [("deregister", False), ("drop", True), ("both", False), ("both", True)], ("drop", True), ("both", False)
+    ),
 )
 async def test_of_several_processes_exactly_one_removes(
     ns: AsyncNamespace, tmp_path: Path, removal: str, written: bool

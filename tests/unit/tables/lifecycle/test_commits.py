@@ -32,6 +32,7 @@ from lance_ns_async.model import Table
 from lance_ns_async.storage.threads import THREADS
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, over
+from tests.support.budget import with_usual
 from tests.support.lake import ID, ROWS, stream
 from tests.support.polaris import QUICK
 
@@ -112,7 +113,7 @@ async def test_of_many_that_write_the_first_rows_of_such_a_table_none_is_lost(ma
     assert (await managed.count_table_rows(CountTableRowsRequest(id=ID))).count == 12
 
 
-@pytest.mark.parametrize("operation", ["open", "update", "append"])
+@pytest.mark.parametrize("operation", with_usual(["open", "update", "append"], "append"))
 def test_more_tables_than_threads_are_used_at_the_same_time(tmp_path: Path, operation: str) -> None:
     # Each operation occupies a thread, in which Lance waits for an operation on versions in the same event loop.
     many = [["n", f"t{number}"] for number in range(2 * THREADS)]

@@ -1,0 +1,7 @@
+"""The Spark session that the code of pages continues."""
+
+from __future__ import annotations
+
+from tests.support.spark_sessions import shared_spark, stopping
+
+__all__ = ["shared_spark", "stopping"]
