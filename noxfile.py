@@ -233,12 +233,15 @@ def types(session: nox.Session) -> None:
 def run_pytest(session: nox.Session, *arguments: str, processes: int = (os.cpu_count() or 1) + 1) -> None:
     """Runs tests in one process more than there are cores, as tests also wait; a server or file is of one process.
 
+    The order is that of the collection, which begins with the longest files.
+
     Java compiles without its second, slower compiler, because the servers and Spark sessions of tests run for seconds.
     """
     session.env["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     cache = f"cache_dir={failed_tests(session).with_suffix('.cache').absolute()}"
-    command = ("python", "-m", "pytest", "-n", str(processes), "--dist", "loadgroup", "--durations=10")
-    session.run(*command, "-o", cache, "--failed-to", str(failed_tests(session)), *arguments, *session.posargs)
+    command = ("python", "-m", "pytest", "-n", str(processes), "--dist", "loadgroup", "--no-loadscope-reorder")
+    reports = ("--durations=10", "-o", cache, "--failed-to", str(failed_tests(session)))
+    session.run(*command, *reports, *arguments, *session.posargs)
 
 
 def for_backends(*names: str) -> list[str]:
@@ -317,9 +320,7 @@ for _name in ("dir", *DEMO_NAMESPACES, "rest"):
 def integration(session: nox.Session) -> None:
     """Runs the tests of real servers, which they download and start; a server that cannot start is a failure."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "demo", "browser"))
-    # The order is that of the collection, which begins with the longest groups.
-    options = ("--no-loadscope-reorder", "--ignore=tests/ecosystem", "--ignore=tests/connector")
-    run_pytest(session, "-m", "integration", *options, "tests")
+    run_pytest(session, "-m", "integration", "--ignore=tests/ecosystem", "--ignore=tests/connector", "tests")
 
 
 @session()
@@ -327,7 +328,7 @@ def ecosystem(session: nox.Session) -> None:
     """Runs the tests of other packages: pylance, lancedb, Ray and Daft, and the peer that users migrate from."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", "lancedb", "peers", "ray", "daft"))
     # The start of Ray takes minutes on a loaded machine.
-    run_pytest(session, "--no-loadscope-reorder", "--timeout=600", "tests/ecosystem")
+    run_pytest(session, "--timeout=600", "tests/ecosystem")
 
 
 @session()

@@ -192,7 +192,7 @@ class Failure(Exception):
         self.pace = inf
         """Upper bound in seconds of the first pause; inf if it is unknown how soon the call may succeed."""
         self.pauses_since: float | None = None
-        """Time at which the pause began, so that the slot's rest is a part of it; None if it begins after the rest."""
+        """Time of the event loop at which the pause began, if the rest of the slot is a part of it; else None."""
         self.attempts = 1
         """Number of attempts before the call was given up."""
 

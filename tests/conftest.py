@@ -80,7 +80,11 @@ def pytest_collection_finish() -> None:
 _SHARED = ("site", "catalog", "old")
 """Fixtures that start the server of their parameter, at most once in a process."""
 
-_LONG = ("test_spark_cluster", "test_managed_versions", "test_hive_server", "test_readme", "test_spark_secrets")
+_LONG = (
+    *("test_spark_cluster", "test_managed_versions", "test_hive_server", "test_spark_secrets"),
+    *("test_network", "test_crash", "test_races", "test_copies", "test_examples", "test_docs", "test_cancelling"),
+    *("test_process_end", "test_dropping", "test_writing", "test_mutations", "test_reports", "test_facade"),
+)
 """The files that take the longest, apart from those with the shared Spark session."""
 
 _WITH_RAY = ("test_daft_on_ray", "test_lance_ray", "test_lance_ray_docs", "test_lance_ray_workers")
@@ -113,7 +117,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _uses_spark(item: pytest.Item) -> bool:
     """Returns whether a test uses the Spark session that all tests of a process share."""
-    return "shared_spark" in getattr(item, "fixturenames", ())
+    is_of_a_page = item.path.parent.name == "documentation" and item.get_closest_marker("integration") is not None
+    return is_of_a_page or "shared_spark" in getattr(item, "fixturenames", ())
 
 
 def _start(item: pytest.Item) -> int:

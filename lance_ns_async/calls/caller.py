@@ -166,7 +166,7 @@ class Caller:
             text, outcome = str(failure.codes[0]), call.outcome(failure)
             # Lost races need the full pause.
             if issubclass(call.error_class(failure), (ServiceUnavailableError, ThrottlingError)):
-                failure.pace, failure.pauses_since = self.traffic.pace(started_at), monotonic()
+                failure.pace, failure.pauses_since = self.traffic.pace(started_at), asyncio.get_running_loop().time()
             raise
         except LanceNamespaceError as error:
             text, outcome = type(error).__name__, Outcome.ANSWERED
@@ -254,5 +254,6 @@ class _Attempts(Generic[T]):
 
     def _pause(self, failure: Failure, attempt: int) -> float:
         pause = self.policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)
-        over = 0.0 if failure.pauses_since is None else monotonic() - failure.pauses_since
+        since = failure.pauses_since
+        over = 0.0 if since is None else asyncio.get_running_loop().time() - since
         return max(0.0, pause - over)

@@ -689,6 +689,43 @@ class AsyncNamespace:
         """
         return await rows.query_table(self.session, with_fields(request, fields))
 
+    def scan(
+        self,
+        id: Iterable[str],
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        version: int | None = None,
+        branch: str | None = None,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Reads the rows of a table in bounded memory, all from the same version.
+
+        Args:
+            id: The id of the table.
+            columns: The names of the columns; None means all.
+            filter: An SQL expression that the rows match; None means all rows.
+            version: The version; None means the latest one at the beginning.
+            branch: The branch; None means main.
+
+        Yields:
+            The rows in batches. A batch is as large as a fragment's pages allow; with `data_operations=remote`, the
+                batches of one response have about 32 MiB.
+
+        Raises:
+            TableNotFoundError: The table does not exist, or nothing was written to it yet.
+            TableVersionNotFoundError: The table does not have the version.
+            TableBranchNotFoundError: The table does not have the branch.
+            TableColumnNotFoundError: A column does not exist.
+            InvalidInputError: The filter is invalid or too complex.
+
+        Cost:
+            One call and one open. With `data_operations=remote`, one call for the version, and one for each part; with
+            a filter, the server reads the rows before a part again.
+        """
+        return bulk.flatten(
+            rows.scan_groups(self.session, id, columns=columns, filter=filter, version=version, branch=branch)
+        )
+
     async def explain_table_query_plan(
         self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId, **fields: Any
     ) -> str:

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 import pyarrow as pa
-from lance_namespace.errors import InvalidInputError
+from lance_namespace.errors import InternalError, InvalidInputError
 
 from lance_ns_async.storage.threads import under_way
 from lance_ns_async.tables import guard
@@ -96,6 +96,19 @@ def file(reader: pa.RecordBatchReader) -> bytes:
             writer.write_batch(batch)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def batches(data: bytes) -> Sequence[pa.RecordBatch]:
+    """Returns the rows of an IPC file, which refer to its bytes.
+
+    Raises:
+        InternalError: It is not an IPC file.
+    """
+    try:
+        with pa.ipc.open_file(data) as file:
+            return [file.get_batch(number) for number in range(file.num_record_batches)]
+    except (pa.ArrowException, OSError, ValueError) as e:
+        raise InternalError(f"the response is not an Arrow IPC file ({e})") from e
 
 
 def readable(data: object) -> Any:

@@ -20,7 +20,7 @@ DISTANCES = ("l2", "cosine", "dot", "hamming")
 
 _USUAL_COLUMN = "vector"
 
-_MOST_ROWS = 2**63 - 1
+MOST_ROWS = 2**63 - 1
 """The largest number of rows that Lance accepts."""
 
 # bypass_vector_index is not in this list, because lancedb sets it in every query without a vector.
@@ -42,8 +42,8 @@ def check(query: Query) -> None:
     if query.k < 1:
         raise InvalidInputError(f"k {query.k}: must be at least 1")
     for field in ("k", "offset"):
-        if (getattr(query, field) or 0) > _MOST_ROWS:
-            raise InvalidInputError(f"{field} {getattr(query, field)}: must be at most {_MOST_ROWS} (2**63 - 1)")
+        if (getattr(query, field) or 0) > MOST_ROWS:
+            raise InvalidInputError(f"{field} {getattr(query, field)}: must be at most {MOST_ROWS} (2**63 - 1)")
     for field in ("nprobes", "refine_factor", "ef"):
         if getattr(query, field) == 0:
             raise InvalidInputError(f"{field} 0: must be at least 1; omit it for the default")

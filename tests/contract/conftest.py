@@ -30,7 +30,7 @@ class SyncFace:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._namespace, name)
-        if name.startswith(("iter_", "stream_")):
+        if name.startswith(("iter_", "stream_", "scan")):
             return lambda *args, **kwargs: _iterated(method(*args, **kwargs))
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -54,6 +54,23 @@ async def test_a_table_is_created_read_changed_and_dropped(ns: AsyncNamespace, h
         lance.dataset(made.location)
 
 
+async def test_a_scan_yields_the_rows_of_one_version(ns: AsyncNamespace, home: Home) -> None:
+    id = home.table("t")
+    for _ in range(3):
+        await ns.write(id, ROWS, mode="overwrite" if not await ns.exists(id) else "append")
+    scanned: list[pa.RecordBatch] = []
+    async for batch in ns.scan(id):
+        if not scanned:
+            await ns.write(id, ROWS.slice(0, 1), mode="overwrite")
+        scanned.append(batch)
+    assert pa.Table.from_batches(scanned) == pa.concat_tables([ROWS] * 3)
+    some = [batch async for batch in ns.scan(id, columns=["text", "id"], filter="id = 2", version=2)]
+    assert pa.Table.from_batches(some).to_pylist() == [{"text": "green pear", "id": 2}] * 2
+    assert [batch async for batch in ns.scan(id, filter="id = 77")] == []
+    with pytest.raises(TableNotFoundError):
+        [batch async for batch in ns.scan(home.table("none"))]
+
+
 async def test_a_name_is_free_again_once_its_table_is_dropped(ns: AsyncNamespace, home: Home) -> None:
     for rows in (ROWS, ROWS.select(["id"])):
         await ns.create_table(CreateTableRequest(id=home.table("t")), stream(rows))

@@ -29,16 +29,18 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 }
 """Properties that are required by every connection."""
 
-SHARED_SPARK = [*SPARK, pytest.mark.usefixtures("shared_spark")]
-
-MARKS: Mapping[str, Sequence[Any]] = dict.fromkeys(("index.md", "spark.md", "spark-writes.md"), SHARED_SPARK)
+MARKS: Mapping[str, Sequence[Any]] = dict.fromkeys(("index.md", "spark.md", "spark-writes.md"), SPARK)
 
 WITH_CODE = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, ())) for page in pages() if page.runs]
 
 
 @pytest.fixture
-def stands_for(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
+def stands_for(
+    page: Page, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Mapping[str, str]]:
     """Returns replacements for the working directory and the catalogs of a page."""
+    if page.name in MARKS:
+        request.getfixturevalue("shared_spark")
     monkeypatch.chdir(tmp_path)
     with stand_ins(page.blocks()) as servers:
         yield {"/home/you": str(tmp_path), **servers}

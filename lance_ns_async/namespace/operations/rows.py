@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import lance_namespace as spec
 import pyarrow as pa
@@ -16,6 +17,7 @@ from lance_namespace.errors import (
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations.remote import passed_on
+from lance_ns_async.namespace.operations.tables import describe_table
 from lance_ns_async.namespace.requests import FieldsOrId
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.spec.responses import CreateTableResponse, QueryTableResponse
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 T = TypeVar("T")
+
+_PART_BYTES = 32 * 2**20
+"""Approximate size of the response to a query for a part of a scan."""
+_FIRST_PART_ROWS = 8
+"""Rows of the first part of a scan, from which the number of rows of the following parts is derived."""
 
 
 @passed_on
@@ -153,6 +160,81 @@ async def analyze_table_query_plan(session: Session, request: spec.AnalyzeTableQ
     await session.check_sql(searching.texts(request))
     snapshot = Snapshot(request.version, branch=request.branch)
     return await session.read(request.id, lambda it, _: reading.analyze(it, request), snapshot)
+
+
+async def scan_groups(
+    session: Session,
+    id: Iterable[str],
+    *,
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,
+    version: int | None = None,
+    branch: str | None = None,
+) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
+    table_id = session.table(id)
+    fields = {
+        "id": list(table_id),
+        "vector": {},
+        "k": searching.MOST_ROWS,
+        "columns": None if columns is None else {"column_names": list(columns)},
+        "filter": filter,
+        "version": version,
+        "branch": branch,
+    }
+    request = requests.parse(spec.QueryTableRequest, fields)
+    searching.check(request)
+    groups = _scan_parts if session.backend.passes_on("query_table") else _scan_batches
+    async with aclosing(groups(session, table_id, request)) as scanned:
+        async for group in scanned:
+            yield group
+
+
+async def _scan_batches(
+    session: Session, id: TableId, query: spec.QueryTableRequest
+) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
+    """Yields the rows of a query as Lance reads them."""
+    await session.check_sql(searching.texts(query))
+    with session.operation():
+        table = await session.locator.locate(id)
+        reader = await session.open_and_run(
+            table,
+            lambda dataset: searching.scan(dataset, query).to_reader(),
+            Snapshot(query.version, branch=query.branch),
+        )
+    while True:
+        with session.operation():
+            batch = await in_thread(table, lambda: next(reader, None))
+        if batch is None:
+            return
+        yield [batch]
+
+
+async def _scan_parts(
+    session: Session, id: TableId, query: spec.QueryTableRequest
+) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
+    """Yields the rows of a query by queries for parts of one version, which the server answers."""
+    version = query.version
+    if version is None:
+        request = spec.DescribeTableRequest(id=list(id), branch=query.branch, load_detailed_metadata=True)
+        version = (await describe_table(session, request)).version
+    offset, count = 0, _FIRST_PART_ROWS
+    while True:
+        part = query.model_copy(update={"version": version, "offset": offset, "k": count})
+        try:
+            data = cast("bytes", (await query_table(session, part)).data)
+        except InvalidInputError:
+            # The server may limit the size of a response.
+            if count == 1:
+                raise
+            count = max(1, count // 8)
+            continue
+        batches = await aside(partial(arrow.batches, data))
+        # A server may return fewer rows than requested, so only an empty part is the end.
+        if not (rows := sum(batch.num_rows for batch in batches)):
+            return
+        yield batches
+        offset += rows
+        count = max(1, min(rows * _PART_BYTES // max(len(data), 1), 10 * rows))
 
 
 async def write(

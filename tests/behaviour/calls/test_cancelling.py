@@ -174,6 +174,9 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 await _answers(ns, place)
 
         watched(main)
+        # Objects that exist by then are excluded from the garbage collections of each example.
+        gc.collect()
+        gc.freeze()
         yield place
 
 

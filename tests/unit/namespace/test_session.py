@@ -35,6 +35,7 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "own_folders": lambda ns: ns.own_folders(["db"]),
     "protect_tables": lambda ns: ns.protect_tables(["db"]),
     "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/t"}]),
+    "scan": lambda ns: ns.scan(ID),
     "stream_tables": lambda ns: ns.stream_tables([ID]),
     "table_groups": lambda ns: bulk.table_groups(ns.session),
     "write": lambda ns: ns.write(ID, pa.table({"i": [1]}), mode="append"),

@@ -19,6 +19,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Call
+from lance_ns_async.namespace.operations import rows as row_operations
 from tests.documentation.pages import Page
 from tests.fakes.rest import FakeRest
 from tests.support import rest_wire
@@ -156,6 +157,27 @@ async def test_what_only_a_server_can_do_is_asked_of_it(mode: str) -> None:
                 await ns.alter_table_backfill_columns({"id": T})
     assert job.job_id == "7"
     assert server.operations() == ["table/backfill_column", "transaction/describe"]
+
+
+async def test_a_scan_asks_for_parts_of_one_version(
+    properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_operations, "_PART_BYTES", 4000)
+    table = pa.table({"id": range(40), "name": ["x" * 100] * 40})
+    async with connect(properties) as (ns, calls):
+        await ns.create_namespace({"id": ["sales"]})
+        await ns.create_table({"id": T}, stream(table))
+        calls.clear()
+        scanned: list[pa.RecordBatch] = []
+        async for batch in ns.scan(T):
+            if not scanned:
+                await ns.delete_from_table({"id": T, "predicate": "id > 5"})
+            scanned.append(batch)
+        assert pa.Table.from_batches(scanned) == table
+        assert 3 < [call.operation for call in calls].count("query_table") < 15
+        assert [it async for batch in ns.scan(T, filter="id % 2 = 0") for it in batch["id"].to_pylist()] == [0, 2, 4]
+        with pytest.raises(TableNotFoundError):
+            await anext(ns.scan(["sales", "none"]))
 
 
 async def test_rows_are_the_body_and_the_other_fields_the_query() -> None:
