@@ -12,7 +12,7 @@ from tests.consistency.model import Model, Terms
 from tests.consistency.operations import Operation
 from tests.consistency.places import CATALOGS, place
 from tests.contract.sites import REAL
-from tests.support.budget import rounds
+from tests.support.budget import rounds, thorough
 
 KILLS = {
     "dir": rounds(8, 80),
@@ -25,7 +25,17 @@ KILLS = {
 ENOUGH = 5
 """Number of failed rounds after which the test ends."""
 
-PARAMS = [pytest.param(name, marks=pytest.mark.integration if name in REAL else []) for name in KILLS]
+NIGHTLY = {"hive-3.1.3"}
+PARAMS = [
+    pytest.param(
+        name,
+        marks=[
+            *([pytest.mark.integration] if name in REAL else []),
+            *([thorough] if name in NIGHTLY else []),
+        ],
+    )
+    for name in KILLS
+]
 
 
 @pytest.mark.parametrize("name", PARAMS)

@@ -21,7 +21,7 @@ ROUNDS = {
 }
 """Number of rounds of each plan for each catalog."""
 
-FEWER = {"hive-3.1.3": 4, "iceberg-1.11.0": 3}
+FEWER = {"hive-3.1.3": 6, "iceberg-1.11.0": 4}
 """Divisor of the number of rounds for slow servers."""
 
 ENOUGH = 3

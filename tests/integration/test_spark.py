@@ -24,6 +24,7 @@ from lance_ns_async.spark import LocationResolver, Locations, PrefetchReport
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.plan import Entry, Plan
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
+from tests.support.budget import thorough
 from tests.support.spark_sessions import SPARK
 
 pytestmark = SPARK
@@ -63,6 +64,7 @@ def test_a_table_of_many_fragments_is_read_by_many_tasks(spark: SparkSession, la
     assert frame.agg(f.count_distinct("id")).collect()[0][0] == 400_010
 
 
+@thorough
 def test_older_sparks_read_the_same_by_map_in_arrow(spark: SparkSession, many: Locations) -> None:
     columns = ["x", "id", "_table"]
     entries = [Entry(str(id), at.location, 1, 10, 1) for id, at in many.items()]
@@ -86,6 +88,7 @@ def test_scans_are_named_by_their_tables(spark: SparkSession, many: Locations) -
     assert f"lance-ns: read {TABLES} tables of db.*(text#" in str(older._jdf.queryExecution().toString())
 
 
+@thorough
 def test_a_session_keeps_few_names_of_scans(spark: SparkSession, many: Locations) -> None:
     ids = [TableId(["db", f"name{n}"]) for n in range(120)]
     few = [replace(at, id=id) for id, at in zip(ids, cycle(many.values()), strict=False)]
@@ -142,6 +145,7 @@ def test_tables_that_cannot_be_pinned_are_named(spark: SparkSession, lake: Lake)
         lake.prefetch(pin_versions=False).dataframe(spark)
 
 
+@thorough
 def test_a_dataframe_serves_many_queries(spark: SparkSession, many: Locations) -> None:
     frame = many.dataframe(spark)
     three, seven = frame.where("id = 3"), frame.where("_table = 'db$t0' and id = 7")

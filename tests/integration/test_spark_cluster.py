@@ -20,6 +20,7 @@ from lance_ns_async.spark import LocationResolver, Locations, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
+from tests.support.budget import thorough
 from tests.support.spark_sessions import SPARK, stop_spark
 
 pytestmark = SPARK
@@ -105,6 +106,7 @@ def test_writers_and_maintenance_on_executors_make_no_catalog_call(spark: SparkS
         assert sorted(ids) == sorted(3 * list(range(3, 80, WRITTEN)))
 
 
+@thorough
 def test_executors_are_no_threads_of_the_driver(spark: SparkSession) -> None:
     # Each Python worker is forked by a daemon, which the executor's JVM has started.
     workers = spark.range(0, 8, 1, 8).mapInArrow(_daemon, "pid long")
@@ -118,6 +120,7 @@ def _daemon(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"pid": pa.array([os.getppid()], pa.int64())})
 
 
+@thorough
 def test_a_table_appended_to_while_the_job_runs_stays_pinned(spark: SparkSession, locations: Locations) -> None:
     frame = locations.dataframe(spark, partitions=4)
     arriving = frame.toLocalIterator()

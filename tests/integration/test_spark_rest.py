@@ -13,13 +13,14 @@ from lance_ns_async import Namespace
 from lance_ns_async.fleet import sync
 from lance_ns_async.spark import LocationResolver, SparkEngine
 from tests.contract.rest_sites import rest_on_pylance
+from tests.support.budget import with_usual
 from tests.support.gateway import served
 from tests.support.spark_sessions import SPARK
 
 pytestmark = SPARK
 
 
-@pytest.fixture(params=["pylance", "gateway"])
+@pytest.fixture(params=with_usual(["pylance", "gateway"], "gateway"))
 def resolver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocationResolver]:
     if request.param == "pylance":
         with rest_on_pylance(tmp_path) as site, LocationResolver.connect("rest", site.properties) as resolver:

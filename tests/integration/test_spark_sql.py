@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver, Locations, union, views
-from tests.support.budget import with_usual
+from tests.support.budget import thorough, with_usual
 from tests.support.spark_sessions import SPARK
 
 pytestmark = SPARK
@@ -126,6 +126,7 @@ def test_a_long_chain_of_unions_is_warned_of(spark: SparkSession, ns: Namespace)
         assert caught[0].filename == __file__
 
 
+@thorough
 @pytest.mark.parametrize("count", with_usual([1, 2, 3, 64, 300], 1, 2, 64))
 def test_a_union_is_a_balanced_tree(spark: SparkSession, count: int) -> None:
     united = union(spark.range(n, n + 1) for n in range(count))

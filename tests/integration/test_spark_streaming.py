@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lance_ns_async.spark import LocationResolver
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
+from tests.support.budget import thorough
 
 pytestmark = [
     pytest.mark.integration,
@@ -90,6 +91,7 @@ def test_each_batch_reads_what_was_pinned_by_keys_that_are_good(
     assert len(catalog.issued) == 2 + 2 * BATCHES
 
 
+@thorough
 def test_a_frame_made_before_is_not_refreshed(
     s3: KeyedS3,
     catalog: RenewingPolaris,

@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from lance_ns_async import TableId
 from lance_ns_async.spark.resolve.report import WriteReport
 from tests.integration.spark_writes.lake import ID, JOB_FAILED, Lake, failing, files
+from tests.support.budget import thorough
 from tests.support.spark_sessions import SPARK
 
 pytestmark = SPARK
@@ -124,6 +125,7 @@ def test_managed_catalog_commits_the_versions(spark: SparkSession, managed: Lake
         managed.write(failing(spark))
 
 
+@thorough
 def test_file_size_and_format(spark: SparkSession, lake: Lake) -> None:
     df = spark.range(0, 100, 1, 2)
     assert lake.write(df, max_rows_per_file=25, data_storage_version="2.0").fragments == 4
