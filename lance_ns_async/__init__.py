@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lance_ns_async.errors import http_status
     from lance_ns_async.model import NamespaceId, Table, TableId
     from lance_ns_async.namespace.client import AsyncNamespace
+    from lance_ns_async.namespace.row_results import FoundRows, RowCounts
     from lance_ns_async.namespace.sync import (
         DirNamespace,
         GlueNamespace,
@@ -40,6 +41,7 @@ __all__ = [
     "Call",
     "CallLoad",
     "DirNamespace",
+    "FoundRows",
     "GlueNamespace",
     "Hive2Namespace",
     "Hive3Namespace",
@@ -51,6 +53,7 @@ __all__ = [
     "PolarisNamespace",
     "Policy",
     "RestNamespace",
+    "RowCounts",
     "Table",
     "TableId",
     "UnityNamespace",
@@ -67,10 +70,12 @@ _HOMES = {
     "Call": "calls.observers",
     "CallLoad": "calls.traffic",
     "BulkResult": "engine.results",
+    "FoundRows": "namespace.row_results",
     "Listed": "engine.list",
     "Namespace": "namespace.sync",
     "NamespaceId": "model",
     "Policy": "calls.policy",
+    "RowCounts": "namespace.row_results",
     "Table": "model",
     "TableId": "model",
     "http_status": "errors",

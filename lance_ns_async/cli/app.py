@@ -22,6 +22,7 @@ from lance_ns_async.cli import (
     profile_commands,
     reading,
     resolving,
+    searching,
     serving,
     token_commands,
 )
@@ -86,6 +87,7 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Whole catalogs": {
         "resolve": resolving.resolve,
         "find": finding.find,
+        "search": searching.search,
         "audit": auditing.audit,
         "discover": discovering.discover,
         "copy": copying.copy,

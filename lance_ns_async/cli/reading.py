@@ -36,6 +36,11 @@ Filter = Annotated[
     str | None, typer.Option("--filter", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")
 ]
 
+Nearest = Annotated[
+    str | None,
+    typer.Option("--nearest", metavar="NUMBER,...|@FILE", help="The rows nearest to this vector; a file has JSON."),
+]
+
 
 @with_common_options
 def head(
@@ -48,7 +53,7 @@ def head(
     out: Out = None,
 ) -> None:
     """Show the first rows of a table."""
-    names = _names(columns)
+    names = column_names(columns)
     with open_table(on, table) as (catalog, id):
         rows = _query(catalog, id, number, names, version)
     output.write_rows(rows, format_for(format, out), out)
@@ -79,10 +84,7 @@ def query(
     on: CommonOptions,
     table: TableName,
     filter: Filter = None,
-    nearest: Annotated[
-        str | None,
-        typer.Option("--nearest", metavar="NUMBER,...|@FILE", help="The rows nearest to this vector; a file has JSON."),
-    ] = None,
+    nearest: Nearest = None,
     text: Annotated[str | None, typer.Option("--text", help="The rows that match this text best.")] = None,
     vector_column: Annotated[
         str | None, typer.Option("--on", metavar="COLUMN", help="Column of --nearest or --text, if there are several.")
@@ -99,7 +101,11 @@ def query(
     """Show rows of a table: the first that match a filter, or the best of a search by vector or text."""
     if nearest is not None and text is not None:
         raise Misuse("--nearest and --text: use one of them")
-    request: dict[str, Any] = {"vector": {"single_vector": _vector(nearest)}, "filter": filter, "prefilter": True}
+    request: dict[str, Any] = {
+        "vector": {"single_vector": [] if nearest is None else parse_vector(nearest)},
+        "filter": filter,
+        "prefilter": True,
+    }
     if nearest is not None:
         request["vector_column"] = vector_column
     if text is not None:
@@ -109,7 +115,7 @@ def query(
     is_search = nearest is not None or text is not None
     most = limit or (_SHOWN if out is None or is_search else _ALL)
     with open_table(on, table) as (catalog, id), _advising(filter):
-        rows = _query(catalog, id, most, _names(columns), version, **request)
+        rows = _query(catalog, id, most, column_names(columns), version, **request)
     output.write_rows(rows, format_for(format, out), out)
     if limit is None and rows.num_rows == _SHOWN and not is_search:
         hint(f"the first {_SHOWN} rows; --limit shows more")
@@ -147,14 +153,13 @@ def _advising(filter: str | None) -> Iterator[None]:
         raise
 
 
-def _names(columns: str | None) -> list[str] | None:
+def column_names(columns: str | None) -> list[str] | None:
+    """Returns the names in the option `--columns`; None for no option."""
     return None if columns is None else [name.strip() for name in columns.split(",")]
 
 
-def _vector(text: str | None) -> list[float]:
-    """Returns the vector in an option; none for no option."""
-    if text is None:
-        return []
+def parse_vector(text: str) -> list[float]:
+    """Returns the vector in the option `--nearest`."""
     content = read_text(Path(text[1:]), f"--nearest {text}") if text.startswith("@") else f"[{text}]"
     try:
         return [float(it) for it in json.loads(content)]

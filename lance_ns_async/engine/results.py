@@ -13,7 +13,7 @@ from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import attempts_of, counted, error_kind
 from lance_ns_async.tabular import Row, Tabular
 
-K = TypeVar("K", TableId, NamespaceId)
+K = TypeVar("K", bound=TableId | NamespaceId)
 T = TypeVar("T")
 
 

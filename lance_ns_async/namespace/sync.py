@@ -15,6 +15,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace import many_rows
 from lance_ns_async.namespace.callbacks import open_with_callbacks
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.facade import ByProperties, Facade
@@ -30,7 +31,9 @@ from lance_ns_async.namespace.operations import (
     tables,
     versions,
 )
+from lance_ns_async.namespace.patterns import What
 from lance_ns_async.namespace.requests import FieldsOrId, several, with_fields
+from lance_ns_async.namespace.row_results import FoundRows, RowCounts
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.namespace.tracebacks import without_inner_calls
 from lance_ns_async.progress import ProgressCallback
@@ -1372,6 +1375,98 @@ class Namespace(Facade, spec.LanceNamespace):
             because listed tables that belong to other groups are not kept.
         """
         return self._stream_tables(ids, max_in_flight=max_in_flight)
+
+    def search_many(
+        self,
+        what: What,
+        *,
+        vector: Sequence[float] | None = None,
+        column: str | None = None,
+        full_text: str | Mapping[str, Any] | None = None,
+        k: int = 10,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: bool | ProgressCallback = False,
+        **query: Any,
+    ) -> FoundRows:
+        """Searches many tables at once, and returns the best rows of all of them.
+
+        With a vector and a text, the best `k` rows of either search are joined by reciprocal rank fusion.
+
+        Args:
+            what: Ids and patterns of tables, such as `"sales.**"`. Tables without data are left out.
+            vector: The vector to search by; None for a search by text.
+            column: The column of the vectors; None means `vector`, or else the only column of vectors of a table.
+            full_text: The words to search by, or a `full_text_query` of the spec; None for a search by vector. Scores
+                depend on the other texts of a table, so those of different tables are only roughly comparable.
+            k: The number of rows.
+            filter: An SQL expression that the rows match, applied before the search; None means all rows.
+            columns: The names of the columns in the result; None means all. A column that a table lacks is null, unless
+                it is named here: then the table is in `errors`.
+            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that were
+                not searched by then are in `errors`.
+            progress: Shows a bar in a terminal or notebook; or receives the number of searched tables and their total.
+            **query: Further fields of a `query_table` request, such as `nprobes`, `refine_factor` and `distance_type`.
+
+        Returns:
+            The rows, and an error for each table that could not be searched.
+
+        Raises:
+            InvalidInputError: The query is invalid, or the catalog cannot have an id; nothing was called. Or the rows
+                have columns of one name and of types without a common one.
+
+        Cost:
+            The listings, the calls of `describe_tables`, and one open for each table. With `data_operations=remote`,
+            the listings and one call for each table.
+        """
+        return self._call(
+            many_rows.search_many,
+            what,
+            vector=vector,
+            column=column,
+            full_text=full_text,
+            k=k,
+            filter=filter,
+            columns=columns,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+            **query,
+        )
+
+    def count_many(
+        self,
+        what: What,
+        *,
+        filter: str | None = None,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: bool | ProgressCallback = False,
+    ) -> RowCounts:
+        """Counts the rows of many tables at once.
+
+        Args:
+            what: See `search_many`.
+            filter: An SQL expression that the rows match; None counts all rows.
+            max_in_flight: See `search_many`.
+            timeout: See `search_many`.
+            progress: See `search_many`.
+
+        Returns:
+            The number of rows of each table, and an error for each table that could not be counted.
+
+        Raises:
+            InvalidInputError: The catalog cannot have an id; nothing was called.
+
+        Cost:
+            Those of `search_many`.
+        """
+        return self._call(
+            many_rows.count_many, what, filter=filter, max_in_flight=max_in_flight, timeout=timeout, progress=progress
+        )
 
     def list_many(
         self,

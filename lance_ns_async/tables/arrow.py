@@ -98,7 +98,7 @@ def file(reader: pa.RecordBatchReader) -> bytes:
     return content
 
 
-def batches(data: bytes) -> Sequence[pa.RecordBatch]:
+def content(data: bytes) -> pa.Table:
     """Returns the rows of an IPC file, which refer to its bytes.
 
     Raises:
@@ -106,7 +106,7 @@ def batches(data: bytes) -> Sequence[pa.RecordBatch]:
     """
     try:
         with pa.ipc.open_file(data) as file:
-            return [file.get_batch(number) for number in range(file.num_record_batches)]
+            return file.read_all()
     except (pa.ArrowException, OSError, ValueError) as e:
         raise InternalError(f"the response is not an Arrow IPC file ({e})") from e
 

@@ -23,6 +23,7 @@ from lance_ns_async.tables.opening import Opener
 if TYPE_CHECKING:
     from lance import LanceDataset
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -52,8 +53,8 @@ async def open_many(
 
 
 async def open_each(
-    tables: Mapping[TableId, Table],
-    open_one: Callable[[Table], Awaitable[T]],
+    tables: Mapping[TableId, S],
+    open_one: Callable[[S], Awaitable[T]],
     *,
     max_in_flight: int,
     progress: Advance | None,

@@ -24,7 +24,7 @@ MOST_ROWS = 2**63 - 1
 """The largest number of rows that Lance accepts."""
 
 # bypass_vector_index is not in this list, because lancedb sets it in every query without a vector.
-_OF_VECTORS = (
+OF_VECTORS = (
     "vector_column",
     "distance_type",
     "lower_bound",
@@ -68,7 +68,7 @@ def check(query: Query) -> None:
         raise InvalidInputError(f"offset {query.offset}: not supported with several vectors; omit it")
     if any(not vector for vector in vectors):
         raise InvalidInputError("multi_vector: a vector is empty; remove it")
-    if not vectors and (fields := [field for field in _OF_VECTORS if getattr(query, field) not in (None, "")]):
+    if not vectors and (fields := [field for field in OF_VECTORS if getattr(query, field) not in (None, "")]):
         raise InvalidInputError(f"{fields[0]}: allowed only with a vector; set a vector, or omit this field")
 
 

@@ -26,7 +26,7 @@ from lance_namespace.errors import (
     TableSchemaValidationError,
 )
 
-from lance_ns_async import AsyncNamespace
+from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.support.lake import ROWS, in_file, stream
 
@@ -69,6 +69,18 @@ async def test_a_scan_yields_the_rows_of_one_version(ns: AsyncNamespace, home: H
     assert [batch async for batch in ns.scan(id, filter="id = 77")] == []
     with pytest.raises(TableNotFoundError):
         [batch async for batch in ns.scan(home.table("none"))]
+
+
+async def test_many_tables_are_searched_and_counted(ns: AsyncNamespace, home: Home) -> None:
+    for name in ("a", "b"):
+        await ns.write(home.table(name), ROWS)
+    await ns.declare_table({"id": home.table("empty")})
+    found = (await ns.search_many([home.id], vector=[1.0, 0.0], k=3, columns=["id"])).raise_for_errors()
+    tables = [TableId(home.table(name)) for name in ("a", "b")]
+    assert found.rows["id"].to_pylist()[:2] == [2, 2] and set(found.searched) == set(tables)
+    assert found.rows["_table"].to_pylist()[:2] == [str(table) for table in tables]
+    counted = (await ns.count_many([home.id], filter="id > 1")).raise_for_errors()
+    assert counted.counts == dict.fromkeys(tables, 2)
 
 
 async def test_a_name_is_free_again_once_its_table_is_dropped(ns: AsyncNamespace, home: Home) -> None:

@@ -228,13 +228,13 @@ async def _scan_parts(
                 raise
             count = max(1, count // 8)
             continue
-        batches = await aside(partial(arrow.batches, data))
+        rows = await aside(partial(arrow.content, data))
         # A server may return fewer rows than requested, so only an empty part is the end.
-        if not (rows := sum(batch.num_rows for batch in batches)):
+        if not rows.num_rows:
             return
-        yield batches
-        offset += rows
-        count = max(1, min(rows * _PART_BYTES // max(len(data), 1), 10 * rows))
+        yield rows.to_batches()
+        offset += rows.num_rows
+        count = max(1, min(rows.num_rows * _PART_BYTES // max(len(data), 1), 10 * rows.num_rows))
 
 
 async def write(

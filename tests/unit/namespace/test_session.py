@@ -36,6 +36,8 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "protect_tables": lambda ns: ns.protect_tables(["db"]),
     "register_tables": lambda ns: ns.register_tables([{"id": ID, "location": "s3://lake/t"}]),
     "scan": lambda ns: ns.scan(ID),
+    "count_many": lambda ns: ns.count_many([ID]),
+    "search_many": lambda ns: ns.search_many([ID], vector=[0.0]),
     "stream_tables": lambda ns: ns.stream_tables([ID]),
     "table_groups": lambda ns: bulk.table_groups(ns.session),
     "write": lambda ns: ns.write(ID, pa.table({"i": [1]}), mode="append"),

@@ -62,9 +62,11 @@ async def test_the_first_callers_share_one_client(server: FakeGlue) -> None:
 
 
 async def test_connections_are_kept_and_bounded(server: FakeGlue) -> None:
-    server.delay(0.01)
     async with connected(server, max_in_flight="4", bulk_strategy="get") as ns:
-        (await ns.describe_tables(["db", f"t{i}"] for i in range(32))).raise_for_errors()
+        with server.hold("GetTable") as held:
+            describing = asyncio.ensure_future(ns.describe_tables(["db", f"t{i}"] for i in range(32)))
+            await held.reached(4)
+        (await describing).raise_for_errors()
     assert server.most_in_flight == 4 and server.connections == 4
 
 

@@ -1,0 +1,204 @@
+"""Operations on the rows of many tables at once: one search, and one count."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import lance_namespace as spec
+import pyarrow as pa
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
+
+from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.operations import rows
+from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.namespace.row_results import FoundRows, RowCounts
+from lance_ns_async.namespace.search import SearchResult, search
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.progress import ProgressCallback, Steps, show_progress
+from lance_ns_async.storage.threads import aside
+from lance_ns_async.tables import arrow, reading, searching
+from lance_ns_async.tables.open_many import open_each
+from lance_ns_async.tables.ranking import ROW_ID, Ranking, fuse
+from lance_ns_async.tables.sql_bounds import Texts
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+async def search_many(
+    session: Session,
+    /,
+    what: What,
+    *,
+    vector: Sequence[float] | None = None,
+    column: str | None = None,
+    full_text: str | Mapping[str, Any] | None = None,
+    k: int = 10,
+    filter: str | None = None,
+    columns: Sequence[str] | None = None,
+    max_in_flight: int | None = None,
+    timeout: float | None = None,
+    progress: bool | ProgressCallback = False,
+    **query: Any,
+) -> FoundRows:
+    """See `AsyncNamespace.search_many`."""
+    fields = {
+        "k": k,
+        "filter": filter,
+        "prefilter": True,
+        "columns": None if columns is None else {"column_names": list(columns)},
+        **query,
+    }
+    queries = _queries(fields, vector, column, full_text)
+    rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
+    for request in queries.values():
+        await session.check_sql(searching.texts(request))
+
+    is_remote = session.backend.passes_on("query_table")
+
+    async def ask(id: TableId) -> None:
+        for by, request in queries.items():
+            data = (await rows.query_table(session, request.model_copy(update={"id": list(id)}))).data
+            rankings[by].add(id, await aside(partial(arrow.content, cast("bytes", data))))
+
+    async def scan(table: Table) -> None:
+        def run(dataset: LanceDataset) -> None:
+            for by, request in queries.items():
+                rankings[by].add(table.id, searching.scan(dataset, request).to_table())
+
+        await session.open_and_run(table, run)
+
+    with session.within(timeout), show_progress(progress, "search tables") as show:
+        work = _Work(session, what, max_in_flight, show)
+        searched = await (work.on_ids(ask) if is_remote else work.on_tables(scan))
+    # After the end of the operation's time, too: its result is what was found until then.
+    found = await aside(lambda: _result(rankings, k))
+    if ROW_ID in found.column_names and not query.get("with_row_id"):
+        found = found.drop_columns([ROW_ID])
+    return FoundRows(found, list(searched), work.errors)
+
+
+def _result(rankings: Mapping[str, Ranking], k: int) -> pa.Table:
+    if len(rankings) == 2:
+        return fuse(rankings["_distance"], rankings["_score"], k)
+    (ranking,) = rankings.values()
+    return ranking.rows()
+
+
+def _queries(
+    fields: Mapping[str, Any],
+    vector: Sequence[float] | None,
+    column: str | None,
+    full_text: str | Mapping[str, Any] | None,
+) -> dict[str, spec.QueryTableRequest]:
+    """Returns the query by vector and the one by text, by the column that they rank by."""
+    if vector is None and full_text is None:
+        raise InvalidInputError("vector: pass a vector, a full_text, or both")
+    if wrong := sorted({"id", "offset", "version", "branch", "vector_column", "full_text_query"} & fields.keys()):
+        raise InvalidInputError(f"{wrong[0]}: not supported in a search of many tables; omit it")
+    is_hybrid = vector is not None and full_text is not None
+    # The rows of two rankings are told apart by their ids.
+    common = {**fields, "with_row_id": True} if is_hybrid else fields
+    queries: dict[str, dict[str, Any]] = {}
+    if vector is not None:
+        values = [float(it) for it in vector]
+        queries["_distance"] = {**common, "vector": {"single_vector": values}, "vector_column": column}
+    if full_text is not None:
+        text = {"string_query": {"query": full_text}} if isinstance(full_text, str) else full_text
+        others = {name: value for name, value in common.items() if name not in searching.OF_VECTORS}
+        queries["_score"] = {**others, "vector": {}, "full_text_query": text}
+    requests_by_column = {by: requests.parse(spec.QueryTableRequest, fields) for by, fields in queries.items()}
+    for request in requests_by_column.values():
+        searching.check(request)
+    return requests_by_column
+
+
+async def count_many(
+    session: Session,
+    what: What,
+    *,
+    filter: str | None = None,
+    max_in_flight: int | None = None,
+    timeout: float | None = None,
+    progress: bool | ProgressCallback = False,
+) -> RowCounts:
+    """See `AsyncNamespace.count_many`."""
+    await session.check_sql(Texts({"filter": filter}))
+
+    async def ask(id: TableId) -> int:
+        request = spec.CountTableRowsRequest(id=list(id), predicate=filter)
+        return (await rows.count_table_rows(session, request)).count or 0
+
+    async def count(table: Table) -> int:
+        return await session.open_and_run(table, lambda dataset: reading.count(dataset, filter))
+
+    with session.within(timeout), show_progress(progress, "count rows") as show:
+        work = _Work(session, what, max_in_flight, show)
+        counts = await (work.on_ids(ask) if session.backend.passes_on("count_table_rows") else work.on_tables(count))
+    return RowCounts(counts, work.errors)
+
+
+class _Work:
+    """Work on each selected table, concurrently; the failure of one does not affect the others."""
+
+    def __init__(self, session: Session, what: What, max_in_flight: int | None, progress: ProgressCallback) -> None:
+        self.errors: dict[TableId | NamespaceId, LanceNamespaceError] = {}
+        self._session = session
+        self._selection = Selection.read(what)
+        self._requested = {session.table(id) for id in self._selection.ids}
+        self._workers = session.workers(max_in_flight)
+        self._progress = progress
+
+    async def on_ids(self, work: Callable[[TableId], Awaitable[T]]) -> Mapping[TableId, T]:
+        """Returns the results of work that needs only the id of a table."""
+        found = await self._search()
+        return await self._each({id: id for id in self._ids(found)}, work)
+
+    async def on_tables(self, work: Callable[[Table], Awaitable[T]]) -> Mapping[TableId, T]:
+        """Returns the results of work that needs the location of a table, with credentials."""
+        found = await self._search()
+        ids = self._ids(found)
+        known = {} if self._session.backend.capabilities.vends else found.descriptions
+        described = await describe_tables(
+            self._session.backend,
+            [id for id in ids if id not in known],
+            max_in_flight=self._workers,
+            locator=self._session.locator,
+        )
+        self._note(described.errors)
+        tables = {id: table for id in ids if (table := known.get(id) or described.tables.get(id)) is not None}
+        return await self._each(tables, work)
+
+    async def _search(self) -> SearchResult:
+        found = await search(self._session, self._selection.patterns, max_in_flight=self._workers)
+        self.errors.update(found.errors.items())
+        self.errors.update(found.doubtful.items())
+        return found
+
+    def _ids(self, found: SearchResult) -> Sequence[TableId]:
+        return list(dict.fromkeys([*found.tables, *found.guesses, *self._requested]))
+
+    async def _each(self, items: Mapping[TableId, S], work: Callable[[S], Awaitable[T]]) -> Mapping[TableId, T]:
+        steps = Steps(len(items), self._progress)
+        result = await open_each(items, work, max_in_flight=self._workers, progress=steps.settle)
+        self._note(result.errors)
+        return result.tables
+
+    def _note(self, errors: Mapping[TableId, LanceNamespaceError]) -> None:
+        """Adds errors, except for tables that match a pattern and do not exist, or to which nothing was written."""
+        for id, error in errors.items():
+            is_missing = isinstance(error, TableNotFoundError | NamespaceNotFoundError)
+            if id in self._requested or not is_missing:
+                self.errors[id] = error

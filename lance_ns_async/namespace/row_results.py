@@ -1,0 +1,94 @@
+"""The results of operations on the rows of many tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import LanceNamespaceError
+
+from lance_ns_async.engine.results import error_rows
+from lance_ns_async.errors import raise_first
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.rendering import counted
+from lance_ns_async.tabular import Row, Tabular
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FoundRows(Tabular):
+    """The best rows of many tables. The failure of one table does not affect the others."""
+
+    rows: pa.Table
+    """The rows, the best first. `_table` is the id of the row's table; `_distance`, `_score` and `_relevance_score` are
+    the values of a search by vector, by text and by both."""
+    searched: Sequence[TableId] = ()
+    """The tables that were searched; also those without a row in the result."""
+    errors: Mapping[TableId | NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    """The error for each table that was not searched, and for each namespace that could not be listed."""
+
+    def raise_for_errors(self) -> FoundRows:
+        """Returns itself if everything was searched.
+
+        Raises:
+            LanceNamespaceError: The first error, with the number of further errors in its message.
+        """
+        raise_first(self.errors.values(), len(self.searched) + len(self.errors))
+        return self
+
+    def line(self) -> str:
+        """Returns the numbers of rows, tables and errors."""
+        tables = f"{counted(len(self.searched), 'tables')} searched"
+        return f"FoundRows({counted(self.rows.num_rows, 'rows')}, {tables}, {counted(len(self.errors), 'errors')})"
+
+    def table_rows(self) -> Sequence[Row]:
+        """Returns a row for each error, and for each table that has rows in the result."""
+        counts: dict[str, int] = {}
+        for id in self.rows["_table"].to_pylist():
+            counts[id] = counts.get(id, 0) + 1
+        return [*error_rows(self.errors), *(Row(TableId(id), "ok", fields={"rows": n}) for id, n in counts.items())]
+
+    def to_arrow(self) -> pa.Table:
+        """Returns `rows`."""
+        return self.rows
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns `rows` as a pandas DataFrame."""
+        return self.rows.to_pandas()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RowCounts(Tabular):
+    """The numbers of rows of many tables. The failure of one table does not affect the others."""
+
+    counts: Mapping[TableId, int] = field(default_factory=dict)
+    """The number of rows of each table."""
+    errors: Mapping[TableId | NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    """The error for each table that was not counted, and for each namespace that could not be listed."""
+
+    @property
+    def total(self) -> int:
+        """The number of rows of all counted tables."""
+        return sum(self.counts.values())
+
+    def raise_for_errors(self) -> RowCounts:
+        """Returns itself if everything was counted.
+
+        Raises:
+            LanceNamespaceError: The first error, with the number of further errors in its message.
+        """
+        raise_first(self.errors.values(), len(self.counts) + len(self.errors))
+        return self
+
+    def line(self) -> str:
+        """Returns the numbers of rows, tables and errors."""
+        tables = counted(len(self.counts), "tables")
+        return f"RowCounts({counted(self.total, 'rows')}, {tables}, {counted(len(self.errors), 'errors')})"
+
+    def table_rows(self) -> Sequence[Row]:
+        """Returns a row for each table."""
+        return [*error_rows(self.errors), *(Row(id, "ok", fields={"rows": n}) for id, n in self.counts.items())]
