@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         parameters = _parameters(item)
         server = next((it for name in _SHARED if isinstance(it := parameters.get(name), str)), None)
         if _uses_spark(item):
-            group = "Spark that writes" if item.path.parent.name == "spark_writes" else "Spark"
+            group = f"Spark in {item.path.parent.name}"
         else:
             group = "Ray" if item.path.stem in _WITH_RAY else server or item.location[0]
         item.add_marker(pytest.mark.xdist_group(group))
