@@ -21,7 +21,7 @@ from tests.fakes.unity import FakeUnity
 from tests.support.budget import with_usual
 from tests.support.outcomes import table_counts
 
-COUNT = 40
+COUNT = 110
 
 Place = tuple[str, dict[str, str], NamespaceId, Callable[[], list[str]]]
 """A kind of catalog, its properties, where namespaces of tables can be, and the changes in the log of the server."""
