@@ -31,7 +31,7 @@ def main() -> None:
     """Measures, and prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rest.rows", description=__doc__)
     parser.add_argument("--mib", type=int, default=2048, help="size of the rows")
-    parser.add_argument("--mib-at-once", type=int, default=512, help="size of the rows that one query returns")
+    parser.add_argument("--mib-at-once", type=int, default=200, help="size of the rows that one query returns")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--properties", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -6,8 +6,9 @@ from it, pylance's `RestAdapter` 14.0 and Apache Gravitino 1.1 and 1.3.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -103,6 +104,7 @@ class RestBackend(Backend):
         self._data_operations = settings.data_operations
         self._lists_all = (settings.delimiter, settings.min_depth, settings.max_depth) == (DELIMITER, 0, None)
         self._signs = settings.rest_sigv4_enabled
+        self._first_batch = asyncio.Lock()
         self._storage_options = settings.storage_options()
         self.configured_options: Mapping[str, str] | None = self._storage_options
         self.catalog_capabilities = replace(
@@ -180,13 +182,18 @@ class RestBackend(Backend):
         return await self._ask("describe_table", id, self._decoder(id), {"vend_credentials": True} if vend else None)
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
-        try:
-            decode = MaskedPartial(wire.tables, parent, self._storage_options)
-            return await self._ask("describe_tables", parent, decode, {"names": list(names)})
-        except UnsupportedOperationError:
-            # Only this package's own gateway has this extension of the protocol.
-            self.server.learn(batches=False)
-            raise
+        # Only this package's own gateway has this extension of the protocol, so one call finds out for all others.
+        async with self._first_batch if self.server.traits.batches is None else nullcontext():
+            if self.server.traits.batches is False:
+                raise UnsupportedOperationError("describe_tables: the server has refused another batch")
+            try:
+                decode = MaskedPartial(wire.tables, parent, self._storage_options)
+                tables = await self._ask("describe_tables", parent, decode, {"names": list(names)})
+            except UnsupportedOperationError:
+                self.server.learn(batches=False)
+                raise
+            self.server.learn(batches=True)
+            return tables
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None

@@ -67,9 +67,11 @@ async def test_other_servers_are_asked_once(ns: AsyncNamespace) -> None:
     async with serving(Foreign()) as gateway, connect(gateway) as client:
         with client.observe(lambda call: calls.append(call.operation)):
             for _ in range(2):
-                result = await client.describe_tables([["sales", f"t{number}"] for number in range(FROM)])
+                # A batch of each namespace would be sent at the same time.
+                ids = [[parent, f"t{number}"] for parent in ("sales", "gone") for number in range(FROM)]
+                result = await client.describe_tables(ids)
                 assert len(result.tables) == 5
-    assert calls.count("describe_tables") == 1 and calls.count("describe_table") == 2 * FROM
+    assert calls.count("describe_tables") == 1 and calls.count("describe_table") == 4 * FROM
 
 
 async def test_a_batch_has_what_its_client_may_use(ns: AsyncNamespace, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Searches of many tables at once."""
