@@ -78,7 +78,8 @@ async def search_many(
             for by, request in queries.items():
                 rankings[by].add(table.id, searching.scan(dataset, request).to_table())
 
-        await session.open_and_run(table, run)
+        with session.operation():
+            await session.open_and_run(table, run)
 
     with session.within(timeout), show_progress(progress, "search tables") as show:
         work = _Work(session, what, max_in_flight, show)
@@ -142,7 +143,8 @@ async def count_many(
         return (await rows.count_table_rows(session, request)).count or 0
 
     async def count(table: Table) -> int:
-        return await session.open_and_run(table, lambda dataset: reading.count(dataset, filter))
+        with session.operation():
+            return await session.open_and_run(table, lambda dataset: reading.count(dataset, filter))
 
     with session.within(timeout), show_progress(progress, "count rows") as show:
         work = _Work(session, what, max_in_flight, show)

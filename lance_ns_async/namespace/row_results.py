@@ -48,9 +48,10 @@ class FoundRows(Tabular):
     def table_rows(self) -> Sequence[Row]:
         """Returns a row for each error, and for each table that has rows in the result."""
         counts: dict[str, int] = {}
-        for id in self.rows["_table"].to_pylist():
-            counts[id] = counts.get(id, 0) + 1
-        return [*error_rows(self.errors), *(Row(TableId(id), "ok", fields={"rows": n}) for id, n in counts.items())]
+        for text in self.rows["_table"].to_pylist():
+            counts[text] = counts.get(text, 0) + 1
+        ids = {str(id): id for id in self.searched}
+        return [*error_rows(self.errors), *(Row(ids[text], "ok", fields={"rows": n}) for text, n in counts.items())]
 
     def to_arrow(self) -> pa.Table:
         """Returns `rows`."""

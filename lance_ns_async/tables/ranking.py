@@ -20,6 +20,8 @@ TABLE = "_table"
 ROW_ID = "_rowid"
 RELEVANCE = "_relevance_score"
 """The column with the fused score of a hybrid search."""
+_LAST = (ROW_ID, "_distance", "_score", RELEVANCE, TABLE)
+"""The columns that a search adds, in the order of the result."""
 
 _RRF = 60
 """The constant of reciprocal rank fusion, as in the paper by Cormack, Clarke and Buettcher (2009)."""
@@ -62,7 +64,13 @@ class Ranking:
         self._lock = Lock()
 
     def add(self, id: TableId, rows: pa.Table) -> None:
-        """Adds the result of one table."""
+        """Adds the result of one table.
+
+        Raises:
+            InvalidInputError: The table has a column with the name of that for the table's id.
+        """
+        if TABLE in rows.column_names:
+            raise InvalidInputError(f"columns: the table has a column {TABLE!r} itself; pass the names of others")
         values = rows[self._by].to_pylist()
         with self._lock:
             for position, value in enumerate(values):
@@ -133,8 +141,8 @@ def concatenated(pieces: Sequence[pa.Table]) -> pa.Table:
             f"columns: the rows of these tables have no common type ({e}); request other columns, or fewer tables"
         ) from e
     # The id of the table and the value of the search come after the columns of all tables.
-    names = [name for name in rows.column_names if not name.startswith("_")]
-    return rows.select([*names, *(name for name in rows.column_names if name.startswith("_"))])
+    names = [name for name in rows.column_names if name not in _LAST]
+    return rows.select([*names, *(name for name in _LAST if name in rows.column_names)])
 
 
 def fuse(by_vector: Ranking, by_text: Ranking, k: int) -> pa.Table:
@@ -152,9 +160,8 @@ def fuse(by_vector: Ranking, by_text: Ranking, k: int) -> pa.Table:
     only_by_text = [place for place, key in enumerate(rankings[1]) if key not in set(rankings[0])]
     keys = [*rankings[0], *(rankings[1][place] for place in only_by_text)]
     rows = concatenated([found_by_vector, _take(found_by_text, only_by_text)])
-    columns = {name: rows[name] for name in rows.column_names if name not in ("_score", TABLE)}
+    columns = {name: rows[name] for name in rows.column_names}
     columns["_score"] = pa.array([text_scores.get(key) for key in keys], pa.float32())
     columns[RELEVANCE] = pa.array([scores[key] for key in keys], pa.float32())
-    columns[TABLE] = rows[TABLE]
     best = sorted(range(len(keys)), key=lambda place: (-scores[keys[place]], keys[place]))[:k]
-    return _take(pa.table(columns), best)
+    return _take(concatenated([pa.table(columns)]), best)

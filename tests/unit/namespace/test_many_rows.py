@@ -152,6 +152,15 @@ async def test_columns_that_a_table_lacks_are_null_and_types_are_widened(ns: Asy
     assert (await ns.search_many("s.*", vector=(0, 0), columns=["id"])).rows.num_rows == 3
 
 
+async def test_names_that_a_search_uses_itself_are_told_apart(ns: AsyncNamespace) -> None:
+    await ns.write(["s", "taken"], table([(0, 0)], _table=["x"]))
+    await ns.write(["a.b"], table([(1, 0)], _own=["y"]))
+    found = await ns.search_many([["s", "taken"], ["a.b"]], vector=(0, 0))
+    assert found.rows.column_names == ["id", "word", "vector", "_own", "_distance", "_table"]
+    assert [row.id for row in found.table_rows()] == [TableId(["s", "taken"]), TableId(["a.b"])]
+    assert "has a column '_table' itself" in str(found.errors[TableId(["s", "taken"])])
+
+
 async def test_a_text_and_a_vector_find_rows_together(ns: AsyncNamespace) -> None:
     for number in range(3):
         id = ["s", f"t{number}"]
