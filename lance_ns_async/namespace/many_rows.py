@@ -54,14 +54,7 @@ async def search_many(
     **query: Any,
 ) -> FoundRows:
     """See `AsyncNamespace.search_many`."""
-    fields = {
-        "k": k,
-        "filter": filter,
-        "prefilter": True,
-        "columns": None if columns is None else {"column_names": list(columns)},
-        **query,
-    }
-    queries = _queries(fields, vector, column, full_text)
+    queries = queries_by_column(vector, column, full_text, k=k, filter=filter, columns=columns, **query)
     rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
     for request in queries.values():
         await session.check_sql(searching.texts(request))
@@ -71,12 +64,12 @@ async def search_many(
     async def ask(id: TableId) -> None:
         for by, request in queries.items():
             data = (await rows.query_table(session, request.model_copy(update={"id": list(id)}))).data
-            rankings[by].add(id, await aside(partial(arrow.content, cast("bytes", data))))
+            rankings[by].add(str(id), await aside(partial(arrow.content, cast("bytes", data))))
 
     async def scan(table: Table) -> None:
         def run(dataset: LanceDataset) -> None:
             for by, request in queries.items():
-                rankings[by].add(table.id, searching.scan(dataset, request).to_table())
+                rankings[by].add(str(table.id), searching.scan(dataset, request).to_table())
 
         with session.operation():
             await session.open_and_run(table, run)
@@ -85,33 +78,48 @@ async def search_many(
         work = _Work(session, what, max_in_flight, show)
         searched = await (work.on_ids(ask) if is_remote else work.on_tables(scan))
     # After the end of the operation's time, too: its result is what was found until then.
-    found = await aside(lambda: _result(rankings, k))
-    if ROW_ID in found.column_names and not query.get("with_row_id"):
-        found = found.drop_columns([ROW_ID])
+    with_row_id = bool(query.get("with_row_id"))
+    found = await aside(lambda: result({by: it.rows() for by, it in rankings.items()}, k, with_row_id=with_row_id))
     return FoundRows(found, list(searched), work.errors)
 
 
-def _result(rankings: Mapping[str, Ranking], k: int) -> pa.Table:
+def result(rankings: Mapping[str, pa.Table], k: int, *, with_row_id: bool = False) -> pa.Table:
+    """Returns the rows of a search, from those of its rankings by the column that they rank by."""
     if len(rankings) == 2:
-        return fuse(rankings["_distance"], rankings["_score"], k)
-    (ranking,) = rankings.values()
-    return ranking.rows()
+        rows = fuse(rankings["_distance"], rankings["_score"], k)
+    else:
+        (rows,) = rankings.values()
+    return rows.drop_columns([ROW_ID]) if ROW_ID in rows.column_names and not with_row_id else rows
 
 
-def _queries(
-    fields: Mapping[str, Any],
+def queries_by_column(
     vector: Sequence[float] | None,
     column: str | None,
     full_text: str | Mapping[str, Any] | None,
+    *,
+    columns: Sequence[str] | None,
+    **query: Any,
 ) -> dict[str, spec.QueryTableRequest]:
-    """Returns the query by vector and the one by text, by the column that they rank by."""
+    """Returns the query by vector and the one by text, by the column that they rank by.
+
+    Args:
+        vector: See `search_many`, like the following.
+        column: The column of the vectors.
+        full_text: The words, or a `full_text_query` of the spec.
+        columns: The names of the columns.
+        **query: Further fields of both queries.
+
+    Raises:
+        InvalidInputError: There is no search, or one is invalid for every table.
+    """
     if vector is None and full_text is None:
         raise InvalidInputError("vector: pass a vector, a full_text, or both")
-    if wrong := sorted({"id", "offset", "version", "branch", "vector_column", "full_text_query"} & fields.keys()):
+    if wrong := sorted({"id", "offset", "version", "branch", "vector_column", "full_text_query"} & query.keys()):
         raise InvalidInputError(f"{wrong[0]}: not supported in a search of many tables; omit it")
     is_hybrid = vector is not None and full_text is not None
     # The rows of two rankings are told apart by their ids.
-    common = {**fields, "with_row_id": True} if is_hybrid else fields
+    common = {"prefilter": True, **query, **({"with_row_id": True} if is_hybrid else {})}
+    common["columns"] = None if columns is None else {"column_names": list(columns)}
     queries: dict[str, dict[str, Any]] = {}
     if vector is not None:
         values = [float(it) for it in vector]

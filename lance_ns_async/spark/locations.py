@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from lance_ns_async.namespace.row_results import FoundRows
     from lance_ns_async.spark.read.difference import Difference
     from lance_ns_async.spark.read.schemas import Unify
     from lance_ns_async.spark.serve.catalog import Resolver
@@ -170,6 +171,52 @@ class Locations(Mapping[TableId, Location]):
         if not self:
             raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {self.report.line()}")
         return build_dataframe(self.values(), spark, columns, partitions, table_column, filter=filter, unify=unify)
+
+    def search(
+        self,
+        spark: SparkSession,
+        *,
+        vector: Sequence[float] | None = None,
+        column: str | None = None,
+        full_text: str | Mapping[str, Any] | None = None,
+        k: int = 10,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        partitions: int | None = None,
+        **query: Any,
+    ) -> FoundRows:
+        """Searches all tables at their pinned versions in Spark, and returns the best rows of all of them.
+
+        Each task searches some of the tables, and sends its best `k` rows to the driver, which merges them. The rows
+        are those of `Namespace.search_many`.
+
+        Args:
+            spark: The Spark session.
+            vector: See `AsyncNamespace.search_many`, like the following.
+            column: The column of the vectors; None means `vector`, or else the only column of vectors of a table.
+            full_text: The words to search by, or a `full_text_query` of the spec; None for a search by vector.
+            k: The number of rows.
+            filter: A condition in Lance's SQL, applied before the search; None for all rows.
+            columns: The names of the columns in the result; None for all.
+            partitions: The maximum number of tasks; None for four per core.
+            **query: Further fields of a `query_table` request, such as `nprobes`, `refine_factor` and `distance_type`.
+
+        Returns:
+            The rows, and an error for each table that could not be searched.
+
+        Raises:
+            InvalidInputError: The query or `partitions` is invalid. Raised before any Spark job.
+
+        Cost:
+            No catalog call. One Spark job, with one open of the dataset for each table.
+        """
+        from lance_ns_async.namespace.many_rows import queries_by_column
+        from lance_ns_async.spark.read.searching import search
+
+        if partitions is not None and partitions < 1:
+            raise InvalidInputError(f"partitions {partitions}: must be at least 1")
+        queries = queries_by_column(vector, column, full_text, k=k, filter=filter, columns=columns, **query)
+        return search(self.values(), spark, queries, k, partitions, with_row_id=bool(query.get("with_row_id")))
 
     def differences(self, columns: Collection[str] | None = None) -> Mapping[TableId, Difference]:
         """Returns the tables whose columns differ from those of most tables, and how.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import isnan
 from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
-
-from lance_ns_async.model import TableId
 
 TABLE = "_table"
 """The column with the id of the table."""
@@ -32,7 +31,8 @@ _SLACK = 8
 @dataclass(order=True, slots=True)
 class _Entry:
     key: float
-    table: TableId
+    table: str
+    """The id of the table as text."""
     position: int
     """The position in the table's own result."""
     rows: pa.Table = field(compare=False)
@@ -63,8 +63,12 @@ class Ranking:
         """The number of rows in memory, those included that other rows have displaced."""
         self._lock = Lock()
 
-    def add(self, id: TableId, rows: pa.Table) -> None:
-        """Adds the result of one table.
+    def add(self, table: str, rows: pa.Table) -> None:
+        """Adds the result of one table, in its order.
+
+        Args:
+            table: The id of the table as text.
+            rows: The rows.
 
         Raises:
             InvalidInputError: The table has a column with the name of that for the table's id.
@@ -76,7 +80,7 @@ class Ranking:
             for position, value in enumerate(values):
                 if value is None or isnan(value):
                     continue
-                entry = _Entry(self._sign * value, id, position, rows, position)
+                entry = _Entry(self._sign * value, table, position, rows, position)
                 if len(self._entries) == self._k:
                     if not entry < self._entries[-1]:
                         continue
@@ -86,9 +90,11 @@ class Ranking:
             if self._held > _SLACK * self._k:
                 self._compact()
 
-    def ids(self) -> Sequence[tuple[TableId, int]]:
-        """Returns the table and the row id of each row; requires results with row ids."""
-        return [(it.table, it.rows[ROW_ID][it.place].as_py()) for it in self._entries]
+    def parts(self) -> Iterator[tuple[str, pa.Table]]:
+        """Yields the rows of each table that has any; added to another ranking, they have the same places there."""
+        self._compact()
+        for group in self._groups():
+            yield group[0].table, group[0].rows
 
     def rows(self) -> pa.Table:
         """Returns the rows, the best first, with the table's id in the last column.
@@ -96,16 +102,13 @@ class Ranking:
         Raises:
             InvalidInputError: The tables have columns of one name and of types without a common one.
         """
-        self._compact()
-        groups = self._groups()
-        if not groups:
-            return pa.table({self._by: pa.array([], pa.float32()), TABLE: pa.array([], pa.string())})
         pieces = [
-            group[0].rows.append_column(TABLE, pa.array([str(group[0].table)] * len(group), pa.string()))
-            for group in groups
+            rows.append_column(TABLE, pa.array([table] * rows.num_rows, pa.string())) for table, rows in self.parts()
         ]
-        numbers = {id(entry): number for number, entry in enumerate(entry for group in groups for entry in group)}
-        return _take(concatenated(pieces), [numbers[id(entry)] for entry in self._entries])
+        if not pieces:
+            return pa.table({self._by: pa.array([], pa.float32()), TABLE: pa.array([], pa.string())})
+        places = {id(entry): place for place, entry in enumerate(chain.from_iterable(self._groups()))}
+        return _take(concatenated(pieces), [places[id(entry)] for entry in self._entries])
 
     def _groups(self) -> Sequence[Sequence[_Entry]]:
         """Returns the entries of each result that has any."""
@@ -145,23 +148,30 @@ def concatenated(pieces: Sequence[pa.Table]) -> pa.Table:
     return rows.select([*names, *(name for name in _LAST if name in rows.column_names)])
 
 
-def fuse(by_vector: Ranking, by_text: Ranking, k: int) -> pa.Table:
+def fuse(by_vector: pa.Table, by_text: pa.Table, k: int) -> pa.Table:
     """Returns the best rows of two rankings by reciprocal rank fusion, with the value of each ranking.
 
     Both need row ids. A row that only one of them has found has no value of the other.
     """
-    rankings = (by_vector.ids(), by_text.ids())
-    scores: dict[tuple[TableId, int], float] = defaultdict(float)
-    for ids in rankings:
+    keys, text_keys = _keys(by_vector), _keys(by_text)
+    scores: dict[tuple[str, int], float] = defaultdict(float)
+    for ids in (keys, text_keys):
         for rank, key in enumerate(ids, 1):
             scores[key] += 1 / (_RRF + rank)
-    found_by_vector, found_by_text = by_vector.rows(), by_text.rows()
-    text_scores: Mapping[Any, float] = dict(zip(rankings[1], found_by_text["_score"].to_pylist(), strict=True))
-    only_by_text = [place for place, key in enumerate(rankings[1]) if key not in set(rankings[0])]
-    keys = [*rankings[0], *(rankings[1][place] for place in only_by_text)]
-    rows = concatenated([found_by_vector, _take(found_by_text, only_by_text)])
+    text_scores: Mapping[Any, float] = dict(zip(text_keys, by_text["_score"].to_pylist(), strict=True))
+    found_by_vector = set(keys)
+    only_by_text = [place for place, key in enumerate(text_keys) if key not in found_by_vector]
+    keys += (text_keys[place] for place in only_by_text)
+    rows = concatenated([by_vector, _take(by_text, only_by_text)])
     columns = {name: rows[name] for name in rows.column_names}
     columns["_score"] = pa.array([text_scores.get(key) for key in keys], pa.float32())
     columns[RELEVANCE] = pa.array([scores[key] for key in keys], pa.float32())
     best = sorted(range(len(keys)), key=lambda place: (-scores[keys[place]], keys[place]))[:k]
     return _take(concatenated([pa.table(columns)]), best)
+
+
+def _keys(rows: pa.Table) -> list[tuple[str, int]]:
+    """Returns the table and the row id of each row."""
+    if not rows.num_rows:
+        return []
+    return list(zip(rows[TABLE].to_pylist(), rows[ROW_ID].to_pylist(), strict=True))

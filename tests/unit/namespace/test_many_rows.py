@@ -209,10 +209,10 @@ async def test_invalid_arguments_are_refused_before_any_call(
     assert calls == []
 
 
-def results(count: int) -> Iterator[tuple[TableId, pa.Table]]:
+def results(count: int) -> Iterator[tuple[str, pa.Table]]:
     for number in range(count):
         distances = pa.array([number % 5, number % 7 + 0.5, None, float("nan")], pa.float32())
-        yield TableId([f"t{number:02}"]), pa.table({"_rowid": range(4), "_distance": distances})
+        yield f"t{number:02}", pa.table({"_rowid": range(4), "_distance": distances})
 
 
 @pytest.mark.parametrize("k", [1, 3, 60])
@@ -227,6 +227,19 @@ def test_the_order_of_results_changes_nothing(k: int) -> None:
     assert forwards.rows()["_distance"].to_pylist() == everything[:k]
 
 
+@pytest.mark.parametrize("k", [1, 3, 60])
+def test_rankings_of_parts_are_merged_into_that_of_all(k: int) -> None:
+    whole, parts = Ranking("_distance", k), [Ranking("_distance", k) for _ in range(3)]
+    for number, (id, rows) in enumerate(results(40)):
+        whole.add(id, rows)
+        parts[number * 7 % 3].add(id, rows)
+    merged = Ranking("_distance", k)
+    for part in parts:
+        for name, best in part.parts():
+            merged.add(name, best)
+    assert merged.rows() == whole.rows()
+
+
 def test_rows_of_no_table_have_the_column_of_the_search() -> None:
     assert Ranking("_distance", 3).rows().column_names == ["_distance", "_table"]
 
@@ -236,18 +249,17 @@ def test_either_search_may_find_nothing_that_the_other_lacks(vectors: int, texts
     by_vector, by_text = Ranking("_distance", 3), Ranking("_score", 3, descending=True)
     for ranking, by, count in ((by_vector, "_distance", vectors), (by_text, "_score", texts)):
         rows = {"_rowid": pa.array(range(count), pa.uint64()), by: pa.array(range(count), pa.float32())}
-        ranking.add(TableId(["t"]), pa.table(rows))
-    fused = fuse(by_vector, by_text, 3)
+        ranking.add("t", pa.table(rows))
+    fused = fuse(by_vector.rows(), by_text.rows(), 3)
     assert fused.num_rows == max(vectors, texts)
     assert {"_distance", "_score", "_relevance_score", "_table"} <= {*fused.column_names}
 
 
 def test_a_row_that_both_searches_find_is_before_those_of_one() -> None:
     by_vector, by_text = Ranking("_distance", 3), Ranking("_score", 3, descending=True)
-    t = TableId(["t"])
-    by_vector.add(t, pa.table({"_rowid": [1, 2, 3], "_distance": [0.1, 0.2, 0.3]}))
-    by_text.add(t, pa.table({"_rowid": [3, 4], "_score": [5.0, 4.0]}))
-    fused = fuse(by_vector, by_text, 3)
+    by_vector.add("t", pa.table({"_rowid": [1, 2, 3], "_distance": [0.1, 0.2, 0.3]}))
+    by_text.add("t", pa.table({"_rowid": [3, 4], "_score": [5.0, 4.0]}))
+    fused = fuse(by_vector.rows(), by_text.rows(), 3)
     assert fused["_rowid"].to_pylist() == [3, 1, 2]
     assert fused["_relevance_score"].to_pylist() == pytest.approx([1 / 63 + 1 / 61, 1 / 61, 1 / 62])
     assert fused["_score"].to_pylist() == [5.0, None, None]
