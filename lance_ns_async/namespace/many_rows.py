@@ -13,6 +13,7 @@ from lance_namespace.errors import (
     LanceNamespaceError,
     NamespaceNotFoundError,
     TableNotFoundError,
+    UnauthenticatedError,
 )
 
 from lance_ns_async.engine.describe import describe_tables
@@ -201,8 +202,21 @@ class _Work:
         return list(dict.fromkeys([*found.tables, *found.guesses, *self._requested]))
 
     async def _each(self, items: Mapping[TableId, S], work: Callable[[S], Awaitable[T]]) -> Mapping[TableId, T]:
+        refusal: UnauthenticatedError | None = None
+
+        async def run(item: S) -> T:
+            nonlocal refusal
+            if refusal is not None:
+                # A 401 applies to every table.
+                raise refusal
+            try:
+                return await work(item)
+            except UnauthenticatedError as e:
+                refusal = e
+                raise
+
         steps = Steps(len(items), self._progress)
-        result = await open_each(items, work, max_in_flight=self._workers, progress=steps.settle)
+        result = await open_each(items, run, max_in_flight=self._workers, progress=steps.settle)
         self._note(result.errors)
         return result.tables
 

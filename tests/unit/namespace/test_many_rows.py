@@ -18,6 +18,7 @@ from lance_namespace.errors import (
     ServiceUnavailableError,
     TableColumnNotFoundError,
     TableNotFoundError,
+    UnauthenticatedError,
 )
 
 from lance_ns_async import AsyncNamespace, TableId
@@ -187,6 +188,31 @@ async def test_what_was_found_before_the_time_ended_is_returned(ns: AsyncNamespa
     found = await ns.search_many(ids, vector=(0, 0), k=100, timeout=1e-9)
     assert found.rows.num_rows == len(found.searched) and len(found.searched) + len(found.errors) == 70
     assert {type(error) for error in found.errors.values()} == {ServiceUnavailableError}
+
+
+async def test_after_a_401_no_further_table_is_called(tmp_path: Path) -> None:
+    calls: list[object] = []
+    with served("dir", {"root": str(tmp_path)}) as gateway:
+        properties = {"uri": gateway.url, "data_operations": "remote", "header.x-lance-token": "wrong"}
+        async with AsyncNamespace.connect("rest", properties) as ns:
+            with ns.observe(calls.append):
+                found = await ns.search_many([[f"t{number}"] for number in range(100)], vector=(0, 0))
+    assert len(found.errors) == 100 and {type(it) for it in found.errors.values()} == {UnauthenticatedError}
+    assert len(calls) < 40
+
+
+async def test_a_storage_that_vanishes_in_the_middle_leaves_what_was_found(ns: AsyncNamespace, tmp_path: Path) -> None:
+    ids = [["s", f"t{number}"] for number in range(40)]
+    for id in ids:
+        await ns.write(id, table([(0, 0)]))
+
+    def vanish(done: int, total: int) -> None:
+        if done == 5:
+            (tmp_path / "lake").rename(tmp_path / "gone")
+
+    found = await ns.search_many(ids, vector=(0, 0), k=50, max_in_flight=2, progress=vanish)
+    assert 5 <= len(found.searched) < 40 and found.rows.num_rows == len(found.searched)
+    assert set(found.errors) == {TableId(id) for id in ids} - set(found.searched)
 
 
 @pytest.mark.parametrize(
