@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
+_INLINE = 1000
+"""The number of rows that are ranked in the event loop; more are ranked in a thread."""
+
 
 async def search_many(
     session: Session,
@@ -63,17 +66,30 @@ async def search_many(
     is_remote = session.backend.passes_on("query_table")
 
     async def ask(id: TableId) -> None:
+        results = {}
         for by, request in queries.items():
             data = (await rows.query_table(session, request.model_copy(update={"id": list(id)}))).data
-            rankings[by].add(str(id), await aside(partial(arrow.content, cast("bytes", data))))
+            results[by] = await aside(partial(arrow.content, cast("bytes", data)))
+        await add(id, results)
 
     async def scan(table: Table) -> None:
-        def run(dataset: LanceDataset) -> None:
-            for by, request in queries.items():
-                rankings[by].add(str(table.id), searching.scan(dataset, request).to_table())
+        def run(dataset: LanceDataset) -> Mapping[str, pa.Table]:
+            return {by: searching.scan(dataset, request).to_table() for by, request in queries.items()}
 
         with session.operation():
-            await session.open_and_run(table, run)
+            results = await session.open_and_run(table, run)
+        await add(table.id, results)
+
+    async def add(id: TableId, results: Mapping[str, pa.Table]) -> None:
+        # Only now that all searches of the table have succeeded, so that no row of a failed table is in the result.
+        def work() -> None:
+            for by, result in results.items():
+                rankings[by].add(str(id), result)
+
+        if k > _INLINE:
+            await aside(work)
+        else:
+            work()
 
     with session.within(timeout), show_progress(progress, "search tables") as show:
         work = _Work(session, what, max_in_flight, show)

@@ -181,6 +181,16 @@ async def test_a_text_and_a_vector_find_rows_together(ns: AsyncNamespace) -> Non
     assert relevance == sorted(relevance, reverse=True) and both.num_rows == 4
 
 
+@pytest.mark.parametrize("k", [5, 5000])
+async def test_no_row_of_a_table_that_fails_is_in_the_result(ns: AsyncNamespace, k: int) -> None:
+    for name in ("indexed", "plain"):
+        await ns.write(["s", name], table([(0, 0)]).drop_columns(["word"]))
+    await ns.write(["s", "indexed"], table([(1, 1)] * 3), mode="overwrite")
+    await ns.create_table_scalar_index({"id": ["s", "indexed"], "column": "word", "index_type": "FTS"})
+    found = await ns.search_many("s.*", vector=(0, 0), full_text="word1", k=k)
+    assert set(found.errors) == {TableId(["s", "plain"])} and set(found.rows["_table"].to_pylist()) == {"s$indexed"}
+
+
 async def test_what_was_found_before_the_time_ended_is_returned(ns: AsyncNamespace) -> None:
     ids = [["s", f"t{number}"] for number in range(70)]
     for id in ids:
