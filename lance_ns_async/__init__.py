@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lance_ns_async.errors import http_status
     from lance_ns_async.model import NamespaceId, Table, TableId
     from lance_ns_async.namespace.client import AsyncNamespace
-    from lance_ns_async.namespace.row_results import FoundRows, RowCounts
+    from lance_ns_async.namespace.row_results import RankedRows, RowCounts
     from lance_ns_async.namespace.sync import (
         DirNamespace,
         GlueNamespace,
@@ -41,7 +41,6 @@ __all__ = [
     "Call",
     "CallLoad",
     "DirNamespace",
-    "FoundRows",
     "GlueNamespace",
     "Hive2Namespace",
     "Hive3Namespace",
@@ -52,6 +51,7 @@ __all__ = [
     "NamespaceId",
     "PolarisNamespace",
     "Policy",
+    "RankedRows",
     "RestNamespace",
     "RowCounts",
     "Table",
@@ -70,7 +70,7 @@ _HOMES = {
     "Call": "calls.observers",
     "CallLoad": "calls.traffic",
     "BulkResult": "engine.results",
-    "FoundRows": "namespace.row_results",
+    "RankedRows": "namespace.row_results",
     "Listed": "engine.list",
     "Namespace": "namespace.sync",
     "NamespaceId": "model",

@@ -37,7 +37,7 @@ def search(
     if vector is None and full_text is None:
         raise Misuse("--nearest or --text: required; pass one of them, or both")
     with on.require().open() as catalog:
-        found = catalog.search_many(
+        ranked = catalog.search_many(
             what,
             vector=None if vector is None else parse_vector(vector),
             column=column,
@@ -48,9 +48,9 @@ def search(
             timeout=timeout,
             progress=messages.shows_progress(),
         )
-        problems = [row for row in found.table_rows() if row.outcome in found.problem_outcomes]
+        problems = [row for row in ranked.table_rows() if row.outcome in ranked.problem_outcomes]
         hint_at_missing(catalog, what, problems)
-    require_tables(problems, len(found.searched), what)
-    output.write_rows(found.rows, format_for(format, out), out)
-    messages.summarize(found, problems=problems)
+    require_tables(problems, len(ranked.searched), what)
+    output.write_rows(ranked.rows, format_for(format, out), out)
+    messages.summarize(ranked, problems=problems)
     exit_after(problems)

@@ -36,7 +36,7 @@ from lance_ns_async.namespace.operations import (
 )
 from lance_ns_async.namespace.patterns import What
 from lance_ns_async.namespace.requests import FieldsOrId, with_fields
-from lance_ns_async.namespace.row_results import FoundRows, RowCounts
+from lance_ns_async.namespace.row_results import RankedRows, RowCounts
 from lance_ns_async.namespace.session import Session, with_request_scopes
 from lance_ns_async.namespace.tracebacks import short_tracebacks
 from lance_ns_async.progress import ProgressCallback
@@ -1433,7 +1433,7 @@ class AsyncNamespace:
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
         **query: Any,
-    ) -> FoundRows:
+    ) -> RankedRows:
         """Searches many tables at once, and returns the best rows of all of them.
 
         With a vector and a text, the best `k` rows of either search are joined by reciprocal rank fusion.

@@ -21,7 +21,7 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations import rows
 from lance_ns_async.namespace.patterns import Selection, What
-from lance_ns_async.namespace.row_results import FoundRows, RowCounts
+from lance_ns_async.namespace.row_results import RankedRows, RowCounts
 from lance_ns_async.namespace.search import SearchResult, search
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
@@ -56,7 +56,7 @@ async def search_many(
     timeout: float | None = None,
     progress: bool | ProgressCallback = False,
     **query: Any,
-) -> FoundRows:
+) -> RankedRows:
     """See `AsyncNamespace.search_many`."""
     queries = queries_by_column(vector, column, full_text, k=k, filter=filter, columns=columns, **query)
     rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
@@ -83,8 +83,8 @@ async def search_many(
     async def add(id: TableId, results: Mapping[str, pa.Table]) -> None:
         # Only now that all searches of the table have succeeded, so that no row of a failed table is in the result.
         def work() -> None:
-            for by, result in results.items():
-                rankings[by].add(str(id), result)
+            for by, nearest in results.items():
+                rankings[by].add(str(id), nearest)
 
         if k > _INLINE:
             await aside(work)
@@ -96,8 +96,8 @@ async def search_many(
         searched = await (work.on_ids(ask) if is_remote else work.on_tables(scan))
     # After the end of the operation's time, too: its result is what was found until then.
     with_row_id = bool(query.get("with_row_id"))
-    found = await aside(lambda: result({by: it.rows() for by, it in rankings.items()}, k, with_row_id=with_row_id))
-    return FoundRows(found, list(searched), work.errors)
+    best = await aside(lambda: result({by: it.rows() for by, it in rankings.items()}, k, with_row_id=with_row_id))
+    return RankedRows(best, list(searched), work.errors)
 
 
 def result(rankings: Mapping[str, pa.Table], k: int, *, with_row_id: bool = False) -> pa.Table:
@@ -190,32 +190,32 @@ class _Work:
 
     async def on_ids(self, work: Callable[[TableId], Awaitable[T]]) -> Mapping[TableId, T]:
         """Returns the results of work that needs only the id of a table."""
-        found = await self._search()
-        return await self._each({id: id for id in self._ids(found)}, work)
+        matches = await self._search()
+        return await self._each({id: id for id in self._ids(matches)}, work)
 
     async def on_tables(self, work: Callable[[Table], Awaitable[T]]) -> Mapping[TableId, T]:
         """Returns the results of work that needs the location of a table, with credentials."""
-        found = await self._search()
-        ids = self._ids(found)
-        known = {} if self._session.backend.capabilities.vends else found.descriptions
+        matches = await self._search()
+        ids = self._ids(matches)
+        descriptions = {} if self._session.backend.capabilities.vends else matches.descriptions
         described = await describe_tables(
             self._session.backend,
-            [id for id in ids if id not in known],
+            [id for id in ids if id not in descriptions],
             max_in_flight=self._workers,
             locator=self._session.locator,
         )
         self._note(described.errors)
-        tables = {id: table for id in ids if (table := known.get(id) or described.tables.get(id)) is not None}
+        tables = {id: table for id in ids if (table := descriptions.get(id) or described.tables.get(id)) is not None}
         return await self._each(tables, work)
 
     async def _search(self) -> SearchResult:
-        found = await search(self._session, self._selection.patterns, max_in_flight=self._workers)
-        self.errors.update(found.errors.items())
-        self.errors.update(found.doubtful.items())
-        return found
+        matches = await search(self._session, self._selection.patterns, max_in_flight=self._workers)
+        self.errors.update(matches.errors.items())
+        self.errors.update(matches.doubtful.items())
+        return matches
 
-    def _ids(self, found: SearchResult) -> Sequence[TableId]:
-        return list(dict.fromkeys([*found.tables, *found.guesses, *self._requested]))
+    def _ids(self, matches: SearchResult) -> Sequence[TableId]:
+        return list(dict.fromkeys([*matches.tables, *matches.guesses, *self._requested]))
 
     async def _each(self, items: Mapping[TableId, S], work: Callable[[S], Awaitable[T]]) -> Mapping[TableId, T]:
         refusal: UnauthenticatedError | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FoundRows(Tabular):
+class RankedRows(Tabular):
     """The best rows of many tables. The failure of one table does not affect the others."""
 
     rows: pa.Table
@@ -31,7 +31,7 @@ class FoundRows(Tabular):
     errors: Mapping[TableId | NamespaceId, LanceNamespaceError] = field(default_factory=dict)
     """The error for each table that was not searched, and for each namespace that could not be listed."""
 
-    def raise_for_errors(self) -> FoundRows:
+    def raise_for_errors(self) -> RankedRows:
         """Returns itself if everything was searched.
 
         Raises:
@@ -43,7 +43,7 @@ class FoundRows(Tabular):
     def line(self) -> str:
         """Returns the numbers of rows, tables and errors."""
         tables = f"{counted(len(self.searched), 'tables')} searched"
-        return f"FoundRows({counted(self.rows.num_rows, 'rows')}, {tables}, {counted(len(self.errors), 'errors')})"
+        return f"RankedRows({counted(self.rows.num_rows, 'rows')}, {tables}, {counted(len(self.errors), 'errors')})"
 
     def table_rows(self) -> Sequence[Row]:
         """Returns a row for each error, and for each table that has rows in the result."""

@@ -33,7 +33,7 @@ from lance_ns_async.namespace.operations import (
 )
 from lance_ns_async.namespace.patterns import What
 from lance_ns_async.namespace.requests import FieldsOrId, several, with_fields
-from lance_ns_async.namespace.row_results import FoundRows, RowCounts
+from lance_ns_async.namespace.row_results import RankedRows, RowCounts
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.namespace.tracebacks import without_inner_calls
 from lance_ns_async.progress import ProgressCallback
@@ -1390,7 +1390,7 @@ class Namespace(Facade, spec.LanceNamespace):
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
         **query: Any,
-    ) -> FoundRows:
+    ) -> RankedRows:
         """Searches many tables at once, and returns the best rows of all of them.
 
         With a vector and a text, the best `k` rows of either search are joined by reciprocal rank fusion.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lance_ns_async.namespace.row_results import FoundRows
+    from lance_ns_async.namespace.row_results import RankedRows
     from lance_ns_async.spark.read.difference import Difference
     from lance_ns_async.spark.read.schemas import Unify
     from lance_ns_async.spark.serve.catalog import Resolver
@@ -184,7 +184,7 @@ class Locations(Mapping[TableId, Location]):
         columns: Sequence[str] | None = None,
         partitions: int | None = None,
         **query: Any,
-    ) -> FoundRows:
+    ) -> RankedRows:
         """Searches all tables at their pinned versions in Spark, and returns the best rows of all of them.
 
         Each task searches some of the tables, and sends its best `k` rows to the driver, which merges them. The rows

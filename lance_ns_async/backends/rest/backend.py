@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -182,18 +182,24 @@ class RestBackend(Backend):
         return await self._ask("describe_table", id, self._decoder(id), {"vend_credentials": True} if vend else None)
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
-        # Only this package's own gateway has this extension of the protocol, so one call finds out for all others.
-        async with self._first_batch if self.server.traits.batches is None else nullcontext():
-            if self.server.traits.batches is False:
-                raise UnsupportedOperationError("describe_tables: the server has refused another batch")
-            try:
-                decode = MaskedPartial(wire.tables, parent, self._storage_options)
-                tables = await self._ask("describe_tables", parent, decode, {"names": list(names)})
-            except UnsupportedOperationError:
-                self.server.learn(batches=False)
-                raise
-            self.server.learn(batches=True)
-            return tables
+        # Only this package's own gateway has this extension of the protocol, so the others wait for the first call.
+        is_first = self.server.traits.batches is None and not self._first_batch.locked()
+        async with self._first_batch:
+            if is_first:
+                return await self._describe_batch(parent, names)
+        if self.server.traits.batches is False:
+            raise UnsupportedOperationError("describe_tables: the server has refused another batch")
+        return await self._describe_batch(parent, names)
+
+    async def _describe_batch(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
+        try:
+            decode = MaskedPartial(wire.tables, parent, self._storage_options)
+            tables = await self._ask("describe_tables", parent, decode, {"names": list(names)})
+        except UnsupportedOperationError:
+            self.server.learn(batches=False)
+            raise
+        self.server.learn(batches=True)
+        return tables
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None

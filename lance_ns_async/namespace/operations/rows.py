@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import lance_namespace as spec
 import pyarrow as pa
 from lance_namespace.errors import (
+    InternalError,
     InvalidInputError,
     UnsupportedOperationError,
 )
@@ -222,8 +223,8 @@ async def _scan_parts(
         part = query.model_copy(update={"version": version, "offset": offset, "k": count})
         try:
             data = cast("bytes", (await query_table(session, part)).data)
-        except InvalidInputError:
-            # The server may limit the size of a response.
+        except (InvalidInputError, InternalError):
+            # The server may limit the size of a response, and `max_response_bytes` does.
             if count == 1:
                 raise
             count = max(1, count // 8)

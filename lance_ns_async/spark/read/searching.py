@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lance_ns_async.model import NamespaceId, TableId
-    from lance_ns_async.namespace.row_results import FoundRows
+    from lance_ns_async.namespace.row_results import RankedRows
     from lance_ns_async.spark.resolve.location import Location
 
 OPENING = 10_000
@@ -38,7 +38,7 @@ def search(
     partitions: int | None,
     *,
     with_row_id: bool,
-) -> FoundRows:
+) -> RankedRows:
     """Returns the best rows of tables.
 
     Args:
@@ -53,7 +53,7 @@ def search(
 
     from lance_ns_async.model import TableId
     from lance_ns_async.namespace.many_rows import result
-    from lance_ns_async.namespace.row_results import FoundRows
+    from lance_ns_async.namespace.row_results import RankedRows
     from lance_ns_async.spark.job_errors import cause_of, rebuild
     from lance_ns_async.spark.session import default_tasks, one_task_each
     from lance_ns_async.tables.ranking import Ranking
@@ -75,7 +75,7 @@ def search(
         raise
     best = {by: ranking.rows() for by, ranking in rankings.items()}
     searched = [at.id for at in locations if at.id not in errors]
-    return FoundRows(result(best, k, with_row_id=with_row_id), searched, errors)
+    return RankedRows(result(best, k, with_row_id=with_row_id), searched, errors)
 
 
 def _encode(locations: Iterable[Location], queries: Mapping[str, spec.QueryTableRequest], k: int) -> str:

@@ -94,7 +94,7 @@ def test_the_nearest_rows_are_those_of_a_search_of_all_rows(
         if vector is not None and id != deleted and id >= least
     )
 
-    async def main() -> row_results.FoundRows:
+    async def main() -> row_results.RankedRows:
         async with AsyncNamespace.connect("dir", {"root": str(root)}) as ns:
             found = await ns.search_many("*", vector=query, k=k, filter=f"id >= {least}")
             assert found.rows == (await ns.search_many("*", vector=query, k=k, filter=f"id >= {least}")).rows
@@ -135,7 +135,7 @@ async def test_failures_affect_no_other_table(ns: AsyncNamespace, reader: AsyncN
     }
     with pytest.raises(LanceNamespaceError, match="1 more"):
         found.raise_for_errors()
-    assert "FoundRows(1 row, 1 table searched, 2 errors)" in repr(found) and "s$narrow" in found._repr_html_()
+    assert "RankedRows(1 row, 1 table searched, 2 errors)" in repr(found) and "s$narrow" in found._repr_html_()
     counts = await reader.count_many(["s.*", "s.none"])
     assert counts.total == 2 and [*counts.errors] == [TableId(["s", "none"])]
     assert repr(counts).startswith("RowCounts(2 rows, 2 tables, 1 error)")

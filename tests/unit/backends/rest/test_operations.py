@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from lance.namespace import RestAdapter
 from lance_namespace.errors import (
+    InternalError,
     InvalidInputError,
     TableNotFoundError,
     TableTagNotFoundError,
@@ -178,6 +179,19 @@ async def test_a_scan_asks_for_parts_of_one_version(
         assert [it async for batch in ns.scan(T, filter="id % 2 = 0") for it in batch["id"].to_pylist()] == [0, 2, 4]
         with pytest.raises(TableNotFoundError):
             await anext(ns.scan(["sales", "none"]))
+
+
+async def test_a_scan_asks_for_fewer_rows_if_a_response_is_too_long(properties: dict[str, str]) -> None:
+    table = pa.table({"id": range(208), "name": ["x"] * 8 + ["x" * 1000] * 200})
+    async with connect({**properties, "max_response_bytes": "65536"}) as (ns, calls):
+        await ns.create_namespace({"id": ["sales"]})
+        await ns.create_table({"id": T}, stream(table))
+        calls.clear()
+        assert pa.Table.from_batches([batch async for batch in ns.scan(T)]) == table
+        assert "unreadable" in {call.outcome for call in calls}
+        # pylance's server returns another class.
+        with pytest.raises((InvalidInputError, InternalError), match="Error parsing statement"):
+            await anext(ns.scan(T, filter="id >"))
 
 
 async def test_rows_are_the_body_and_the_other_fields_the_query() -> None:
