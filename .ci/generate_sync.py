@@ -159,7 +159,7 @@ def sync_call(statement: str) -> str | None:
     for pattern, replacement in (
         (r"return await (\w+\.\w+)\( ?self\.session(?:, )?(.*)\)", r"return self._call(\1, \2)"),
         (
-            r"return bulk\.flatten\( ?(\w+\.\w+)\(self\.session, (.*)\) ?\)",
+            r"return bulk\.flatten\( ?(\w+\.\w+)\( ?self\.session, (.*?),? ?\) ?\)",
             r"return self._flatten(lambda session: \1(session, \2))",
         ),
         (r"return bulk\.(stream_tables)\(self\.session, (.*)\)", r"return self._\1(\2)"),

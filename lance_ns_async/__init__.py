@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lance_ns_async.engine.results import BulkResult
     from lance_ns_async.errors import http_status
     from lance_ns_async.model import NamespaceId, Table, TableId
+    from lance_ns_async.namespace.changes import Change, ChangeKind
     from lance_ns_async.namespace.client import AsyncNamespace
     from lance_ns_async.namespace.row_results import RankedRows, RowCounts
     from lance_ns_async.namespace.sync import (
@@ -40,6 +41,8 @@ __all__ = [
     "CacheUse",
     "Call",
     "CallLoad",
+    "Change",
+    "ChangeKind",
     "DirNamespace",
     "GlueNamespace",
     "Hive2Namespace",
@@ -69,6 +72,8 @@ _HOMES = {
     "CacheUse": "calls.tagged_results",
     "Call": "calls.observers",
     "CallLoad": "calls.traffic",
+    "Change": "namespace.changes",
+    "ChangeKind": "namespace.changes",
     "BulkResult": "engine.results",
     "RankedRows": "namespace.row_results",
     "Listed": "engine.list",

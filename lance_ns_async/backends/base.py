@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -170,6 +170,19 @@ class Versions:
     items: Sequence[Version]
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogEvents:
+    """What the event log of a catalog says has changed since a position."""
+
+    position: str
+    """The position in the log after these events."""
+    subjects: Collection[NamespaceId | TableId] | None
+    """Tables that may have changed, also by their former ids, and namespaces of which any table may have changed.
+
+    None if the log no longer has all events since the position, so that everything must be read.
+    """
+
+
 Prepare = Callable[[Table, Version], Awaitable["pa.Schema"]]
 """Callback that checks a version's manifest just before the commit and returns the schema in the manifest."""
 
@@ -248,6 +261,14 @@ class Backend(ABC):
             UnsupportedOperationError: The catalog has no such listing, so its namespaces must be walked.
         """
         raise UnsupportedOperationError("Not supported: a listing of all tables")
+
+    async def read_events(self, position: str | None) -> CatalogEvents | None:
+        """Returns what has changed since a position of the catalog's event log; None if there is no such log.
+
+        Args:
+            position: A former position; None returns the current one, without subjects.
+        """
+        return None
 
     @abstractmethod
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:

@@ -11,7 +11,7 @@ from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import suggest
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding
-from lance_ns_async.fleet.reading import list_names, read_and_examine, with_credentials
+from lance_ns_async.fleet.reading import list_names, read_and_examine
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
@@ -149,7 +149,7 @@ async def _find_lost(session: Session, ids: Collection[TableId]) -> Sequence[Fin
 async def _examine(session: Session, table: Table, deep: bool = False) -> Iterable[Finding]:
     """Returns the findings about one table. Cost: that of `storage_state.look`."""
     try:
-        table = await with_credentials(session, table)
+        table = await session.with_credentials(table)
         state = await in_thread(table, lambda: storage_state.look(table, session.opener, deep=deep))
     except LanceNamespaceError as e:
         state = StorageState(error=e)

@@ -13,7 +13,7 @@ from lance_ns_async.fleet.copy_plan import CREATED, CopyOptions, CopyPlan, CopyP
 from lance_ns_async.fleet.copy_reading import read_extra_tables, read_pairs, read_target
 from lance_ns_async.fleet.copy_run import CopyRun
 from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
-from lance_ns_async.fleet.journal import catalog_of, function_name, open_journal
+from lance_ns_async.fleet.journal import function_name, open_journal
 from lance_ns_async.fleet.reading import Reading, read_tables
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import start
@@ -94,8 +94,8 @@ async def copy(
     options = CopyOptions(mode, delete, take_over, data)
     _check_arguments(source.session, target.session, mapping, options)
     arguments = {
-        "source": catalog_of(source.session),
-        "target": catalog_of(target.session),
+        "source": source.session.catalog,
+        "target": target.session.catalog,
         "what": sorted(str(item) for item in (*selection.ids, *(it.item for it in selection.patterns))),
         "to": function_name(mapping.function) or [[str(old), str(new)] for old, new in mapping.rules],
         "rename": rename if isinstance(rename, str) else function_name(rename),
@@ -136,9 +136,9 @@ def _check_arguments(source: Session, target: Session, mapping: IdMapping, optio
         )
     if options.take_over and options.data:
         raise InvalidInputError("take_over: a clone has versions of its own; omit one of take_over and data")
-    if not options.data and catalog_of(source) == catalog_of(target):
+    if not options.data and source.catalog == target.catalog:
         raise InvalidInputError(
-            f"copy: source and target are the same catalog, {catalog_of(source)}. Each table would have two names for "
+            f"copy: source and target are the same catalog, {source.catalog}. Each table would have two names for "
             "one location, and a drop of one of them would delete the data of both; use data=True to clone the data"
         )
 

@@ -21,7 +21,7 @@ from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.engine.declare import Outcome
 from lance_ns_async.fleet.folder_names import folder_names, original_names
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
-from lance_ns_async.fleet.journal import Journal, JournalEntry, catalog_of, function_name, open_journal
+from lance_ns_async.fleet.journal import Journal, JournalEntry, function_name, open_journal
 from lance_ns_async.fleet.reading import namespaces_of
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
@@ -115,7 +115,7 @@ async def discover(
     session.backend.check_area(folders.root)
     arguments = {
         "uri": folders.root,
-        "catalog": catalog_of(session),
+        "catalog": session.catalog,
         "into": [*target],
         "name": function_name(name),
         "include": [*include],

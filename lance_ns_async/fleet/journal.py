@@ -22,7 +22,6 @@ import anyio
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import shortened
-from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.process_end import native_call, thread_start
 
 T = TypeVar("T")
@@ -101,7 +100,7 @@ async def open_journal(
     Args:
         path: The file; None for no journal.
         operation: The name of the operation.
-        arguments: What identifies the run, of JSON's types, without secrets. See `catalog_of` and `function_name`.
+        arguments: What identifies the run, of JSON's types, without secrets. See `Session.catalog` and `function_name`.
 
     Raises:
         InvalidInputError: The file belongs to another run, is in use by another process, is not a journal, or cannot
@@ -117,12 +116,6 @@ async def open_journal(
         yield journal
     finally:
         await journal.aclose()
-
-
-def catalog_of(session: Session) -> str:
-    """Returns a text that identifies the catalog of a session in every process, for `open_journal`."""
-    # The digest at the end of the id differs between processes.
-    return session.id.rpartition("#")[0]
 
 
 def function_name(function: object) -> str | None:

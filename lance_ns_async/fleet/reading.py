@@ -14,7 +14,7 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each, each_added
 from lance_ns_async.engine.describe import OnTable, describe_tables
 from lance_ns_async.fleet.run import Run, failure_row
-from lance_ns_async.model import NamespaceId, Table, TableId, local_path
+from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.namespace.search import search
 from lance_ns_async.namespace.session import Session
@@ -151,13 +151,6 @@ async def read_and_examine(
             reading = await read_tables(session, selection, with_columns=with_columns, on_table=on_table)
     run.counters["tables"] = len(reading.tables)
     return reading
-
-
-async def with_credentials(session: Session, table: Table) -> Table:
-    """Returns the table with the credentials that its catalog vends. Cost: one call, none for a local table."""
-    if session.backend.capabilities.vends and local_path(table.location) is None:
-        return await session.locator.locate(table.id)
-    return table
 
 
 def namespaces_of(tables: Iterable[TableId], namespaces: Iterable[NamespaceId] = ()) -> Sequence[NamespaceId]:

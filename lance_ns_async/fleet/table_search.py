@@ -9,7 +9,7 @@ from typing import Any
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
 from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
-from lance_ns_async.fleet.reading import read_and_examine, with_credentials
+from lance_ns_async.fleet.reading import read_and_examine
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import failure_row, start
 from lance_ns_async.model import Table
@@ -91,7 +91,7 @@ def _select(matches: Sequence[Facts], key: str, *, descending: bool, limit: int 
 
 
 async def _facts(session: Session, table: Table) -> Facts:
-    table = await with_credentials(session, table)
+    table = await session.with_credentials(table)
     return await session.open_and_run(
         table, lambda dataset: read_facts(table.id, table.location, table.properties or {}, dataset)
     )

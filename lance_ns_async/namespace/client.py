@@ -20,8 +20,9 @@ from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.namespace import many_rows
+from lance_ns_async.namespace import many_rows, watching
 from lance_ns_async.namespace.callbacks import open_with_callbacks
+from lance_ns_async.namespace.changes import Change
 from lance_ns_async.namespace.operations import (
     bulk,
     columns,
@@ -1418,6 +1419,76 @@ class AsyncNamespace:
             because listed tables that belong to other groups are not kept.
         """
         return bulk.stream_tables(self.session, ids, max_in_flight=max_in_flight)
+
+    def watch(
+        self,
+        what: What,
+        *,
+        since: str | None = None,
+        existing: bool = False,
+        versions: bool = True,
+        every: float | None = 10.0,
+        examine_every: float = 60.0,
+    ) -> AsyncGenerator[Change, None]:
+        """Yields the tables that are created, dropped, renamed or replaced, or have new versions, as it happens.
+
+        It lists the tables again and again, or reads the event log of a catalog that has one. Each change is seen at
+        least once, in order for each table. What happens between two looks is one change: a table that is created and
+        dropped in this time is not seen, and several versions are one change. A table that is dropped and declared
+        again meanwhile is `replaced` if its location, its registration or a smaller version shows it.
+
+        If something cannot be read, the watch says so once, as `unreadable`, and goes on.
+
+        Args:
+            what: Ids and patterns of tables, such as `"sales.**"`. A table need not exist.
+            since: The `token` of a change, or of `watch_token`, after which the watch goes on, also in another process;
+                None begins now.
+            existing: Whether the tables that exist now come first, as `created`; only without `since`.
+            versions: Whether to look for new versions.
+            every: Seconds between two looks; None looks once and ends.
+            examine_every: Seconds in which every table is examined once, a part of them at each look: its latest
+                version is read, and it is described again if listings do not show where tables are.
+
+        Yields:
+            The changes.
+
+        Raises:
+            InvalidInputError: The token is of other tables, or an argument is invalid.
+            LanceNamespaceError: Without `since`, something could not be read by the first look.
+
+        Cost:
+            At each look, the listings of the matching namespaces, or one call if the catalog has an event log. For each
+            table, at most one describe and one listing of its versions in `examine_every` seconds.
+        """
+        return bulk.flatten(
+            watching.changes(
+                self.session,
+                what,
+                since=since,
+                existing=existing,
+                versions=versions,
+                every=every,
+                examine_every=examine_every,
+            )
+        )
+
+    async def watch_token(self, what: What, *, versions: bool = True) -> str:
+        """Returns the token from which a watch tells every change from now on.
+
+        Args:
+            what: As in `watch`.
+            versions: As in `watch`.
+
+        Returns:
+            The token, for `since`.
+
+        Raises:
+            LanceNamespaceError: Something could not be read.
+
+        Cost:
+            As a look of `watch` at all tables.
+        """
+        return await watching.token(self.session, what, versions=versions)
 
     async def search_many(
         self,

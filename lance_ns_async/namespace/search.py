@@ -10,7 +10,7 @@ from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import OnTable
-from lance_ns_async.engine.list import Lister
+from lance_ns_async.engine.list import Lister, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.patterns import Pattern
@@ -43,11 +43,13 @@ async def search(
     *,
     max_in_flight: int,
     on_table: OnTable | None = None,
+    include: TableFilter | None = None,
 ) -> SearchResult:
     """Walks the namespaces that can contain a match concurrently, and lists their tables.
 
     No listing is made for a namespace or table whose exact name is in a pattern. Namespaces and tables that are dropped
     during the search do not match. `on_table` receives each table of `descriptions` as soon as it is described.
+    `include` is asked for each listed table that matches; others are neither described nor in the result.
     """
     if not patterns:
         return SearchResult((), (), {}, {}, {})
@@ -62,7 +64,7 @@ async def search(
         guesses.update((parent.table(name), None) for name in names if name is not None)
 
     def matches_any(id: TableId) -> bool:
-        return any(pattern.matches(id) for pattern in patterns)
+        return any(pattern.matches(id) for pattern in patterns) and (include is None or include(id))
 
     with session.within(None):
         lister = Lister(

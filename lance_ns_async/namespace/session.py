@@ -26,7 +26,7 @@ from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.errors import error_about, one_line_errors, suggest
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId, local_path
 from lance_ns_async.settings import Settings, conceal, reveal
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 from lance_ns_async.storage.threads import aside, in_thread
@@ -72,6 +72,12 @@ class Session:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, which the connections and locks belong to; None before that."""
+
+    @property
+    def catalog(self) -> str:
+        """A text that identifies the catalog in every process."""
+        # The digest at the end of the id differs between processes.
+        return self.id.rpartition("#")[0]
 
     async def aclose(self) -> None:
         """Releases connections, threads and caches; may be called twice. Open datasets stay open.
@@ -143,6 +149,12 @@ class Session:
     def table(self, names: Iterable[str] | None) -> TableId:
         """Returns a valid id of a table."""
         return ids.table_id(names, self.backend.capabilities)
+
+    async def with_credentials(self, table: Table) -> Table:
+        """Returns the table with the credentials that its catalog vends. Cost: one call, none for a local table."""
+        if self.backend.capabilities.vends and local_path(table.location) is None:
+            return await self.locator.locate(table.id)
+        return table
 
     def workers(self, max_in_flight: int | None = None) -> int:
         """Returns the number of concurrent calls; None, or more than the policy allows, means the policy's limit."""

@@ -30,7 +30,7 @@ class SyncFace:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._namespace, name)
-        if name.startswith(("iter_", "stream_", "scan")):
+        if name.startswith(("iter_", "stream_", "scan")) or name == "watch":
             return lambda *args, **kwargs: _iterated(method(*args, **kwargs))
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -104,6 +104,19 @@ async def list_stored(table: Table) -> Mapping[int, Version]:
     return await in_thread(table, lambda: _Store(table).versions(), kind="versions")
 
 
+async def find_latest(table: Table) -> int | None:
+    """Returns the latest version of a table whose storage commits them; None if there is none. Cost: one listing."""
+    if (path := local_path(table.location)) is None:
+        return max(await list_stored(table), default=None)
+
+    def work() -> int | None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return max((it for it in map(number_of, os.listdir(Path(path, _VERSIONS))) if it >= 0), default=None)
+        return None
+
+    return await in_thread(table, work, kind="versions")
+
+
 async def list_committed(table: Table, branch: str | None = None) -> Sequence[Version]:
     """Returns the versions of a table whose storage commits them, newest first.
 

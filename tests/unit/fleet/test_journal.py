@@ -13,7 +13,7 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.fleet.journal import catalog_of, function_name, open_journal
+from lance_ns_async.fleet.journal import function_name, open_journal
 
 RUN = {"uri": "s3://b", "into": ["a"]}
 
@@ -111,12 +111,12 @@ async def test_flushed_entries_survive_a_kill(tmp_path: Path) -> None:
 
 async def test_a_catalog_has_one_text_in_every_process(tmp_path: Path) -> None:
     script = (
-        "import sys; from lance_ns_async import AsyncNamespace; from lance_ns_async.fleet.journal import catalog_of; "
-        "print(catalog_of(AsyncNamespace.connect('dir', {'root': sys.argv[1]}).session))"
+        "import sys; from lance_ns_async import AsyncNamespace; "
+        "print(AsyncNamespace.connect('dir', {'root': sys.argv[1]}).session.catalog)"
     )
     printed = run_script(script, tmp_path).stdout
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
-        assert printed.strip() == catalog_of(namespace.session)
+        assert printed.strip() == namespace.session.catalog
 
 
 def test_functions_have_names() -> None:

@@ -73,7 +73,7 @@ def test_a_method_has_the_signature_and_the_docstring_of_the_async_one(name: str
     ]
     # Lance is not imported before it is used.
     hints, expected_hints = (get_type_hints(it, localns={"LanceDataset": lance.LanceDataset}) for it in (ours, theirs))
-    if name.startswith(("iter_", "stream_", "scan")):
+    if name.startswith(("iter_", "stream_", "scan")) or name == "watch":
         item, _ = get_args(expected_hints["return"])
         expected_hints["return"] = GenericAlias(Iterator, (item,))
     elif name == "connect":

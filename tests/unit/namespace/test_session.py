@@ -40,6 +40,8 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "search_many": lambda ns: ns.search_many([ID], vector=[0.0]),
     "stream_tables": lambda ns: ns.stream_tables([ID]),
     "table_groups": lambda ns: bulk.table_groups(ns.session),
+    "watch": lambda ns: ns.watch([ID], every=None),
+    "watch_token": lambda ns: ns.watch_token([ID]),
     "write": lambda ns: ns.write(ID, pa.table({"i": [1]}), mode="append"),
 }
 """The methods that are not operations of the spec."""

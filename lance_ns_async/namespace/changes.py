@@ -1,0 +1,200 @@
+"""What changed in a catalog, and the tokens from which a watch goes on."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any, TypeAlias
+
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+
+from lance_ns_async.model import NamespaceId, Table, TableId, same_place
+from lance_ns_async.rendering import error_kind, printable
+
+_FORMAT = 1
+_MAX_TOKEN = 2**28
+"""Maximum size of the content of a token in bytes, enough for a million tables."""
+
+
+class ChangeKind(StrEnum):
+    """The kind of a change."""
+
+    CREATED = "created"
+    """A table was declared, created or registered."""
+    DROPPED = "dropped"
+    """A table was dropped or deregistered, or is a table of another format now."""
+    RENAMED = "renamed"
+    """A table has another id and the same location."""
+    REPLACED = "replaced"
+    """The id belongs to another table: it has another location, was registered anew, or has an older version."""
+    VERSION = "version"
+    """A table has new versions."""
+    UNREADABLE = "unreadable"
+    """A table or namespace could not be read; what happens to it is told as soon as it can be read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTable:
+    """A table as a watch has seen it."""
+
+    location: str
+    registration: str | None = None
+    version: int | None = None
+    """The latest version; None if there is none, or if versions are not watched."""
+
+    def is_of(self, table: Table) -> bool:
+        """Returns whether a description is of the same registration, as far as the catalog shows it."""
+        return same_place(self.location, table.location) and (
+            self.registration is None or table.registration is None or self.registration == table.registration
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogState:
+    """The selected tables of a catalog at one time."""
+
+    of: Sequence[str]
+    """The catalog and the selection, which a token must have, too."""
+    tables: Mapping[TableId, SeenTable] = field(default_factory=dict)
+    position: str | None = None
+    """The position in the event log of the catalog; None if the catalog has none."""
+
+    def after(self, observations: Iterable[Observation], position: str | None) -> CatalogState:
+        """Returns the state after changes, at a position of the event log."""
+        tables = dict(self.tables)
+        for change, seen in observations:
+            if change.old_id is not None:
+                del tables[change.old_id]
+            if change.kind is ChangeKind.DROPPED:
+                del tables[TableId(change.id)]
+            elif seen is not None:
+                tables[TableId(change.id)] = seen
+        return CatalogState(self.of, tables, position)
+
+    def with_at_the_end(self, ids: Collection[TableId]) -> CatalogState:
+        """Returns the same state with some tables at the end."""
+        others = {id: seen for id, seen in self.tables.items() if id not in ids}
+        return replace(self, tables={**others, **self.tables})
+
+    def token(self) -> str:
+        """Returns the text from which `read` makes an equal state."""
+        tables = [[list(id), it.location, it.registration, it.version] for id, it in self.tables.items()]
+        content = json.dumps([_FORMAT, list(self.of), self.position, tables], separators=(",", ":"))
+        return base64.urlsafe_b64encode(zlib.compress(content.encode(), 1)).decode()
+
+    @classmethod
+    def read(cls, token: str, of: Sequence[str]) -> CatalogState:
+        """Returns the state of a token.
+
+        Raises:
+            InvalidInputError: The text is no token of a watch, or is one of another catalog or selection.
+        """
+        invalid = partial(InvalidInputError, "since: it is not the token of a change, or was cut off; pass None")
+        try:
+            unpacker = zlib.decompressobj()
+            content = unpacker.decompress(base64.urlsafe_b64decode(token), _MAX_TOKEN)
+            if not unpacker.eof:
+                raise invalid()
+            format, its_own, position, tables = json.loads(content)
+            if format != _FORMAT:
+                raise invalid()
+            seen = {TableId(names): SeenTable(*values) for names, *values in tables}
+        except (binascii.Error, zlib.error, ValueError, TypeError) as e:
+            raise invalid() from e
+        if its_own != list(of):
+            catalog, *selection = its_own
+            raise InvalidInputError(
+                f"since: the token is of a watch of {', '.join(selection)} in {catalog}; pass the token of a watch of "
+                "the same tables, or None"
+            )
+        return cls(of, seen, position)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a catalog that a watch has seen."""
+
+    kind: ChangeKind
+    id: TableId | NamespaceId
+    """The table; for `unreadable`, it may also be a namespace."""
+    location: str | None = None
+    """The location of the table, for `dropped` the former one; None for `unreadable`."""
+    version: int | None = None
+    """The latest version; None if nothing was written to the table, or if versions are not watched."""
+    old_version: int | None = None
+    """For `version`, the last version that was seen before."""
+    old_id: TableId | None = None
+    """For `renamed`, the former id."""
+    error: LanceNamespaceError | None = None
+    """For `unreadable`, the reason."""
+    is_last: bool = field(default=False, compare=False)
+    """Whether nothing else was seen by the same look: a good time to store the token."""
+    _states: _States | None = field(default=None, repr=False, compare=False)
+    _index: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def token(self) -> str:
+        """The token from which a watch goes on after this change: pass it as `since`.
+
+        It contains the ids and locations of all watched tables, about 60 bytes for each, and is computed at each use.
+        """
+        assert self._states is not None
+        return self._states.after(self._index).token()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the change as values for JSON, without its token."""
+        values = {
+            "change": self.kind.value,
+            "id": list(self.id),
+            "location": self.location,
+            "version": self.version,
+            "old_version": self.old_version,
+            "old_id": None if self.old_id is None else list(self.old_id),
+            "error": None if self.error is None else {"kind": error_kind(self.error), "message": str(self.error)},
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def __str__(self) -> str:
+        """Returns a line for people."""
+        details = [
+            f"was {self.old_id}" if self.old_id is not None else None,
+            f"version {self.version}" if self.version is not None else None,
+            self.location if self.kind is not ChangeKind.VERSION else None,
+            None if self.error is None else f"{error_kind(self.error)}: {self.error}",
+        ]
+        return printable("  ".join([f"{self.kind.value:<10}", str(self.id) or "(root)", *filter(None, details)]))
+
+
+Observation: TypeAlias = tuple[Change, SeenTable | None]
+"""A change, and the table as it was seen; None if it was dropped or could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """The states before, between and after the changes of one look."""
+
+    before: CatalogState
+    observations: Sequence[Observation]
+    last: CatalogState
+
+    def after(self, index: int) -> CatalogState:
+        """Returns the state after the change at an index."""
+        if index == len(self.observations) - 1:
+            return self.last
+        # The events of the others are read again.
+        return self.before.after(self.observations[: index + 1], self.before.position)
+
+
+def with_tokens(observations: Sequence[Observation], before: CatalogState, last: CatalogState) -> Sequence[Change]:
+    """Returns the changes of one look with what their tokens need."""
+    states = _States(before, observations, last)
+    return [
+        replace(change, is_last=index == len(observations) - 1, _states=states, _index=index)
+        for index, (change, _) in enumerate(observations)
+    ]

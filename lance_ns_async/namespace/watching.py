@@ -1,0 +1,257 @@
+"""Watching a catalog: looks at it again and again, and says what has changed between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from math import ceil
+from typing import TypeVar
+
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
+
+from lance_ns_async.engine.describe import describe_tables
+from lance_ns_async.errors import NotALanceTableError, raise_first
+from lance_ns_async.model import NamespaceId, Table, TableId, place_of
+from lance_ns_async.namespace.changes import CatalogState, Change, ChangeKind, Observation, SeenTable, with_tokens
+from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.namespace.search import search
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.tables.lifecycle import manifests
+from lance_ns_async.tables.open_many import open_each
+
+T = TypeVar("T")
+
+
+async def changes(
+    session: Session,
+    what: What,
+    *,
+    since: str | None = None,
+    existing: bool = False,
+    versions: bool = True,
+    every: float | None = 10.0,
+    examine_every: float = 60.0,
+) -> AsyncGenerator[Sequence[Change], None]:
+    """Yields the changes of each look that sees any; see `AsyncNamespace.watch`."""
+    if not (every is None or every > 0) or not examine_every > 0:
+        raise InvalidInputError(f"every {every}, examine_every {examine_every}: must be numbers of seconds above 0")
+    watch = Watch(session, what, versions=versions)
+    if since is None:
+        found = await watch.begin()
+        if not existing:
+            found = []
+    else:
+        watch.resume(since)
+        found = await watch.look()
+    while True:
+        if found:
+            yield found
+        if every is None:
+            return
+        await asyncio.sleep(every)
+        found = await watch.look(min(1.0, every / examine_every))
+
+
+async def token(session: Session, what: What, *, versions: bool = True) -> str:
+    """See `AsyncNamespace.watch_token`."""
+    watch = Watch(session, what, versions=versions)
+    await watch.begin()
+    return watch.state.token()
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look has read."""
+
+    tables: dict[TableId, Table] = field(default_factory=dict)
+    """The tables that exist, as far as they were described."""
+    gone: set[TableId] = field(default_factory=set)
+    """Tables that do not exist, or have another format."""
+    errors: dict[TableId | NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    versions: dict[TableId, int | None] = field(default_factory=dict)
+    """The latest versions that were read."""
+
+    def note(self, errors: Mapping[TableId, LanceNamespaceError]) -> None:
+        """Adds the outcome of tables that were not described."""
+        for id, error in errors.items():
+            if isinstance(error, TableNotFoundError | NamespaceNotFoundError | NotALanceTableError):
+                self.gone.add(id)
+            else:
+                self.errors[id] = error
+
+
+class Watch:
+    """The tables of a selection, as the last look saw them."""
+
+    def __init__(self, session: Session, what: What, *, versions: bool) -> None:
+        self._session = session
+        self._backend = session.backend
+        self._selection = Selection.read(what)
+        self._requested = [session.table(id) for id in self._selection.ids]
+        self._with_versions = versions
+        items = [*map(str, self._requested), *(str(it.item) for it in self._selection.patterns)]
+        self.state = CatalogState([session.catalog, *sorted(items)])
+        self._foreign: dict[TableId, None] = {}
+        """Listed tables of other formats, which are described again when it is their turn."""
+        self._told: dict[TableId | NamespaceId, type[LanceNamespaceError]] = {}
+        """The errors that were told, until what failed can be read."""
+
+    async def begin(self) -> Sequence[Change]:
+        """Returns every table as created.
+
+        Raises:
+            LanceNamespaceError: Something could not be read; later, it would seem to be created.
+        """
+        found = await self.look()
+        raise_first([it.error for it in found if it.error is not None], len(found))
+        return found
+
+    def resume(self, token: str) -> None:
+        """Goes on after the change of a token; the next look must be complete."""
+        self.state = CatalogState.read(token, self.state.of)
+
+    async def look(self, share: float = 1.0) -> Sequence[Change]:
+        """Returns what has changed since the last look.
+
+        Args:
+            share: The share of tables that are examined although no listing and no event shows a change: those that
+                were not examined for the longest time.
+        """
+        before = self.state
+        due = set(_first(before.tables, share))
+        for id in _first(self._foreign, share):
+            del self._foreign[id]
+        with self._session.within(None):
+            events = await self._backend.read_events(before.position)
+            if events is None or events.subjects is None or before.position is None:
+                look = await self._list(due)
+            else:
+                look = await self._describe_subjects(events.subjects)
+            if self._with_versions:
+                await self._read_versions(look, due)
+        observations = [*self._compare(look), *self._tell(look)]
+        # What failed is read again, so its events, too.
+        position = before.position if events is None or look.errors else events.position
+        last = before.after(observations, position)
+        # The others have their turn before those that were examined now.
+        self.state = last.with_at_the_end(due)
+        return with_tokens(observations, before, self.state)
+
+    async def _list(self, due: Collection[TableId]) -> _Look:
+        """Lists the tables, and describes those that are new or due, unless the listing has described them."""
+        known, look = self.state.tables, _Look()
+        describes_listed = not self._backend.capabilities.listing_has_locations
+        listed: set[TableId] = set()
+        included: set[TableId] = set()
+
+        def is_unknown(id: TableId) -> bool:
+            return id not in known or id in due
+
+        def include(id: TableId) -> bool:
+            listed.add(id)
+            if describes_listed and (not is_unknown(id) or id in self._foreign):
+                return False
+            included.add(id)
+            return True
+
+        workers = self._session.workers()
+        result = await search(self._session, self._selection.patterns, max_in_flight=workers, include=include)
+        candidates = dict.fromkeys([*result.tables, *result.guesses, *self._requested])
+        look.tables.update(result.descriptions)
+        await self._describe(look, [id for id in candidates if is_unknown(id) and id not in look.tables])
+        look.note(result.doubtful)
+        # A missing namespace has no tables.
+        look.errors.update((id, e) for id, e in result.errors.items() if not isinstance(e, NamespaceNotFoundError))
+        foreign = included.difference(result.tables, result.doubtful, result.vanished)
+        self._foreign.update(dict.fromkeys(foreign))
+        look.gone.update(foreign, result.vanished)
+        for id in known:
+            is_seen = id in look.tables or id in listed or id in candidates
+            if not (is_seen or any(NamespaceId(id[:depth]) in look.errors for depth in range(len(id)))):
+                look.gone.add(id)
+        return look
+
+    async def _describe_subjects(self, subjects: Collection[NamespaceId | TableId]) -> _Look:
+        """Describes the tables that events name, if they are selected."""
+        selected = self._selected([id for id in subjects if isinstance(id, TableId)])
+        namespaces = {id for id in subjects if isinstance(id, NamespaceId)}
+        in_namespaces = (id for id in self.state.tables if id.parent in namespaces)
+        look = _Look()
+        await self._describe(look, list(dict.fromkeys([*selected, *in_namespaces])))
+        return look
+
+    def _selected(self, ids: Iterable[TableId]) -> Iterator[TableId]:
+        key = self._backend.capabilities.key
+        requested = {key(id): id for id in self._requested}
+        for id in ids:
+            if (its_own := requested.get(key(id))) is not None:
+                yield its_own
+            if any(pattern.matches(id) for pattern in self._selection.patterns):
+                yield id
+
+    async def _describe(self, look: _Look, ids: Sequence[TableId]) -> None:
+        result = await describe_tables(self._backend, ids, max_in_flight=self._session.workers())
+        look.tables.update(result.tables)
+        look.note(result.errors)
+
+    async def _read_versions(self, look: _Look, due: Collection[TableId]) -> None:
+        """Reads the versions of the tables that are new, replaced or due."""
+        to_read: dict[TableId, Table] = {}
+        for id in due - look.tables.keys() - look.gone - look.errors.keys():
+            last = self.state.tables[id]
+            options = self._backend.configured_options
+            look.tables[id] = Table(id, last.location, None, options, registration=last.registration)
+        for id, table in look.tables.items():
+            known = self.state.tables.get(id)
+            if table.managed_versioning:
+                look.versions[id] = table.version
+            elif known is None or id in due or not known.is_of(table):
+                to_read[id] = table
+
+        async def read(table: Table) -> int | None:
+            with self._session.operation():
+                return await manifests.find_latest(await self._session.with_credentials(table))
+
+        workers = self._session.workers()
+        result = await open_each(to_read, read, max_in_flight=workers, progress=None)
+        look.versions.update(result.tables)
+        # A table that was dropped since is seen by the next look.
+        look.errors.update((id, e) for id, e in result.errors.items() if not isinstance(e, TableNotFoundError))
+
+    def _compare(self, look: _Look) -> Iterator[Observation]:
+        known = self.state.tables
+        gone = {id: known[id].location for id in known if id in look.gone}
+        by_place = {place_of(location): id for id, location in gone.items()}
+        created: list[Observation] = []
+        for id, table in look.tables.items():
+            last, version = known.get(id), look.versions.get(id)
+            now = SeenTable(table.location, table.registration, version)
+            if last is None:
+                old_id = by_place.pop(place_of(table.location), None)
+                kind = ChangeKind.CREATED if old_id is None else ChangeKind.RENAMED
+                created.append((Change(kind, id, table.location, version, old_id=old_id), now))
+                if old_id is not None:
+                    del gone[old_id]
+            elif not last.is_of(table) or (id in look.versions and (version or 0) < (last.version or 0)):
+                yield Change(ChangeKind.REPLACED, id, table.location, version), now
+            elif id in look.versions and version != last.version:
+                yield Change(ChangeKind.VERSION, id, table.location, version, last.version), now
+        for id, location in gone.items():
+            yield Change(ChangeKind.DROPPED, id, location), None
+        yield from created
+
+    def _tell(self, look: _Look) -> Iterator[Observation]:
+        """Yields errors that were not told yet, and forgets those of what was read since."""
+        for id in list(self._told):
+            if id not in look.errors and (isinstance(id, NamespaceId) or id in look.tables or id in look.gone):
+                del self._told[id]
+        for id, error in look.errors.items():
+            if self._told.get(id) is not type(error):
+                self._told[id] = type(error)
+                yield Change(ChangeKind.UNREADABLE, id, error=error), None
+
+
+def _first(items: Collection[T], share: float) -> Sequence[T]:
+    return list(islice(items, ceil(len(items) * share)))
