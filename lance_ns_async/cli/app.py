@@ -25,6 +25,7 @@ from lance_ns_async.cli import (
     searching,
     serving,
     token_commands,
+    watching,
 )
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Code
@@ -88,6 +89,7 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
         "resolve": resolving.resolve,
         "find": finding.find,
         "search": searching.search,
+        "watch": watching.watch,
         "audit": auditing.audit,
         "discover": discovering.discover,
         "copy": copying.copy,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lance_ns_async.cli import exposure, secrets, toml_files
+from lance_ns_async.cli import exposure, private_files, secrets
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.errors import suggest
 
@@ -93,8 +93,8 @@ def new_table() -> Table:
 
 
 def edit(file: Path) -> AbstractContextManager[TOMLDocument]:
-    """Provides the content of a file of profiles to change; see `toml_files.edit`."""
-    return toml_files.edit(file, _profiles)
+    """Provides the content of a file of profiles to change; see `private_files.edit`."""
+    return private_files.edit(file, _profiles)
 
 
 def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:

@@ -14,7 +14,7 @@ from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.groups import Command, Group
 from lance_ns_async.cli.options import OutputFormat
 from lance_ns_async.cli.output import Format
-from lance_ns_async.cli.toml_files import edit
+from lance_ns_async.cli.private_files import edit
 
 token: typer.Typer = typer.Typer(
     cls=Group,

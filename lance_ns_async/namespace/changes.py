@@ -95,7 +95,9 @@ class CatalogState:
         Raises:
             InvalidInputError: The text is no token of a watch, or is one of another catalog or selection.
         """
-        invalid = partial(InvalidInputError, "since: it is not the token of a change, or was cut off; pass None")
+        invalid = partial(
+            InvalidInputError, "since: it is not the token of a change, or was cut off; begin anew without it"
+        )
         try:
             unpacker = zlib.decompressobj()
             content = unpacker.decompress(base64.urlsafe_b64decode(token), _MAX_TOKEN)
@@ -110,8 +112,8 @@ class CatalogState:
         if its_own != list(of):
             catalog, *selection = its_own
             raise InvalidInputError(
-                f"since: the token is of a watch of {', '.join(selection)} in {catalog}; pass the token of a watch of "
-                "the same tables, or None"
+                f"since: it is the token of a watch of {', '.join(selection)} in {catalog}; use one of a watch of the "
+                "same tables, or begin anew without it"
             )
         return cls(of, seen, position)
 

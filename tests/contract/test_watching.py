@@ -90,7 +90,7 @@ async def test_ids_and_patterns_select(ns: AsyncNamespace, home: Home) -> None:
     assert in_short(changes) == [("dropped", "one", None)]
     all_tables = [change async for change in ns.watch(what, existing=True, every=None)]
     assert in_short(all_tables) == [("created", "t1", 1)]
-    with pytest.raises(InvalidInputError, match=r"since: the token is of a watch of .*t\*"):
+    with pytest.raises(InvalidInputError, match=r"since: it is the token of a watch of .*t\*"):
         await look(ns, home.id, token)
 
 

@@ -254,8 +254,11 @@ async def test_arguments_and_tokens_are_checked(tmp_path: Path) -> None:
             return str(caught.value)
 
         for token in ("", "x", "é", state.token()[:-8], state.token()[8:], "eJwDAAAAAAE="):
-            assert await error(since=token) == "since: it is not the token of a change, or was cut off; pass None"
+            assert (
+                await error(since=token)
+                == "since: it is not the token of a change, or was cut off; begin anew without it"
+            )
         of_others = CatalogState([ns.session.catalog, "s.*"]).token()
-        assert "the token is of a watch of s.* in lance_ns_async:dir:" in await error(since=of_others)
+        assert "it is the token of a watch of s.* in lance_ns_async:dir:" in await error(since=of_others)
         assert "must be numbers of seconds above 0" in await error(every=0)
         assert "must be numbers of seconds above 0" in await error(examine_every=-1.0)

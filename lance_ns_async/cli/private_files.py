@@ -1,4 +1,4 @@
-"""Changes of TOML files that only their owner may read."""
+"""Changes of files that only their owner may read."""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ def edit(file: Path, check: Callable[[Path], object]) -> Iterator[TOMLDocument]:
         check(file)
         document = tomlkit.parse(file.read_text(encoding="utf-8"))
     yield document
+    write(file, tomlkit.dumps(document))
+
+
+def write(file: Path, text: str) -> None:
+    """Replaces the content of a file, for its owner only. A reader sees the old content or the new one.
+
+    Raises:
+        Misuse: The file cannot be written.
+    """
     # A link to a file, such as one in a repository of settings, stays a link.
     target = file.resolve()
     try:
@@ -43,7 +52,7 @@ def edit(file: Path, check: Callable[[Path], object]) -> Iterator[TOMLDocument]:
         handle, temporary = mkstemp(dir=target.parent, prefix=target.name)
         try:
             with open(handle, "w", encoding="utf-8") as stream:
-                stream.write(tomlkit.dumps(document))
+                stream.write(text)
             os.replace(temporary, target)
         except BaseException:  # an interrupt, too, must not leave the file, which may contain secrets
             with suppress(OSError):
