@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -168,6 +168,20 @@ class Versions:
 
     table: Table
     items: Sequence[Version]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEvents:
+    """What a catalog's event log says has changed."""
+
+    position: str
+    """The position in the log after these events."""
+    subjects: Collection[NamespaceId | TableId] | None
+    """Tables that may have changed, after a rename also their former ids, and namespaces of which any table may have.
+
+    None if any table may have changed, because the log no longer has all events since the position, or has one that
+    cannot be decoded.
+    """
 
 
 Prepare = Callable[[Table, Version], Awaitable["pa.Schema"]]
@@ -412,6 +426,19 @@ class Backend(ABC):
                 f"{name!r} is the name of one of Lance's folders; give a location, or set unique_locations=true"
             )
         return location
+
+    async def read_events(self, position: str | None) -> CatalogEvents | None:
+        """Returns what has changed since a position of the catalog's event log; None if the catalog has no such log.
+
+        Args:
+            position: The position of an earlier result; None returns the current position, without subjects.
+
+        Raises:
+            InvalidInputError: The position is not one of this catalog's log.
+
+        Cost: no call if the catalog has no log; otherwise one to three calls, and one more for each further page.
+        """
+        return None
 
     def passes_on(self, operation: str, *, streamed: bool = False) -> bool:
         """Returns whether the server performs an operation on a table's data or versions, instead of this process.
