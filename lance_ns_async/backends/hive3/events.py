@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -37,17 +38,27 @@ _TABLE_TYPES = frozenset(
         "ADD_PRIMARYKEY",
         "ADD_UNIQUECONSTRAINT",
         "ALTER_PARTITION",
+        "BATCH_ACID_WRITE_EVENT",
         "CREATE_TABLE",
+        "DELETE_PART_COL_STAT_EVENT",
+        "DELETE_TBL_COL_STAT_EVENT",
         "DROP_CONSTRAINT",
         "DROP_PARTITION",
         "DROP_TABLE",
         "INSERT",
+        "UPDATE_PART_COL_STAT_EVENT",
+        "UPDATE_TBL_COL_STAT_EVENT",
     }
 )
 """Types of events about one table."""
 
-_OTHER_TYPES = frozenset({"ABORT_TXN", "COMMIT_TXN", "CREATE_FUNCTION", "DROP_FUNCTION", "OPEN_TXN"})
-"""Types of events that change no table. Hive 3.1 records those of transactions with the database `null`."""
+_OTHER_TYPES = frozenset(
+    {"ABORT_TXN", "ALLOC_WRITE_ID_EVENT", "COMMIT_TXN", "CREATE_FUNCTION", "DROP_FUNCTION", "OPEN_TXN"}
+)
+"""Types of events that change no registration. Hive 3.1 records those of transactions with the database `null`."""
+
+_POSITION = re.compile(r"[0-9]{1,18}")
+"""A number that fits into 64 bits."""
 
 _LONGEST_MESSAGE = 64 * 1024 * 1024
 """Maximum number of bytes of a decompressed message."""
@@ -86,9 +97,9 @@ def position_number(position: str) -> int:
     Raises:
         InvalidInputError: It is not a position of this log.
     """
-    if not (position.isascii() and position.isdecimal()) or (number := int(position)) >= 1 << 63:
+    if not _POSITION.fullmatch(position):
         raise InvalidInputError(f"position {position[:40]!r} is not one of a metastore's event log; give None to start")
-    return number
+    return int(position)
 
 
 def current_number(result: Any) -> int:
