@@ -105,7 +105,7 @@ class EventLog:
     @contextmanager
     def record(self, call: Call) -> Iterator[None]:
         """Records the change of a call if it succeeds."""
-        dropped = self._cascade(call) if call.method == "drop_database" else []
+        dropped = self._dropped(call)
         yield
         if self.access == "unrecorded":
             return
@@ -117,10 +117,9 @@ class EventLog:
                 self.add("CREATE_DATABASE", (arguments[1].get(8) or HIVE, arguments[1][1], None))
             case "alter_database" if not self._is_first:
                 self.add("ALTER_DATABASE", _name(arguments[1]))
-            case "drop_database":
+            case "drop_catalog" | "drop_database":
                 for name in dropped:
-                    self.add("DROP_TABLE", name)
-                self.add("DROP_DATABASE", _name(arguments[1]))
+                    self.add("DROP_TABLE" if name[2] else "DROP_DATABASE", name)
             case "create_table":
                 table = arguments[1]
                 self.add("CREATE_TABLE", (table.get(17) or HIVE, table[2], table[1]))
@@ -132,11 +131,19 @@ class EventLog:
             case "drop_table":
                 self.add("DROP_TABLE", _name(arguments[1], arguments[2]))
 
-    def _cascade(self, call: Call) -> list[Name]:
-        """Returns the tables that a call would drop with their database."""
-        catalog, name = address(call.arguments.get(1))
+    def _dropped(self, call: Call) -> list[Name]:
+        """Returns the tables and the database that a call would drop: a database, or a catalog with its `default`."""
+        match call.method:
+            case "drop_catalog":
+                catalog, name = (call.arguments.get(1) or {}).get(1) or "", DEFAULT
+            case "drop_database":
+                catalog, name = address(call.arguments.get(1))
+            case _:
+                return []
         database = self._catalog.find_database(catalog, name or "")
-        return [_name(call.arguments[1], table) for table in sorted(database.tables)] if database else []
+        if database is None:
+            return []
+        return [(folded(catalog), database.name, table) for table in (*sorted(database.tables), None)]
 
     def _check_access(self) -> None:
         if self.access == "denied":
