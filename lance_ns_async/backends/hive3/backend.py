@@ -292,8 +292,18 @@ class HiveBackend(Backend):
 
         Source: `DbNotificationListener` and `ObjectStore` of Hive 2.3.9 and 3.1.3.
 
+        Args:
+            position: The position of an earlier result; None returns the current position, without subjects.
+
+        Returns:
+            The changes; None if there is no log, or if it cannot be read.
+
+        Raises:
+            InvalidInputError: The position is not one of a metastore's log.
+
         Cost: one call if there is no log, two if nothing was recorded since `position`; otherwise three, and one more
-        for every 100 further events. One more if the server denies access, then none for later reads.
+        for every 100 further events. Without catalogs at least three. If the server denies access, three the first
+        time and none later.
         """
         start = None if position is None else position_number(position)
         if (current := await self._current_event()) is None:

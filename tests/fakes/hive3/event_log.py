@@ -133,6 +133,7 @@ class EventLog:
 
     def _dropped(self, call: Call) -> list[Name]:
         """Returns the tables and the database that a call would drop: a database, or a catalog with its `default`."""
+        name: str | None
         match call.method:
             case "drop_catalog":
                 catalog, name = (call.arguments.get(1) or {}).get(1) or "", DEFAULT
