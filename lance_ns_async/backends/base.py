@@ -436,7 +436,7 @@ class Backend(ABC):
         Raises:
             InvalidInputError: The position is not one of this catalog's log.
 
-        Cost: no call if the catalog can have no log; otherwise one to three calls, and one more for each further page.
+        Cost: no call if the catalog can have no log; otherwise a few, and one more for each further page.
         """
         return None
 

@@ -77,8 +77,9 @@ async def test_changes_of_the_client_are_subjects(server: Hive, version: str, tm
         await ns.drop_namespace(drop(*e))
         assert {e} <= await changed()
         position = start.position
-        assert {d, e, d.table("orders")} <= ((await read("0")).subjects or set())
-        assert await read(str(int(position) + 1)) == CatalogEvents(position, None)
+        assert {d, e, d.table("orders")} <= ((await read("0:0")).subjects or set())
+        number, _, count = position.partition(":")
+        assert await read(f"{int(number) + 1}:{count}") == CatalogEvents(position, None)
 
 
 def test_the_fake_records_the_same_events(client: RawHive, version: Any, tmp_path: Path) -> None:

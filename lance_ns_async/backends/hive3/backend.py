@@ -36,8 +36,8 @@ from lance_ns_async.backends.hive3.checks import (
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
 from lance_ns_async.backends.hive3.errors import ERRORS
-from lance_ns_async.backends.hive3.event_log import READ_EVENTS, changes
-from lance_ns_async.backends.hive3.events import position_number
+from lance_ns_async.backends.hive3.event_log import READ_EVENTS, changes, events_at
+from lance_ns_async.backends.hive3.events import Position
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
 from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.responses import (
@@ -301,19 +301,18 @@ class HiveBackend(Backend):
         Raises:
             InvalidInputError: The position is not one of a metastore's log.
 
-        Cost: one call if there is no log, two if nothing was recorded since `position`; otherwise three, and one more
-        for every 100 further events. Without catalogs at least three. If the server denies access, three the first
-        time and none later.
+        Cost: one call if there is no log, otherwise three, and one more for every 100 further events or if there are
+        no subjects. If the server denies access, three the first time and none later.
         """
-        start = None if position is None else position_number(position)
+        start = None if position is None else Position.parse(position)
         if (current := await self._current_event()) is None:
             return None
         if start is None:
-            return CatalogEvents(str(current), ())
+            return await events_at(self._hive, current, ())
         return await changes(self._hive, start, current, has_catalogs=self._has_catalogs)
 
     async def _current_event(self) -> int | None:
-        """Returns the position of the newest event; None if there is no log, or if it cannot be read."""
+        """Returns the number of the newest event; None if there is no log, or if it cannot be read."""
         if self.server.lacks(READ_EVENTS):
             return None
         try:

@@ -57,8 +57,8 @@ _OTHER_TYPES = frozenset(
 )
 """Types of events that change no registration. Hive 3.1 records those of transactions with the database `null`."""
 
-_POSITION = re.compile(r"[0-9]{1,18}")
-"""A number that fits into 64 bits."""
+_POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
+"""Numbers that fit into 64 bits."""
 
 _LONGEST_MESSAGE = 64 * 1024 * 1024
 """Maximum number of bytes of a decompressed message."""
@@ -72,7 +72,7 @@ class HiveEvent:
     """A change that a metastore has recorded."""
 
     number: int
-    """The position in the log. Positions have no gaps, except where the log was cleaned."""
+    """Numbers have no gaps, except where the log was cleaned; several events may have the same one."""
     type: str
     catalog: str | None
     """None before Hive 3, and for events of transactions."""
@@ -83,27 +83,41 @@ class HiveEvent:
     """Database and table before the change; None if the message does not contain them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A position in the log, after the events of a number."""
+
+    number: int
+    count: int
+    """How many events of this number the log had."""
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.count}"
+
+    @classmethod
+    def parse(cls, position: str) -> Position:
+        """Returns the position of a text.
+
+        Raises:
+            InvalidInputError: It is not a position of this log.
+        """
+        if (parts := _POSITION.fullmatch(position)) is None:
+            raise InvalidInputError(
+                f"position {position[:40]!r} is not one of a metastore's event log; give None to start"
+            )
+        return cls(int(parts[1]), int(parts[2]))
+
+
 def is_recorded(listeners: str) -> bool:
     """Returns whether the server records changes, by its setting `LISTENERS`.
 
-    The current position does not show it: without a listener, the position never changes.
+    The number of the newest event does not show it: without a listener, it never changes.
     """
     return _LISTENER in (name.strip() for name in listeners.split(","))
 
 
-def position_number(position: str) -> int:
-    """Returns the number of a position.
-
-    Raises:
-        InvalidInputError: It is not a position of this log.
-    """
-    if not _POSITION.fullmatch(position):
-        raise InvalidInputError(f"position {position[:40]!r} is not one of a metastore's event log; give None to start")
-    return int(position)
-
-
 def current_number(result: Any) -> int:
-    """Returns the position of the newest event in a response."""
+    """Returns the number of the newest event in a response."""
     return _number(result[1])
 
 

@@ -149,12 +149,12 @@ class Metastore:
         return events.is_recorded(listeners)
 
     async def current_event(self, operation: str) -> int:
-        """Returns the position of the newest event in the log."""
+        """Returns the number of the newest event in the log; 0 if there was none."""
         return await self._read(wire.GET_CURRENT_EVENT, b"", NamespaceId(), operation, events.current_number)
 
-    async def events_after(self, position: int, limit: int, operation: str) -> Sequence[HiveEvent]:
-        """Returns the oldest events after a position, in order; empty if there are none."""
-        arguments = wire.events_after(position, limit)
+    async def events_after(self, number: int, limit: int, operation: str) -> Sequence[HiveEvent]:
+        """Returns the oldest events with greater numbers, in order; empty if there are none."""
+        arguments = wire.events_after(number, limit)
         return await self._read(wire.GET_NEXT_EVENTS, arguments, NamespaceId(), operation, events.events)
 
     async def aclose(self) -> None:

@@ -197,9 +197,9 @@ def setting(name: str) -> bytes:
     return text(1, name) + text(2, "")
 
 
-def events_after(position: int, limit: int) -> bytes:
+def events_after(after: int, limit: int) -> bytes:
     """Returns the arguments of get_next_notification."""
-    return struct_field(1, long(1, position), number(2, limit))
+    return struct_field(1, long(1, after), number(2, limit))
 
 
 def table_parameters(parameters: Mapping[str, str]) -> dict[str, str]:

@@ -47,10 +47,11 @@ class EventLog:
         return self._last
 
     def after(self, request: Struct) -> list[Struct]:
-        """Returns the requested events."""
+        """Returns the requested events, by their numbers."""
         self._check_access()
         limit = request.get(2) or 0
         found = [event for event in self.events if event[1].value > request[1]]
+        found.sort(key=lambda event: int(event[1].value))
         return found[:limit] if limit > 0 else found
 
     def setting(self, name: str | None, default: str | None) -> str | None:
@@ -101,6 +102,10 @@ class EventLog:
         """Removes all events and begins again at the first position, as with a new database."""
         self.events.clear()
         self._last = 0
+
+    def go_back(self, number: int) -> None:
+        """Makes this the number of the newest event, as concurrent changes may."""
+        self._last = number
 
     @contextmanager
     def record(self, call: Call) -> Iterator[None]:

@@ -76,16 +76,15 @@ async def test_tables_are_subjects(server: FakeHive) -> None:
         assert subjects == {moved}
         await ns.deregister_table(DeregisterTableRequest(id=list(moved)))
         at, subjects = await changed(ns, at)
-        assert subjects == {moved} and at == "5"
+        assert subjects == {moved} and at == "5:1"
         assert await changed(ns, at) == (at, set())
 
 
-async def test_an_unchanged_log_costs_two_calls_and_a_changed_one_three(server: FakeHive) -> None:
+async def test_a_read_costs_three_calls(server: FakeHive) -> None:
     async with connected(server) as ns:
         at = await position_of(ns)
-        assert server.calls == [CONFIG, CURRENT]
         await changed(ns, at)
-        assert server.calls == [CONFIG, CURRENT] * 2
+        assert server.calls == [CONFIG, CURRENT, NEXT] * 2
         await ns.declare_table(declare("lake", "d", "t"))
         server.clear()
         await changed(ns, at)
@@ -130,7 +129,7 @@ async def test_ids_begin_with_the_catalog_of_the_event(server: FakeHive) -> None
         await ns.declare_table(declare("hive", "default", "t"))
         assert (await changed(ns, at))[1] == {TableId("lake$d$t"), TableId("hive$default$t")}
         assert (await changed(without_catalogs, at))[1] == {TableId("d$t"), TableId("default$t")}
-        assert await changed(without_catalogs, "2") == ("2", set())
+        assert await changed(without_catalogs, "2:1") == ("2:1", set())
 
 
 async def test_hive_2_has_ids_without_a_catalog(old: FakeHive) -> None:
@@ -140,21 +139,33 @@ async def test_hive_2_has_ids_without_a_catalog(old: FakeHive) -> None:
         await ns.rename_table(rename("d", "t", to="u", below=("e",)))
         await ns.create_namespace(create("f"))
         at, subjects = await changed(ns, at)
-        assert at == "3" and subjects == {TableId("d$t"), TableId("e$u"), NamespaceId(["f"])}
+        assert at == "3:1" and subjects == {TableId("d$t"), TableId("e$u"), NamespaceId(["f"])}
 
 
-async def test_hive_2_may_add_an_event_at_the_position_already_read(old: FakeHive) -> None:
-    async with connected(old, impl="hive2") as ns:
-        old.log.add("CREATE_TABLE", ("hive", "d", "a"))
-        at, subjects = await changed(ns, "0")
-        assert (at, subjects) == ("1", {TableId("d$a")})
-        old.log.add("CREATE_TABLE", ("hive", "d", "b"), number=1)
-        assert await changed(ns, at) == ("1", {TableId("d$a"), TableId("d$b")})
-        old.log.add("CREATE_TABLE", ("hive", "d", "c"))
-        assert await changed(ns, at) == ("2", {TableId(f"d${name}") for name in "abc"})
-        old.log.clean()
-        assert await changed(ns, "2") == ("2", set())
-        assert await changed(ns, "1") == ("2", None)
+async def test_an_event_added_at_the_position_means_no_subjects(server: FakeHive) -> None:
+    async with connected(server) as ns:
+        server.log.add("CREATE_TABLE", ("lake", "d", "a"))
+        assert await changed(ns, "0:0") == ("1:1", {TableId("lake$d$a")})
+        server.log.add("CREATE_TABLE", ("lake", "d", "b"), number=1)
+        assert await changed(ns, "1:1") == ("1:2", None)
+        assert await changed(ns, "1:2") == ("1:2", set())
+        server.log.add("CREATE_TABLE", ("lake", "d", "c"))
+        assert await changed(ns, "1:2") == ("2:1", {TableId("lake$d$c")})
+        assert await changed(ns, "1:1") == ("2:1", None)
+        assert await changed(ns, "0:0") == ("2:1", {TableId(f"lake$d${name}") for name in "abc"})
+
+
+async def test_a_sequence_that_goes_back_means_no_subjects(server: FakeHive) -> None:
+    """A change that was recorded with an old number also stores the number after it."""
+    for name in "abc":
+        server.log.add("CREATE_TABLE", ("lake", "d", name))
+    async with connected(server) as ns:
+        at = await position_of(ns)
+        server.log.go_back(1)
+        server.log.add("CREATE_TABLE", ("lake", "d", "e"))
+        assert await changed(ns, at) == ("2:2", None)
+        server.log.add("CREATE_TABLE", ("lake", "d", "f"))
+        assert await changed(ns, at) == ("3:2", None)
 
 
 @pytest.mark.parametrize("count", [99, 100, 101, 250])
@@ -164,10 +175,10 @@ async def test_pages_are_read_up_to_the_current_position(count: int, is_old: boo
         async with connected(server, impl="hive2" if is_old else "hive3") as ns:
             for i in range(count):
                 server.log.add("CREATE_TABLE", ("hive", "d", f"t{i}"))
-            at, found = await changed(ns, "0")
-        assert at == str(count) and found is not None and len(found) == count
+            at, found = await changed(ns, "0:0")
+        assert at == f"{count}:1" and found is not None and len(found) == count
         assert all(request.arguments[1][2] == 100 for request in server.requests if request.method == NEXT)
-        assert server.calls.count(NEXT) <= -(-count // 100) + 1
+        assert server.calls.count(NEXT) <= count // 99 + 1
 
 
 async def test_two_events_of_a_position_may_be_on_two_pages(old: FakeHive) -> None:
@@ -175,8 +186,8 @@ async def test_two_events_of_a_position_may_be_on_two_pages(old: FakeHive) -> No
         old.log.add("CREATE_TABLE", ("hive", "d", f"t{i}"))
     old.log.add("CREATE_TABLE", ("hive", "d", "other"), number=100)
     async with connected(old, impl="hive2") as ns:
-        _, found = await changed(ns, "0")
-    assert found is not None and TableId("d$other") in found and len(found) == 101
+        at, found = await changed(ns, "0:0")
+    assert found is not None and TableId("d$other") in found and (len(found), at) == (101, "100:2")
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2])
@@ -186,9 +197,10 @@ async def test_a_cleaned_log_has_no_subjects(server: FakeHive, keep: int) -> Non
         for name in ("a", "b", "c"):
             await ns.declare_table(declare("lake", "d", name))
         server.log.clean(keep)
-        assert await changed(ns, at) == ("3", None)
-        assert await changed(ns, "3") == ("3", set())
-        _, subjects = await changed(ns, "2")
+        end = f"3:{min(keep, 1)}"
+        assert await changed(ns, at) == (end, None)
+        assert await changed(ns, "3:1") == (end, set())
+        _, subjects = await changed(ns, "2:1")
         assert subjects == ({TableId("lake$d$c")} if keep else None)
 
 
@@ -197,17 +209,19 @@ async def test_a_gap_has_no_subjects(server: FakeHive) -> None:
         server.log.add("CREATE_TABLE", ("lake", "d", name))
     del server.log.events[1]
     async with connected(server) as ns:
-        assert await changed(ns, "0") == ("3", None)
+        assert await changed(ns, "0:0") == ("3:1", None)
 
 
 async def test_a_position_after_the_current_one_has_no_subjects(server: FakeHive) -> None:
     async with connected(server) as ns:
         server.log.add("CREATE_TABLE", ("lake", "d", "t"))
         server.log.reset()
-        assert await changed(ns, "1") == ("0", None)
+        assert await changed(ns, "1:1") == ("0:0", None)
 
 
-@pytest.mark.parametrize("position", ["", "-1", "x", "1.0", "1\n", "²", str(1 << 63), "9" * 5000], ids=range(8))
+@pytest.mark.parametrize(
+    "position", ["", "1", "-1:1", "x:1", "1:1\n", "²:1", f"{1 << 63}:1", "9" * 5000 + ":1"], ids=range(8)
+)
 async def test_other_positions_are_rejected(server: FakeHive, position: str) -> None:
     async with connected(server) as ns:
         with pytest.raises(InvalidInputError, match="event log"):
@@ -245,7 +259,7 @@ async def test_denied_access_is_remembered(server: FakeHive) -> None:
     async with connected(server) as ns:
         assert await read(ns, None) is None
         assert server.calls == [CONFIG, CURRENT, "get_catalogs"]
-        assert await read(ns, None) is None and await read(ns, "7") is None
+        assert await read(ns, None) is None and await read(ns, "7:1") is None
         assert len(server.calls) == 3
 
 
@@ -337,5 +351,5 @@ async def test_a_rename_that_cannot_be_decoded_has_no_subjects(server: FakeHive)
     server.log.add("CREATE_TABLE", ("lake", "d", "a"))
     server.log.add("ALTER_TABLE", ("lake", "d", "b"), {"table": None})
     async with connected(server) as ns:
-        assert await changed(ns, "0") == ("2", None)
-        assert await changed(ns, "2") == ("2", set())
+        assert await changed(ns, "0:0") == ("2:1", None)
+        assert await changed(ns, "2:1") == ("2:1", set())
