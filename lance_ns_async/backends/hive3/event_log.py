@@ -1,8 +1,8 @@
 """Reading the event log of a Hive Metastore.
 
-Concurrent changes may be recorded with the same number, so that one of them appears after the other was read: always
-before Hive 3 (HIVE-16886), and later if the server's database is Derby, which does not lock the sequence of numbers.
-A position therefore also has the number of events that were read there.
+Concurrent changes may be recorded with the same number, so that one of them appears after the other was read: in Hive
+2.3 (HIVE-16886), and in Hive 3.1 if the server's database is Derby (HIVE-21880). A position therefore also has the
+number of events that were read there.
 """
 
 from __future__ import annotations
