@@ -172,14 +172,15 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEvents:
-    """What the event log of a catalog says has changed since a position."""
+    """What a catalog's event log says has changed."""
 
     position: str
     """The position in the log after these events."""
     subjects: Collection[NamespaceId | TableId] | None
-    """Tables that may have changed, also by their former ids, and namespaces of which any table may have changed.
+    """Tables that may have changed, after a rename also their former ids, and namespaces of which any table may have.
 
-    None if the log no longer has all events since the position, so that everything must be read.
+    None if any table may have changed, because the log no longer has all events since the position, or has one that
+    cannot be decoded.
     """
 
 
@@ -261,14 +262,6 @@ class Backend(ABC):
             UnsupportedOperationError: The catalog has no such listing, so its namespaces must be walked.
         """
         raise UnsupportedOperationError("Not supported: a listing of all tables")
-
-    async def read_events(self, position: str | None) -> CatalogEvents | None:
-        """Returns what has changed since a position of the catalog's event log; None if there is no such log.
-
-        Args:
-            position: A former position; None returns the current one, without subjects.
-        """
-        return None
 
     @abstractmethod
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
@@ -433,6 +426,19 @@ class Backend(ABC):
                 f"{name!r} is the name of one of Lance's folders; give a location, or set unique_locations=true"
             )
         return location
+
+    async def read_events(self, position: str | None) -> CatalogEvents | None:
+        """Returns what has changed since a position of the catalog's event log; None if the catalog has no such log.
+
+        Args:
+            position: The position of an earlier result; None returns the current position, without subjects.
+
+        Raises:
+            InvalidInputError: The position is not one of this catalog's log.
+
+        Cost: no call if the catalog can have no log; otherwise a few, and one more for each further page.
+        """
+        return None
 
     def passes_on(self, operation: str, *, streamed: bool = False) -> bool:
         """Returns whether the server performs an operation on a table's data or versions, instead of this process.

@@ -176,8 +176,9 @@ class Watch:
     async def _describe_subjects(self, subjects: Collection[NamespaceId | TableId]) -> _Look:
         """Describes the tables that events name, if they are selected."""
         selected = self._selected([id for id in subjects if isinstance(id, TableId)])
-        namespaces = {id for id in subjects if isinstance(id, NamespaceId)}
-        in_namespaces = (id for id in self.state.tables if id.parent in namespaces)
+        key = self._backend.capabilities.key
+        namespaces = {key(id) for id in subjects if isinstance(id, NamespaceId)}
+        in_namespaces = (id for id in self.state.tables if key(id.parent) in namespaces)
         look = _Look()
         await self._describe(look, list(dict.fromkeys([*selected, *in_namespaces])))
         return look

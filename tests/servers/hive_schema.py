@@ -27,6 +27,9 @@ _HADOOP = (
 )
 
 
+# The listener that records events; no such archive of Hive 4 is in Maven's repository.
+_JACKSON = ("org.codehaus.jackson:jackson-core-asl:1.9.13", "org.codehaus.jackson:jackson-mapper-asl:1.9.13")
+_LISTENER = "org.apache.hive.hcatalog:hive-hcatalog-server-extensions"
 _HIVE_3 = "org.apache.hive:hive-standalone-metastore:3.1.3:tar.gz:bin"
 
 
@@ -85,6 +88,8 @@ RELEASES: Mapping[str, Release] = {
                 "org.datanucleus:datanucleus-core:4.1.17",
                 "org.datanucleus:datanucleus-rdbms:4.1.19",
                 "org.datanucleus:javax.jdo:3.2.0-m3",
+                f"{_LISTENER}:2.3.9",
+                *_JACKSON,
             ),
             (
                 "hive-schema-1.2.0",
@@ -99,6 +104,7 @@ RELEASES: Mapping[str, Release] = {
             _HIVE_3,
             "org.apache.hadoop.hive.metastore.tools.MetastoreSchemaTool",
             (*_HADOOP, "commons-cli:commons-cli:1.4"),
+            (f"{_LISTENER}:3.1.3", *_JACKSON),
         ),
         Release(
             "4.0.1",

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from lance_ns_async.backends.hive3 import responses, wire
+from lance_ns_async.backends.hive3 import events, responses, wire
+from lance_ns_async.backends.hive3.events import HiveEvent
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
-from lance_ns_async.backends.shared.response_checks import ignore
+from lance_ns_async.backends.shared import response_checks
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
@@ -141,6 +142,21 @@ class Metastore:
         """Drops a table. No data is deleted."""
         await self._write(wire.DROP_TABLE, wire.dropped_table(id), id, operation)
 
+    async def records_events(self, operation: str) -> bool:
+        """Returns whether the server's configuration says that it records changes in its event log."""
+        arguments = wire.setting(events.LISTENERS)
+        listeners = await self._read(wire.GET_CONFIG_VALUE, arguments, NamespaceId(), operation, response_checks.text)
+        return events.is_recorded(listeners)
+
+    async def current_event(self, operation: str) -> int:
+        """Returns the number of the newest event in the log; 0 if there was none."""
+        return await self._read(wire.GET_CURRENT_EVENT, b"", NamespaceId(), operation, events.current_number)
+
+    async def events_after(self, number: int, limit: int, operation: str) -> Sequence[HiveEvent]:
+        """Returns the oldest events with greater numbers, in order; empty if there are none."""
+        arguments = wire.events_after(number, limit)
+        return await self._read(wire.GET_NEXT_EVENTS, arguments, NamespaceId(), operation, events.events)
+
     async def aclose(self) -> None:
         """Closes all connections; may be called twice."""
         await self._thrift.aclose()
@@ -151,4 +167,6 @@ class Metastore:
         return await self._thrift.call(method, arguments, subject=subject, operation=operation, decode=decode)
 
     async def _write(self, method: Method, arguments: bytes, subject: Id, operation: str) -> None:
-        await self._thrift.call(method, arguments, subject=subject, operation=operation, decode=ignore, safe=False)
+        await self._thrift.call(
+            method, arguments, subject=subject, operation=operation, decode=response_checks.ignore, safe=False
+        )

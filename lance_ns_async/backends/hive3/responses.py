@@ -77,7 +77,7 @@ def catalogs(result: Any) -> list[str]:
 def catalog(result: Any) -> HiveCatalog:
     """Returns the catalog in a response."""
     fields = result[1]
-    return HiveCatalog(response_checks.text(fields[1]), response_checks.text(fields[3]), _optional_text(fields, 2))
+    return HiveCatalog(response_checks.text(fields[1]), response_checks.text(fields[3]), optional_text(fields, 2))
 
 
 def catalog_properties(catalog: HiveCatalog) -> dict[str, str]:
@@ -93,9 +93,9 @@ def database(result: Any) -> HiveDatabase:
         raise TypeError(f"{type(kind).__name__} instead of a number")
     return HiveDatabase(
         parameters=response_checks.texts(result.get(4)),
-        description=_optional_text(result, 2),
-        location=_optional_text(result, 3),
-        owner=_optional_text(result, 6),
+        description=optional_text(result, 2),
+        location=optional_text(result, 3),
+        owner=optional_text(result, 6),
         owner_type=kind,
     )
 
@@ -216,7 +216,7 @@ def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in parameters.items() if key not in INTERNAL_PARAMETERS}
 
 
-def _optional_text(fields: Any, field: int) -> str | None:
+def optional_text(fields: Any, field: int) -> str | None:
     """Returns the text of a field; None if it is missing."""
     return None if (value := fields.get(field)) is None else response_checks.text(value)
 

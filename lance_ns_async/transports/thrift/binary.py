@@ -14,6 +14,7 @@ from lance_ns_async.transports.thrift.decoder import (
     BOOL,
     I16,
     I32,
+    I64,
     LIST,
     MAP,
     QUOTE_LIMIT,
@@ -64,6 +65,11 @@ def short(id: int, value: int) -> bytes:
 def number(id: int, value: int) -> bytes:
     """Returns a field with a 32-bit integer."""
     return struct.pack(">Bhi", I32, id, value)
+
+
+def long(id: int, value: int) -> bytes:
+    """Returns a field with a 64-bit integer."""
+    return struct.pack(">Bhq", I64, id, value)
 
 
 def texts(id: int, values: Iterable[str]) -> bytes:

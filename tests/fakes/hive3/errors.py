@@ -10,6 +10,7 @@ INVALID_OPERATION = "InvalidOperationException"
 META = "MetaException"
 NO_SUCH_OBJECT = "NoSuchObjectException"
 UNKNOWN_DB = "UnknownDBException"
+CONFIG_SECURITY = "ConfigValSecurityException"
 
 METHODS: Mapping[str, tuple[str, ...]] = {
     "getStatus": (),
@@ -32,6 +33,9 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "get_table_names_by_filter": (META, INVALID_OPERATION, UNKNOWN_DB),
     "alter_table": (INVALID_OPERATION, META),
     "drop_table": (NO_SUCH_OBJECT, META),
+    "get_config_value": (CONFIG_SECURITY,),
+    "get_current_notificationEventId": (),
+    "get_next_notification": (),
 }
 """The known methods, with their declared exceptions, that of field 1 first."""
 
@@ -49,6 +53,10 @@ class Thrown(Exception):
 
 class Unforeseen(Exception):
     """An error that the metastore does not handle: 3.1 closes the connection, 4.0 returns an internal error."""
+
+
+class Denied(Exception):
+    """A call that the client may not make; each version returns an internal error."""
 
 
 class Abandoned(Exception):

@@ -65,7 +65,7 @@ def test_changes_are_shown_until_an_interrupt(options: list[str], tmp_path: Path
     [
         (["--once"], "--once: pass --state FILE, or --existing"),
         (["--every", "0"], "--every 0.0, --examine-every 60.0: must be numbers of seconds above 0"),
-        (["--state", "{junk}", "--once"], "--state: it is not the token of a change, or was cut off; begin anew without it"),
+        (["--state", "{junk}", "--once"], "--state: it is not the token of a change, or was cut off; begin anew"),
         (["--state", "{root}", "--once"], "Is a directory"),
     ],
 )
