@@ -13,6 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import TableId
 from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.changes import Change
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.namespace.sync import Namespace
@@ -197,6 +198,7 @@ class LocationResolver:
         self,
         locations: Locations,
         *,
+        changes: Iterable[Change] = (),
         lasting: float = LASTING,
         on_error: Literal["report", "raise"] = "raise",
         max_in_flight: int = IN_FLIGHT,
@@ -205,10 +207,12 @@ class LocationResolver:
         """Returns the same tables at the same versions, with storage options that are valid for `lasting` seconds.
 
         DataFrames made from the old locations keep the old storage options; make new ones from the result. For the
-        newest versions use `prefetch(locations)`, in which cached tables keep their cached version.
+        newest versions use `prefetch(locations)`, in which cached tables keep their cached version; or pass `changes`.
 
         Args:
             locations: The locations to refresh.
+            changes: Changes from a `watch`. Tables that were created, renamed or replaced, or have new versions, are
+                resolved anew, at their latest versions if those of `locations` are pinned; dropped ones are left out.
             lasting: Minimum remaining lifetime of the storage options in seconds. A shorter one is accepted if the
                 catalog issues no longer one.
             on_error: "raise" to raise one error after all tables were tried; "report" to leave failed tables out.
@@ -224,19 +228,17 @@ class LocationResolver:
                 class is that of the first error.
 
         Cost:
-            At most about one describe for each table that is not cached or whose storage options expire sooner. Nothing
-            is opened.
+            At most about one describe for each table that is not cached or whose storage options expire sooner; one
+            open for each changed table.
         """
-        selection = Selection(tuple(locations), ())
-        request = PrefetchRequest(
-            selection, on_error, max_in_flight, timeout, self._vends, previous=locations, lasting=lasting
-        )
+        request = self._refreshing(locations, changes, lasting, on_error, max_in_flight, timeout)
         return self._run("refresh", request)
 
     async def arefresh(
         self,
         locations: Locations,
         *,
+        changes: Iterable[Change] = (),
         lasting: float = LASTING,
         on_error: Literal["report", "raise"] = "raise",
         max_in_flight: int = IN_FLIGHT,
@@ -248,15 +250,13 @@ class LocationResolver:
 
         Args:
             locations: As in `refresh`.
+            changes: As in `refresh`.
             lasting: As in `refresh`.
             on_error: As in `refresh`.
             max_in_flight: As in `refresh`.
             timeout: As in `refresh`.
         """
-        selection = Selection(tuple(locations), ())
-        request = PrefetchRequest(
-            selection, on_error, max_in_flight, timeout, self._vends, previous=locations, lasting=lasting
-        )
+        request = self._refreshing(locations, changes, lasting, on_error, max_in_flight, timeout)
         return await self._arun(request)
 
     def write(
@@ -436,6 +436,36 @@ class LocationResolver:
 
     def __repr__(self) -> str:
         return f"LocationResolver({self._namespace!r})"
+
+    def _refreshing(
+        self,
+        locations: Locations,
+        changes: Iterable[Change],
+        lasting: float,
+        on_error: str,
+        max_in_flight: int,
+        timeout: float | None,
+    ) -> PrefetchRequest:
+        """Returns the request of a refresh; forgets what is cached of changed tables."""
+        changed: dict[TableId, bool] = {}
+        """Whether each changed table still exists."""
+        for change in changes:
+            if change.old_id is not None:
+                changed[change.old_id] = False
+            if isinstance(change.id, TableId) and change.error is None:
+                changed[change.id] = change.kind != "dropped"
+        self._cache.forget(Selection(tuple(changed), ()))
+        previous = {id: location for id, location in locations.items() if id not in changed}
+        return PrefetchRequest(
+            Selection((*previous, *(id for id, exists in changed.items() if exists)), ()),
+            on_error,
+            max_in_flight,
+            timeout,
+            self._vends,
+            pin_versions=not locations or any(it.version is not None for it in locations.values()),
+            previous=previous,
+            lasting=lasting,
+        )
 
     def _run(self, name: str, request: PrefetchRequest) -> Locations:
         remedy = f"use `await resolver.a{name}(...)` there, or create the resolver with a Namespace"

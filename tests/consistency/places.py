@@ -15,6 +15,7 @@ from tests.consistency.races import Track
 from tests.contract.real_sites import real_hive
 from tests.contract.site import Site
 from tests.contract.sites import SITES, Open
+from tests.servers.hive import EVENT_LOG
 
 
 def place(site: Site, seed: int) -> Place:
@@ -42,7 +43,10 @@ def place(site: Site, seed: int) -> Place:
     return Place(site.impl, properties, root, terms, (*namespaces, first, second))
 
 
-CATALOGS: Mapping[str, Open] = {**SITES, "hive-3.1.3": partial(real_hive, version="3.1.3")}
+CATALOGS: Mapping[str, Open] = {
+    **SITES,
+    "hive-with-events": partial(real_hive, version="3.1.3", properties=EVENT_LOG),
+}
 """The catalogs by name."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +40,8 @@ def real_nessie(tmp: Path) -> Iterator[Site]:
 
 
 @contextmanager
-def real_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
-    with hive(tmp / "hive", version) as server:
+def real_hive(tmp: Path, version: HiveVersion, *, properties: Mapping[str, str] | None = None) -> Iterator[Site]:
+    with hive(tmp / "hive", version, properties=properties) as server:
         told = "its server tells several callers that they removed the table"
         exempt = {"test_a_table_is_dropped_once": told, "test_a_table_is_deregistered_once": told}
         yield replace(hive_site(server.uri, tmp, version), exempt=exempt)

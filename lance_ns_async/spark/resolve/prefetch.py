@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 from lance_namespace import DescribeTableVersionRequest
@@ -42,8 +42,8 @@ class PrefetchRequest:
     """Whether to request credentials from the catalog."""
     pin_versions: bool = False
     progress: bool | ProgressCallback = False
-    previous: Mapping[TableId, Location] | None = None
-    """The locations of a refresh, whose versions are kept and storage options renewed; None for a prefetch."""
+    previous: Mapping[TableId, Location] = field(default_factory=dict)
+    """Locations whose versions are kept and storage options renewed; all other tables are resolved anew."""
     lasting: float = LEAD
     """Minimum remaining seconds of cached storage options; those that expire sooner are requested again."""
 
@@ -118,9 +118,11 @@ class _Run:
     @property
     def total(self) -> int:
         """Number of steps: one for each table to describe and one for each dataset to open."""
-        describes = len(self.ids) - len(self.entries)
-        opens = sum(entry.details is None for entry in self.entries.values())
-        return describes + (describes + opens if self._request.pin_versions else 0)
+        describes = sum(id not in self.entries for id in self.ids)
+        return describes + (sum(map(self._is_to_open, self.ids)) if self._request.pin_versions else 0)
+
+    def _is_to_open(self, id: TableId) -> bool:
+        return id not in self._request.previous and (id not in self.entries or self.entries[id].details is None)
 
     async def describe(self, steps: Steps) -> None:
         """Describes the tables that are not known yet, in as few calls as the catalog allows."""
@@ -139,11 +141,11 @@ class _Run:
             if id in named or id not in self._result.guesses or not _is_absence(error):
                 self._errors[id] = error
         if self._request.pin_versions and outcome.errors:
-            steps.settle(len(outcome.errors))
+            steps.settle(sum(map(self._is_to_open, outcome.errors)))
 
     def check_moves(self) -> None:
         """Records an error for each table of a refresh that has moved, because its pinned version is invalid there."""
-        for id, old in (self._request.previous or {}).items():
+        for id, old in self._request.previous.items():
             entry = self.entries.get(id)
             if entry is not None and old.version is not None and entry.table.location != old.location:
                 self._errors[id] = error_about(
@@ -155,7 +157,7 @@ class _Run:
 
     async def open(self, steps: Steps) -> None:
         """Opens the datasets of the known tables that are not open yet."""
-        entries = {id: entry for id, entry in self.entries.items() if entry.details is None}
+        entries = {id: entry for id, entry in self.entries.items() if self._is_to_open(id)}
         outcome = await open_tables(
             self._namespace.session.opener,
             (entry.table for entry in entries.values()),
@@ -196,8 +198,8 @@ class _Run:
         ]
 
     def _location(self, entry: CacheEntry) -> Location:
-        if self._request.previous is not None:
-            return self._request.previous[entry.table.id].renewed(entry.table)
+        if (last := self._request.previous.get(entry.table.id)) is not None:
+            return last.renewed(entry.table)
         return Location.of(entry.table, entry.details if self._request.pin_versions else None)
 
 

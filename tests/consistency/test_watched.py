@@ -1,0 +1,33 @@
+"""A watch sees each change of four processes, invents none, and goes on after it was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lance_ns_async import Namespace
+from tests.consistency import watched
+from tests.consistency.places import CATALOGS
+from tests.support.budget import rounds
+
+PARAMS = [
+    pytest.param(name, marks=[pytest.mark.integration] if name != "dir" else [])
+    for name in ("dir", "iceberg-1.11.0", "hive-3.1.3", "hive-with-events")
+]
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_each_change_is_seen(name: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    with CATALOGS[name](tmp_path) as site:
+        parent = (*site.above, "watched")
+        with Namespace.connect(site.impl, site.properties) as ns:
+            ns.create_namespace(list(parent))
+        changes, kills = rounds(120, 2000), rounds(4, 20)
+        history = watched.run(watched.Lake(site.impl, site.properties, parent), changes, kills, seed=1)
+        with Namespace.connect(site.impl, site.properties) as ns:
+            assert {id.name for id in ns.iter_tables(parent)} == history.tables.keys()
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(history.counts.items()))
+    record_property("figures", f"{name}: {changes} changes, {kills} kills of the watch, seen: {counts}")
+    assert not history.violations and history.view == history.tables and len(history.counts) >= 4
