@@ -21,6 +21,7 @@ from lance_ns_async.namespace.session import Session
 from lance_ns_async.tables.lifecycle import manifests
 from lance_ns_async.tables.open_many import open_each
 
+K = TypeVar("K", TableId, NamespaceId)
 T = TypeVar("T")
 
 
@@ -69,7 +70,10 @@ class _Look:
     """The tables that exist, as far as they were described."""
     gone: set[TableId] = field(default_factory=set)
     """Tables that do not exist, or have another format."""
-    errors: dict[TableId | NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    errors: dict[TableId, LanceNamespaceError] = field(default_factory=dict)
+    """The tables that could not be read."""
+    unlisted: dict[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    """The namespaces that could not be listed."""
     versions: dict[TableId, int | None] = field(default_factory=dict)
     """The latest versions that were read."""
 
@@ -95,8 +99,9 @@ class Watch:
         self.state = CatalogState([session.catalog, *sorted(items)])
         self._foreign: dict[TableId, None] = {}
         """Listed tables of other formats, which are described again when it is their turn."""
-        self._told: dict[TableId | NamespaceId, type[LanceNamespaceError]] = {}
-        """The errors that were told, until what failed can be read."""
+        self._told_tables: dict[TableId, type[LanceNamespaceError]] = {}
+        self._told_namespaces: dict[NamespaceId, type[LanceNamespaceError]] = {}
+        """The errors that were told, until what failed can be read; apart, because ids of both kinds can be equal."""
 
     async def begin(self) -> Sequence[Change]:
         """Returns every table as created.
@@ -133,7 +138,7 @@ class Watch:
                 await self._read_versions(look, due)
         observations = [*self._compare(look), *self._tell(look)]
         # What failed is read again, so its events, too.
-        position = before.position if events is None or look.errors else events.position
+        position = before.position if events is None or look.errors or look.unlisted else events.position
         last = before.after(observations, position)
         # The others have their turn before those that were examined now.
         self.state = last.with_at_the_end(due)
@@ -163,13 +168,13 @@ class Watch:
         await self._describe(look, [id for id in candidates if is_unknown(id) and id not in look.tables])
         look.note(result.doubtful)
         # A missing namespace has no tables.
-        look.errors.update((id, e) for id, e in result.errors.items() if not isinstance(e, NamespaceNotFoundError))
+        look.unlisted.update((id, e) for id, e in result.errors.items() if not isinstance(e, NamespaceNotFoundError))
         foreign = included.difference(result.tables, result.doubtful, result.vanished)
         self._foreign.update(dict.fromkeys(foreign))
         look.gone.update(foreign, result.vanished)
         for id in known:
             is_seen = id in look.tables or id in listed or id in candidates
-            if not (is_seen or any(NamespaceId(id[:depth]) in look.errors for depth in range(len(id)))):
+            if not (is_seen or any(NamespaceId(id[:depth]) in look.unlisted for depth in range(len(id)))):
                 look.gone.add(id)
         return look
 
@@ -244,14 +249,21 @@ class Watch:
         yield from created
 
     def _tell(self, look: _Look) -> Iterator[Observation]:
-        """Yields errors that were not told yet, and forgets those of what was read since."""
-        for id in list(self._told):
-            if id not in look.errors and (isinstance(id, NamespaceId) or id in look.tables or id in look.gone):
-                del self._told[id]
-        for id, error in look.errors.items():
-            if self._told.get(id) is not type(error):
-                self._told[id] = type(error)
-                yield Change(ChangeKind.UNREADABLE, id, error=error), None
+        """Yields the errors that were not told yet, and forgets those of what was read since."""
+        read = look.gone | (look.versions.keys() if self._with_versions else look.tables.keys())
+        for id in (self._told_tables.keys() & read) - look.errors.keys():
+            del self._told_tables[id]
+        for namespace in self._told_namespaces.keys() - look.unlisted.keys():
+            del self._told_namespaces[namespace]
+        yield from _untold(look.unlisted, self._told_namespaces)
+        yield from _untold(look.errors, self._told_tables)
+
+
+def _untold(errors: Mapping[K, LanceNamespaceError], told: dict[K, type[LanceNamespaceError]]) -> Iterator[Observation]:
+    for id, error in errors.items():
+        if told.get(id) is not type(error):
+            told[id] = type(error)
+            yield Change(ChangeKind.UNREADABLE, id, error=error), None
 
 
 def _first(items: Collection[T], share: float) -> Sequence[T]:

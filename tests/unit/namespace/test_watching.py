@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,43 @@ async def test_what_cannot_be_read_is_told_once_and_its_changes_later(ns: AsyncN
         assert [(change.kind, str(change.id)) for change in await it.look()] == [(ChangeKind.DROPPED, "s$t")]
     server.fail(403, times=None, match="GET .*/namespaces/s/tables")
     assert [it.kind for it in await watch.look()] == [ChangeKind.UNREADABLE]
+
+
+async def test_a_table_and_a_namespace_of_one_name_are_two_things(ns: AsyncNamespace, server: FakeIceberg) -> None:
+    server.add_table(["s"], "x")
+    server.add_table(["s", "x"], "t")
+    watch = Watch(ns.session, "s.**", versions=False)
+    await watch.begin()
+    server.fail(403, times=None, match=r"GET .*/namespaces/s/tables/x(\?|$)")
+    await ns.deregister_table(["s", "x", "t"])
+    assert [(it.kind, it.id) for it in await watch.look()] == [
+        (ChangeKind.DROPPED, TableId("s$x$t")),
+        (ChangeKind.UNREADABLE, TableId("s$x")),
+    ]
+    assert await watch.look() == []
+    server.heal()
+    assert await watch.look() == []
+    server.fail(403, times=None, match=r"GET .*/namespaces/s/tables/x(\?|$)")
+    assert [it.kind for it in await watch.look()] == [ChangeKind.UNREADABLE]
+
+
+async def test_a_version_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace(["s"])
+        await ns.write(["s", "t"], ROWS)
+        await ns.declare_table(["s", "u"])
+        watch = Watch(ns.session, "s.*", versions=True)
+        await watch.begin()
+        versions = f"{(await ns.describe_tables(['s.t']))['s.t'].location.removeprefix('file://')}/_versions"
+        os.rename(versions, tmp_path / "moved")
+        os.symlink(versions, versions)
+        told = [change for _ in range(4) for change in await watch.look(0.5)]
+        assert [(it.kind, it.id) for it in told] == [(ChangeKind.UNREADABLE, TableId("s$t"))]
+        os.unlink(versions)
+        os.rename(tmp_path / "moved", versions)
+        await ns.write(["s", "t"], ROWS, mode="append")
+        seen = [change for _ in range(2) for change in await watch.look(0.5)]
+        assert [(it.kind, it.version) for it in seen] == [(ChangeKind.VERSION, 2)]
 
 
 async def test_a_watch_begins_only_if_everything_can_be_read(ns: AsyncNamespace, server: FakeIceberg) -> None:
