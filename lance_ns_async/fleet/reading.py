@@ -12,11 +12,11 @@ from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each, each_added
-from lance_ns_async.engine.describe import OnTable, describe_tables
+from lance_ns_async.engine.describe import OnTable
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.patterns import Selection
-from lance_ns_async.namespace.search import search
+from lance_ns_async.namespace.search import describe_selection
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage.threads import THREADS
 from lance_ns_async.tabular import Row
@@ -69,37 +69,22 @@ async def read_tables(
     Cost:
         The listings of the matching namespaces, a bulk describe, and one call for each namespace.
     """
-    backend, workers = session.backend, session.workers()
-    requested_ids = [session.table(id) for id in selection.ids]
-    reads_again = with_columns and backend.capabilities.stores_columns
-    result = await search(
-        session, selection.patterns, max_in_flight=workers, on_table=None if reads_again else on_table
-    )
-    errors: list[tuple[NamespaceId | TableId, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
-    known = {} if reads_again else result.descriptions
-    ids = dict.fromkeys([*result.tables, *result.guesses, *requested_ids])
     with session.within(None):
-        described = await describe_tables(
-            backend,
-            [id for id in ids if id not in known],
-            max_in_flight=workers,
-            with_columns=with_columns,
-            on_table=on_table,
+        selected = await describe_selection(
+            session, selection, max_in_flight=session.workers(), with_columns=with_columns, on_table=on_table
         )
-    missing: list[TableId] = []
-    vanished = set(result.vanished)
-    for id, error in described.errors.items():
-        if not isinstance(error, TableNotFoundError | NamespaceNotFoundError):
-            errors.append((id, error))
-        elif id in requested_ids:
-            missing.append(id)
-        elif id not in result.guesses:
-            vanished.add(id)
-    tables = {id: table for id in ids if (table := known.get(id) or described.tables.get(id)) is not None}
-    namespaces, unread = await describe_namespaces(session, namespaces_of(tables, result.namespaces))
+    namespaces, unread = await describe_namespaces(session, namespaces_of(selected.tables, selected.namespaces))
     # A namespace can contain readable tables, although its own properties are not readable.
     namespaces = {**{id: {} for id in unread}, **namespaces}
-    return Reading(tables, namespaces, backend.capabilities, missing, errors, unread, vanished)
+    return Reading(
+        selected.tables,
+        namespaces,
+        session.backend.capabilities,
+        list(selected.missing),
+        selected.errors,
+        unread,
+        selected.vanished,
+    )
 
 
 async def list_names(session: Session, parents: Iterable[NamespaceId]) -> Mapping[NamespaceId, Collection[str]]:

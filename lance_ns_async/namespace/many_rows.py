@@ -16,13 +16,12 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace import requests
 from lance_ns_async.namespace.operations import rows
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.namespace.row_results import RankedRows, RowCounts
-from lance_ns_async.namespace.search import SearchResult, search
+from lance_ns_async.namespace.search import describe_selection, search
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.storage.threads import aside
@@ -190,32 +189,20 @@ class _Work:
 
     async def on_ids(self, work: Callable[[TableId], Awaitable[T]]) -> Mapping[TableId, T]:
         """Returns the results of work that needs only the id of a table."""
-        matches = await self._search()
-        return await self._each({id: id for id in self._ids(matches)}, work)
-
-    async def on_tables(self, work: Callable[[Table], Awaitable[T]]) -> Mapping[TableId, T]:
-        """Returns the results of work that needs the location of a table, with credentials."""
-        matches = await self._search()
-        ids = self._ids(matches)
-        descriptions = {} if self._session.backend.capabilities.vends else matches.descriptions
-        described = await describe_tables(
-            self._session.backend,
-            [id for id in ids if id not in descriptions],
-            max_in_flight=self._workers,
-            locator=self._session.locator,
-        )
-        self._note(described.errors)
-        tables = {id: table for id in ids if (table := descriptions.get(id) or described.tables.get(id)) is not None}
-        return await self._each(tables, work)
-
-    async def _search(self) -> SearchResult:
         matches = await search(self._session, self._selection.patterns, max_in_flight=self._workers)
         self.errors.update(matches.errors.items())
         self.errors.update(matches.doubtful.items())
-        return matches
+        ids = dict.fromkeys([*matches.tables, *matches.guesses, *self._requested])
+        return await self._each({id: id for id in ids}, work)
 
-    def _ids(self, matches: SearchResult) -> Sequence[TableId]:
-        return list(dict.fromkeys([*matches.tables, *matches.guesses, *self._requested]))
+    async def on_tables(self, work: Callable[[Table], Awaitable[T]]) -> Mapping[TableId, T]:
+        """Returns the results of work that needs the location of a table, with credentials."""
+        selected = await describe_selection(
+            self._session, self._selection, max_in_flight=self._workers, with_credentials=True
+        )
+        self.errors.update(selected.errors)
+        self.errors.update(selected.missing.items())
+        return await self._each(selected.tables, work)
 
     async def _each(self, items: Mapping[TableId, S], work: Callable[[S], Awaitable[T]]) -> Mapping[TableId, T]:
         refusal: UnauthenticatedError | None = None
@@ -233,12 +220,8 @@ class _Work:
 
         steps = Steps(len(items), self._progress)
         result = await open_each(items, run, max_in_flight=self._workers, progress=steps.settle)
-        self._note(result.errors)
-        return result.tables
-
-    def _note(self, errors: Mapping[TableId, LanceNamespaceError]) -> None:
-        """Adds errors, except for tables that match a pattern and do not exist, or to which nothing was written."""
-        for id, error in errors.items():
-            is_missing = isinstance(error, TableNotFoundError | NamespaceNotFoundError)
-            if id in self._requested or not is_missing:
+        for id, error in result.errors.items():
+            # A table that matches a pattern may be missing, or have no data.
+            if id in self._requested or not isinstance(error, TableNotFoundError | NamespaceNotFoundError):
                 self.errors[id] = error
+        return result.tables

@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.engine.describe import OnTable
+from lance_ns_async.engine.describe import OnTable, describe_tables
 from lance_ns_async.engine.list import Lister, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.operations import bulk
-from lance_ns_async.namespace.patterns import Pattern
+from lance_ns_async.namespace.patterns import Pattern, Selection
 from lance_ns_async.namespace.session import Session
 
 
@@ -79,6 +79,74 @@ async def search(
     return SearchResult(
         matching, guesses.keys(), listing.described, walk.errors, listing.doubtful, listing.vanished, holding
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedTables:
+    """The selected tables, described, and what could not be read."""
+
+    tables: Mapping[TableId, Table]
+    missing: Mapping[TableId, LanceNamespaceError]
+    """Requested tables that do not exist; not those that a pattern could match."""
+    errors: Sequence[tuple[NamespaceId | TableId, LanceNamespaceError]]
+    """Tables and namespaces that could not be read; if there are none, no selected table is unknown."""
+    vanished: Collection[TableId]
+    """Listed tables that the catalog did not find: they were dropped meanwhile, or their metadata is gone."""
+    namespaces: Sequence[NamespaceId]
+    """The namespaces that can contain a match, also those without any."""
+
+
+async def describe_selection(
+    session: Session,
+    selection: Selection,
+    *,
+    max_in_flight: int,
+    with_columns: bool = False,
+    with_credentials: bool = False,
+    on_table: OnTable | None = None,
+) -> SelectedTables:
+    """Returns the selected tables, described in as few calls as possible.
+
+    Args:
+        session: The session with the catalog.
+        selection: The requested tables.
+        max_in_flight: Maximum number of concurrent calls.
+        with_columns: Whether the columns that the catalog stores are read, too.
+        with_credentials: Whether the credentials that the catalog vends are requested.
+        on_table: Receives each table as soon as it is described, also of a namespace whose listing fails later.
+
+    Raises:
+        InvalidInputError: The catalog cannot have a requested id.
+    """
+    backend, capabilities = session.backend, session.backend.capabilities
+    requested_ids = [session.table(id) for id in selection.ids]
+    # Listings have neither columns nor credentials.
+    reads_again = (with_columns and capabilities.stores_columns) or (with_credentials and capabilities.vends)
+    result = await search(
+        session, selection.patterns, max_in_flight=max_in_flight, on_table=None if reads_again else on_table
+    )
+    listed = {} if reads_again else result.descriptions
+    ids = dict.fromkeys([*result.tables, *result.guesses, *requested_ids])
+    described = await describe_tables(
+        backend,
+        [id for id in ids if id not in listed],
+        max_in_flight=max_in_flight,
+        locator=session.locator if with_credentials else None,
+        with_columns=with_columns,
+        on_table=on_table,
+    )
+    errors: list[tuple[NamespaceId | TableId, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
+    missing: dict[TableId, LanceNamespaceError] = {}
+    vanished = set(result.vanished)
+    for id, error in described.errors.items():
+        if not isinstance(error, TableNotFoundError | NamespaceNotFoundError):
+            errors.append((id, error))
+        elif id in requested_ids:
+            missing[id] = error
+        elif id not in result.guesses:
+            vanished.add(id)
+    tables = {id: table for id in ids if (table := listed.get(id) or described.tables.get(id)) is not None}
+    return SelectedTables(tables, missing, errors, vanished, result.namespaces)
 
 
 class _Walk:
