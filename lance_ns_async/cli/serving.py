@@ -116,6 +116,9 @@ def serve(
     max_connections: Annotated[
         int, typer.Option("--max-connections", min=1, help="Maximum connections from one address.")
     ] = 256,
+    max_watches: Annotated[
+        int, typer.Option("--max-watches", min=0, help="Maximum number of concurrent watches; 0 refuses them.")
+    ] = 100,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
     otel: Annotated[
         bool,
@@ -159,6 +162,7 @@ def serve(
         functions=function or (),
         allow_locations=allow_location or (),
         max_connections=max_connections,
+        max_watches=max_watches,
         grace=grace,
         ui=ui,
         tracer=_tracer() if otel else None,

@@ -51,7 +51,9 @@ class MountedNamespace:
         self._mounts = dict(mounts)
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
-        if operation not in BY_OPERATION or not hasattr(AsyncNamespace, operation):
+        route = BY_OPERATION.get(operation)
+        # A watch has no id, and its token is of one catalog.
+        if route is None or route.answer == "events" or not hasattr(AsyncNamespace, operation):
             raise AttributeError(f"{operation} is no operation of the spec")
 
         return partial(self._forward, operation)

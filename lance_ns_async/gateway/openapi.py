@@ -18,6 +18,12 @@ from lance_ns_async.spec.routes import BY_OPERATION, Route
 _REFERENCE = "#/components/schemas/{model}"
 _ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
+_EVENTS = (
+    "Server-sent events: one for each change, named after its kind, with a line of JSON; `token` after the changes of "
+    "a look, with the value for `since`; and `error` before the end after a failure, with an Error. Comments come "
+    "while nothing happens."
+)
+
 _RESPONSES: Mapping[str, type[BaseModel]] = {
     "describe_tables": DescribeTablesResponse,
     "list_all_tables": spec.ListTablesResponse,
@@ -126,6 +132,9 @@ def _response(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         case "file":
             content = {ARROW_FILE: {"schema": {"type": "string", "format": "binary"}}}
             return {"description": "The rows.", "content": content}
+        case "events":
+            content = {"text/event-stream": {"schema": {"type": "string"}}}
+            return {"description": _EVENTS, "content": content}
         case "count":
             schema = {"type": "integer"}
         case "text":

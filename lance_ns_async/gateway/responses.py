@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from hashlib import blake2b
 from traceback import format_exception
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import orjson
@@ -16,6 +17,8 @@ from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
 from lance_ns_async.errors import http_status, one_line, retry_after
 from lance_ns_async.spec.routes import Route
+
+T = TypeVar("T")
 
 ARROW_FILE = "application/vnd.apache.arrow.file"
 
@@ -33,6 +36,39 @@ class RequestError(Exception):
         self.headers: Mapping[str, str] = headers or {}
 
 
+class EventStream(web.StreamResponse):
+    """A response of server-sent events.
+
+    Args:
+        first: The first part, before which an error would have been another response.
+        rest: The other parts; closed after the last one.
+    """
+
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
+        # A proxy would otherwise hold back events until it has many.
+        super().__init__(headers={**_HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        self.first = first
+        self.rest = rest
+
+
+async def respond(work: Awaitable[T], log: logging.Logger) -> T | web.Response:
+    """Returns the result of `work`, or the response for its error; raises only what ends tasks or the process.
+
+    Args:
+        work: What is awaited.
+        log: Gets unexpected errors.
+    """
+    try:
+        try:
+            return await work
+        except (LanceNamespaceError, RequestError) as problem:
+            return error(problem)
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as e:  # the outermost handler: unexpected errors, including panics of Rust, are logged
+        return internal(log_unexpected(e, log))
+
+
 def result(route: Route, answer: Any) -> web.Response:
     """Returns the result as an HTTP response, in the form that the route requires."""
     match route.answer:
@@ -46,6 +82,8 @@ def result(route: Route, answer: Any) -> web.Response:
             return json_response(answer.metadata or {})
         case "file":
             return web.Response(body=answer.data, content_type=ARROW_FILE, headers=_HEADERS)
+        case "events":
+            raise AssertionError(f"{route.operation}: its events are sent as they happen")
 
 
 def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

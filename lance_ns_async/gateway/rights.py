@@ -21,8 +21,8 @@ from lance_ns_async.calls.paging import check_limit
 from lance_ns_async.errors import spelled
 from lance_ns_async.gateway.allowed_locations import named_places
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
-from lance_ns_async.namespace.patterns import Pattern
-from lance_ns_async.spec.extensions import UNAVAILABLE, DescribeTablesRequest, DescribeTablesResponse
+from lance_ns_async.namespace.patterns import Pattern, Selection
+from lance_ns_async.spec.extensions import UNAVAILABLE, DescribeTablesRequest, DescribeTablesResponse, WatchRequest
 from lance_ns_async.spec.routes import BY_OPERATION
 
 Right = Literal["read", "write", "admin"]
@@ -269,5 +269,8 @@ def _ids(operation: str, request: BaseModel) -> Iterator[Id]:
     else:
         # Views and transactions are not named by patterns, so all tables are required for them.
         yield NamespaceId(names if path.startswith(_WITH_IDS) else ())
+    if isinstance(request, WatchRequest):
+        # Patterns select among the tables that the principal may use.
+        yield from Selection.read(request.tables).ids
     if isinstance(request, spec.RenameTableRequest):
         yield TableId((*(request.new_namespace_id or names[:-1]), request.new_table_name))

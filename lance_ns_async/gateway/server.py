@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import anyio
 from aiohttp import web
-from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from lance_namespace.errors import ErrorCode, InvalidInputError, PermissionDeniedError, UnsupportedOperationError
 
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
@@ -30,9 +30,10 @@ from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.readiness import Readiness
 from lance_ns_async.gateway.remote_guard import RemoteGuard
 from lance_ns_async.gateway.request_log import RequestLog
-from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.gateway.responses import EventStream, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
 from lance_ns_async.gateway.tokens import Tokens
+from lance_ns_async.gateway.watches import HEARTBEAT, MAX_WATCHES, Watches
 from lance_ns_async.spec.routes import BY_OPERATION, Route, match
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import guard
@@ -72,6 +73,8 @@ class Gateway:
     token: str = field(repr=False)
     """The token of the owner; empty if only the principals of a file may use the server."""
     metrics: Metrics = field(repr=False)
+    watches: Watches = field(repr=False)
+    """The watches in progress."""
 
     @property
     def cut_off(self) -> int:
@@ -104,6 +107,8 @@ async def serving(
     grace: float = 30.0,
     idle: float = 120.0,
     max_connections: int = MAX_CONNECTIONS,
+    max_watches: int = MAX_WATCHES,
+    heartbeat: float = HEARTBEAT,
     ui: bool = False,
     tracer: TraceRequest | None = None,
 ) -> AsyncIterator[Gateway]:
@@ -134,6 +139,8 @@ async def serving(
         idle: Seconds that a connection may stay without a complete request, and a body or a response without progress.
             The head of the first request must arrive within 30 seconds or `idle`, and a body faster than 4 KiB/s.
         max_connections: Maximum number of connections from one address. A proxy in front of the server is one address.
+        max_watches: Maximum number of concurrent watches; 0 refuses all.
+        heartbeat: Maximum seconds between two parts of the response to a watch.
         ui: Whether to serve web pages of the catalog at `/ui`, for browsers that sign in with the token.
         tracer: Records a span for each request, as `telemetry.RequestTracer` does; None for no spans. For the calls of
             the namespace, use `telemetry.instrument`.
@@ -153,6 +160,7 @@ async def serving(
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None))
     changes = asyncio.TaskGroup()
+    watches = Watches(max_watches, heartbeat)
     server = wire.HttpServer(
         _Handler(
             namespace,
@@ -168,6 +176,7 @@ async def serving(
             Readiness(namespace),
             Explorer(namespace, access, idle) if ui else None,
             tracer,
+            watches,
         ),
         head_time=min(_HEAD_TIME, idle),
         handler_cancellation=True,
@@ -181,14 +190,14 @@ async def serving(
     )
     observe = getattr(namespace, "observe", None)
     with nullcontext() if observe is None else observe(metrics.record):
-        async with _run_server(server, changes, grace, metrics) as runner:
+        async with _run_server(server, changes, watches, grace, metrics) as runner:
             bound = await _listen(runner, host, port, tls, max_connections)
-            yield Gateway(_url(host, bound, tls), token or "", metrics)
+            yield Gateway(_url(host, bound, tls), token or "", metrics, watches)
 
 
 @asynccontextmanager
 async def _run_server(
-    server: web.Server, changes: asyncio.TaskGroup, grace: float, metrics: Metrics
+    server: web.Server, changes: asyncio.TaskGroup, watches: Watches, grace: float, metrics: Metrics
 ) -> AsyncIterator[web.ServerRunner]:
     """Yields the server's runner; at the end, waits at most `grace` seconds for requests in progress."""
     # The runner waits this long for responses and then again for connections; 0 would mean no limit.
@@ -199,6 +208,7 @@ async def _run_server(
         yield runner
     finally:
         end = asyncio.get_running_loop().time() + grace
+        watches.stop()
         with anyio.CancelScope(shield=True):
             try:
                 await runner.cleanup()
@@ -229,6 +239,7 @@ class _Handler:
     readiness: Readiness
     explorer: Explorer | None
     tracer: TraceRequest | None
+    watches: Watches
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         wire.end_head(request)
@@ -237,7 +248,7 @@ class _Handler:
         trace = nullcontext() if self.tracer is None else self.tracer(request.method, request.headers)
         with trace as finish, self.metrics.count_request() as labels, self.memory.share() as share:
             try:
-                response = await _respond(self._answer(request, labels, share, entry))
+                response = await responses.respond(self._answer(request, labels, share, entry), log)
                 response.headers[_REQUEST_ID] = entry.request_id
                 labels.code = str(response.status)
                 return await wire.send(request, response, self.idle)
@@ -253,7 +264,7 @@ class _Handler:
 
     async def _answer(
         self, request: web.BaseRequest, labels: RequestLabels, share: Share, entry: RequestLog
-    ) -> web.Response:
+    ) -> web.Response | EventStream:
         path, _, query = request.raw_path.partition("?")
         if self.explorer is not None and self.explorer.serves(path):
             with guard.apply(RemoteGuard(self.limits, share)):
@@ -281,6 +292,15 @@ class _Handler:
                 f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"
             )
         arguments = await self._read_arguments(request, route, names, query, share, principal, entry)
+        if route.answer == "events":
+
+            def check_rights() -> None:
+                if self.access.identify(request.headers) != principal:
+                    raise PermissionDeniedError(
+                        f"Permission denied: watch (the rights of {principal.name} have changed)"
+                    )
+
+            return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
         work = self._perform(route, arguments, share, principal)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
@@ -297,7 +317,7 @@ class _Handler:
         """Returns the response to a change, and logs it; its client may have disconnected before."""
         status = "cancelled"
         try:
-            response = await _respond(work)
+            response = await responses.respond(work, log)
             status = str(response.status)
             return response
         except asyncio.CancelledError:
@@ -340,19 +360,6 @@ class _Handler:
         with share.keep(), guard.apply(RemoteGuard(self.limits, share)):
             await self.locations.check(arguments[0])
             return responses.result(route, await getattr(granted, route.operation)(*arguments))
-
-
-async def _respond(work: Awaitable[web.Response]) -> web.Response:
-    """Returns the response of `work`, or the response for its error; raises only what ends tasks or the process."""
-    try:
-        try:
-            return await work
-        except (LanceNamespaceError, RequestError) as error:
-            return responses.error(error)
-    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as e:  # the outermost handler: unexpected errors, including panics of Rust, are logged
-        return responses.internal(responses.log_unexpected(e, log))
 
 
 def _match_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 from aiohttp import web
 from lance_namespace.errors import ErrorCode
 
 from lance_ns_async.gateway import responses
-from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.gateway.responses import EventStream, RequestError
 
 _PIECE = 1 << 20
 """Number of bytes of a large response to write at once."""
@@ -94,8 +95,10 @@ def has_client_left(request: web.BaseRequest) -> bool:
     return isinstance(connection, _Connection) and connection.client_left
 
 
-async def send(request: web.BaseRequest, answer: web.Response, idle: float) -> web.StreamResponse:
+async def send(request: web.BaseRequest, answer: web.Response | EventStream, idle: float) -> web.StreamResponse:
     """Sends a response; aborts the connection of a client that reads nothing for `idle` seconds."""
+    if isinstance(answer, EventStream):
+        return await _send_events(request, answer, idle)
     data = answer.body
     if not isinstance(data, bytes) or len(data) <= _PIECE:
         return answer
@@ -113,3 +116,20 @@ async def send(request: web.BaseRequest, answer: web.Response, idle: float) -> w
         if request.transport is not None:
             request.transport.abort()
     return response
+
+
+async def _send_events(request: web.BaseRequest, stream: EventStream, idle: float) -> web.StreamResponse:
+    try:
+        async with aclosing(stream.rest):
+            await stream.prepare(request)
+            await stream.write(stream.first)
+            async for part in stream.rest:
+                async with asyncio.timeout(idle):
+                    await stream.write(part)
+        async with asyncio.timeout(idle):
+            await stream.write_eof()
+    except (TimeoutError, ConnectionError):
+        # The client reads nothing, or has left.
+        if request.transport is not None:
+            request.transport.abort()
+    return stream

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async.model import NamespaceId, Table, TableId, same_place
+from lance_ns_async.model import NamespaceId, Table, TableId, place_of, same_place
 from lance_ns_async.rendering import error_kind, printable
 
 _FORMAT = 1
-_MAX_TOKEN = 2**28
+MAX_TOKEN = 2**28
 """Maximum size of the content of a token in bytes, enough for a million tables."""
 
 
@@ -89,8 +89,13 @@ class CatalogState:
         return base64.urlsafe_b64encode(zlib.compress(content.encode(), 1)).decode()
 
     @classmethod
-    def read(cls, token: str, of: Sequence[str]) -> CatalogState:
+    def read(cls, token: str, of: Sequence[str], *, max_bytes: int = MAX_TOKEN) -> CatalogState:
         """Returns the state of a token.
+
+        Args:
+            token: The token.
+            of: The catalog and the selection, which the token must have.
+            max_bytes: Maximum size of the content of the token after decompression.
 
         Raises:
             InvalidInputError: The text is no token of a watch, or is one of another catalog or selection.
@@ -100,17 +105,17 @@ class CatalogState:
         )
         try:
             unpacker = zlib.decompressobj()
-            content = unpacker.decompress(base64.urlsafe_b64decode(token), _MAX_TOKEN)
+            content = unpacker.decompress(base64.urlsafe_b64decode(token), max_bytes)
             if not unpacker.eof:
                 raise invalid()
             format, its_own, position, tables = json.loads(content)
-            if format != _FORMAT:
+            if format != _FORMAT or not isinstance(position, str | None):
                 raise invalid()
-            seen = {TableId(names): SeenTable(*values) for names, *values in tables}
-        except (binascii.Error, zlib.error, ValueError, TypeError) as e:
+            catalog, *selection = _texts(its_own)
+            seen = {TableId(_texts(names)): _seen_table(*values) for names, *values in tables}
+        except (binascii.Error, zlib.error, ValueError, TypeError, RecursionError) as e:
             raise invalid() from e
-        if its_own != list(of):
-            catalog, *selection = its_own
+        if [catalog, *selection] != list(of):
             raise InvalidInputError(
                 f"since: it is the token of a watch of {', '.join(selection)} in {catalog}; use one of a watch of the "
                 "same tables, or begin anew without it"
@@ -171,6 +176,27 @@ class Change:
             None if self.error is None else f"{error_kind(self.error)}: {self.error}",
         ]
         return printable("  ".join([f"{self.kind.value:<10}", str(self.id) or "(root)", *filter(None, details)]))
+
+
+def _texts(values: object) -> list[str]:
+    if not isinstance(values, list):
+        raise TypeError("it is no list")
+    return [*map(_text, values)]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it is no string")
+    return value
+
+
+def _seen_table(location: object, registration: object, version: object) -> SeenTable:
+    """Returns the table of a token, which anyone may have written."""
+    # Some spellings are no URI.
+    place_of(_text(location))
+    if not (isinstance(registration, str | None) and isinstance(version, int | None)):
+        raise TypeError("a value has another type")
+    return SeenTable(_text(location), registration, version)
 
 
 Observation: TypeAlias = tuple[Change, SeenTable | None]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil
 from typing import TypeVar
@@ -13,8 +13,16 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Names
 
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import NotALanceTableError, raise_first
-from lance_ns_async.model import NamespaceId, Table, TableId, place_of
-from lance_ns_async.namespace.changes import CatalogState, Change, ChangeKind, Observation, SeenTable, with_tokens
+from lance_ns_async.model import Id, NamespaceId, Table, TableId, place_of
+from lance_ns_async.namespace.changes import (
+    MAX_TOKEN,
+    CatalogState,
+    Change,
+    ChangeKind,
+    Observation,
+    SeenTable,
+    with_tokens,
+)
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.namespace.search import search
 from lance_ns_async.namespace.session import Session
@@ -87,16 +95,35 @@ class _Look:
 
 
 class Watch:
-    """The tables of a selection, as the last look saw them."""
+    """The tables of a selection, as the last look saw them.
 
-    def __init__(self, session: Session, what: What, *, versions: bool) -> None:
+    Args:
+        session: The catalog.
+        what: The selection.
+        versions: Whether to look for new versions.
+        may_see: Returns whether a table, or an error of a namespace, may be seen; others do not exist for this watch.
+        catalog: The name of the catalog in tokens; None for one that has its address.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        what: What,
+        *,
+        versions: bool,
+        may_see: Callable[[Id], bool] = lambda _: True,
+        catalog: str | None = None,
+    ) -> None:
         self._session = session
         self._backend = session.backend
         self._selection = Selection.read(what)
         self._requested = [session.table(id) for id in self._selection.ids]
+        self._may_see = may_see
         self._with_versions = versions
         items = [*map(str, self._requested), *(str(it.item) for it in self._selection.patterns)]
-        self.state = CatalogState([session.catalog, *sorted(items)])
+        self.state = CatalogState([catalog or session.catalog, *sorted(items)])
+        self._locations: dict[TableId, str] = {}
+        """The locations that the catalog or a trusted token has shown; no others are read."""
         self._foreign: dict[TableId, None] = {}
         """Listed tables of other formats, which are described again when it is their turn."""
         self._told_tables: dict[TableId, type[LanceNamespaceError]] = {}
@@ -113,9 +140,18 @@ class Watch:
         raise_first([it.error for it in found if it.error is not None], len(found))
         return found
 
-    def resume(self, token: str) -> None:
-        """Goes on after the change of a token; the next look must be complete."""
-        self.state = CatalogState.read(token, self.state.of)
+    def resume(self, token: str, *, max_bytes: int = MAX_TOKEN, is_trusted: bool = True) -> None:
+        """Goes on after the change of a token; the next look must be complete.
+
+        Args:
+            token: The token.
+            max_bytes: Maximum size of its content.
+            is_trusted: Whether locations of the token may be read. If anyone may have written it, the next look lists
+                all tables, whatever the token says of events.
+        """
+        state = CatalogState.read(token, self.state.of, max_bytes=max_bytes)
+        self.state = state if is_trusted else replace(state, position=None)
+        self._locations = {id: table.location for id, table in state.tables.items()} if is_trusted else {}
 
     async def look(self, share: float = 1.0) -> Sequence[Change]:
         """Returns what has changed since the last look.
@@ -134,6 +170,11 @@ class Watch:
                 look = await self._list(due)
             else:
                 look = await self._describe_subjects(events.subjects)
+            # A token may have tables that this watch may not see.
+            look.gone.update(id for id in before.tables if not self._may_see(id))
+            self._locations.update((id, table.location) for id, table in look.tables.items())
+            for id in look.gone:
+                self._locations.pop(id, None)
             if self._with_versions:
                 await self._read_versions(look, due)
         observations = [*self._compare(look), *self._tell(look)]
@@ -155,6 +196,8 @@ class Watch:
             return id not in known or id in due
 
         def include(id: TableId) -> bool:
+            if not self._may_see(id):
+                return False
             listed.add(id)
             if describes_listed and (not is_unknown(id) or id in self._foreign):
                 return False
@@ -163,12 +206,14 @@ class Watch:
 
         workers = self._session.workers()
         result = await search(self._session, self._selection.patterns, max_in_flight=workers, include=include)
-        candidates = dict.fromkeys([*result.tables, *result.guesses, *self._requested])
+        named = filter(self._may_see, [*result.guesses, *self._requested])
+        candidates = dict.fromkeys([*result.tables, *named])
         look.tables.update(result.descriptions)
         await self._describe(look, [id for id in candidates if is_unknown(id) and id not in look.tables])
         look.note(result.doubtful)
         # A missing namespace has no tables.
-        look.unlisted.update((id, e) for id, e in result.errors.items() if not isinstance(e, NamespaceNotFoundError))
+        failed = {id: e for id, e in result.errors.items() if not isinstance(e, NamespaceNotFoundError)}
+        look.unlisted.update((id, e) for id, e in failed.items() if self._may_see(id))
         foreign = included.difference(result.tables, result.doubtful, result.vanished)
         self._foreign.update(dict.fromkeys(foreign))
         look.gone.update(foreign, result.vanished)
@@ -185,7 +230,7 @@ class Watch:
         namespaces = {key(id) for id in subjects if isinstance(id, NamespaceId)}
         in_namespaces = (id for id in self.state.tables if key(id.parent) in namespaces)
         look = _Look()
-        await self._describe(look, list(dict.fromkeys([*selected, *in_namespaces])))
+        await self._describe(look, list(dict.fromkeys(filter(self._may_see, [*selected, *in_namespaces]))))
         return look
 
     def _selected(self, ids: Iterable[TableId]) -> Iterator[TableId]:
@@ -205,10 +250,10 @@ class Watch:
     async def _read_versions(self, look: _Look, due: Collection[TableId]) -> None:
         """Reads the versions of the tables that are new, replaced or due."""
         to_read: dict[TableId, Table] = {}
-        for id in due - look.tables.keys() - look.gone - look.errors.keys():
-            last = self.state.tables[id]
+        for id in (due & self._locations.keys()) - look.tables.keys() - look.gone - look.errors.keys():
             options = self._backend.configured_options
-            look.tables[id] = Table(id, last.location, None, options, registration=last.registration)
+            registration = self.state.tables[id].registration
+            look.tables[id] = Table(id, self._locations[id], None, options, registration=registration)
         for id, table in look.tables.items():
             known = self.state.tables.get(id)
             if table.managed_versioning:

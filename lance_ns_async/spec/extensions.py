@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
 MAX_NAMES = 1000
 """Maximum number of tables in one request."""
+
+MAX_SINCE = 3 << 20
+"""Maximum length of the token of a watch: enough for about 100,000 tables."""
 
 UNAVAILABLE = "lance-ns.unavailable"
 """Key in the context of a listing of all tables: the mounts that are left out because of errors, joined by commas."""
@@ -41,3 +44,27 @@ class DescribeTablesResponse(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields."""
         return {"tables": self.tables}
+
+
+class WatchRequest(BaseModel):
+    """A request for the changes of tables as server-sent events."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    tables: Annotated[list[StrictStr | list[StrictStr]], Field(min_length=1, max_length=MAX_NAMES)]
+    """Patterns such as `sales.**`, and ids, as text or as lists of names."""
+    since: Annotated[StrictStr, Field(max_length=MAX_SINCE)] | None = None
+    """The token of an event, after which the watch goes on; null begins now."""
+    existing: StrictBool = False
+    """Whether the tables that exist now come first, as `created`; only without `since`."""
+    versions: StrictBool = True
+    """Whether to look for new versions."""
+    every: Annotated[float, Field(strict=True, ge=1, le=86_400)] | None = 10.0
+    """Seconds between two looks; null looks once and ends the response."""
+    examine_every: Annotated[float, Field(strict=True, ge=1, le=86_400)] = 60.0
+    """Seconds in which every table is examined once."""
+
+    @classmethod
+    def from_dict(cls, fields: Any) -> Self:
+        """Returns the request; the models of the spec have the same method."""
+        return cls.model_validate(fields)

@@ -12,13 +12,13 @@ from typing import Literal
 import lance_namespace as spec
 from pydantic import BaseModel
 
-from lance_ns_async.spec.extensions import DescribeTablesRequest
+from lance_ns_async.spec.extensions import DescribeTablesRequest, WatchRequest
 
 HttpMethod = Literal["GET", "POST"]
 Body = Literal["json", "rows", "metadata"]
 """Content of a request body: all fields; an Arrow IPC stream, with the fields in the query; or the metadata mapping."""
-Answer = Literal["fields", "count", "file", "text", "metadata"]
-"""Content of a response body: all fields, or one value as a number, an Arrow IPC file, a string or a mapping."""
+Answer = Literal["fields", "count", "file", "text", "metadata", "events"]
+"""Content of a response body: all fields; a number, an Arrow IPC file, a string or a mapping; or events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,10 @@ ROUTES = (
 )
 """All operations of the spec; the namespace decides which of them are supported."""
 
-EXTENSIONS = (_reading("describe_tables", f"{_NAMESPACE}/table/batch-describe", DescribeTablesRequest),)
+EXTENSIONS = (
+    _reading("describe_tables", f"{_NAMESPACE}/table/batch-describe", DescribeTablesRequest),
+    _reading("watch", "/v1/table/watch", WatchRequest, "events"),
+)
 """Operations that only servers of this package have."""
 
 BY_OPERATION: Mapping[str, Route] = {route.operation: route for route in (*ROUTES, *EXTENSIONS)}

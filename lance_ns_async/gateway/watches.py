@@ -1,0 +1,192 @@
+"""Watches of clients: changes of the catalog as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from aiohttp import web
+from lance_namespace.errors import ErrorCode, InvalidInputError, UnsupportedOperationError
+
+from lance_ns_async.gateway import responses
+from lance_ns_async.gateway.limits import Share
+from lance_ns_async.gateway.responses import EventStream, RequestError
+from lance_ns_async.gateway.rights import Principal
+from lance_ns_async.namespace.changes import Change
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.namespace.watching import Watch
+from lance_ns_async.spec.extensions import MAX_SINCE, WatchRequest
+
+log: logging.Logger = logging.getLogger(__name__)
+
+MAX_WATCHES = 100
+"""Maximum number of concurrent watches."""
+
+HEARTBEAT = 15.0
+"""Maximum seconds between two parts of a response; proxies close connections that are silent for a minute."""
+
+_MAX_CONTENT = 16 << 20
+"""Maximum size of the content of a token in bytes, after decompression."""
+
+_STATE = 16
+"""Number of bytes in memory per byte of a token."""
+
+_COMMENT = b":\n\n"
+
+
+class Watches:
+    """The watches of one gateway.
+
+    Args:
+        limit: Maximum number of concurrent watches.
+        heartbeat: Maximum seconds between two parts of a response.
+
+    Raises:
+        InvalidInputError: An argument is invalid.
+    """
+
+    def __init__(self, limit: int, heartbeat: float) -> None:
+        if limit < 0:
+            raise InvalidInputError(f"max_watches {limit}: must be at least 0; use 0 to refuse all watches")
+        if not heartbeat > 0:
+            raise InvalidInputError(f"heartbeat {heartbeat}: must be a number of seconds above 0")
+        self.count = 0
+        """The number of watches in progress."""
+        self._limit = limit
+        self._heartbeat = heartbeat
+        self._stopped = asyncio.get_running_loop().create_future()
+
+    def stop(self) -> None:
+        """Ends all watches, and those that begin later after their first look."""
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+    async def start(
+        self,
+        namespace: object,
+        request: WatchRequest,
+        principal: Principal,
+        check_rights: Callable[[], None],
+        share: Share,
+    ) -> EventStream:
+        """Returns the response after the first look; until it is closed, it counts as a watch in progress.
+
+        Args:
+            namespace: The namespace of the gateway.
+            request: The request.
+            principal: The client: it sees the changes of tables that it may use, as if there were no others.
+            check_rights: Raises an error if the rights of the client have changed; called before each look.
+            share: Counts the memory for the tables that are watched.
+
+        Raises:
+            LanceNamespaceError: The first look has failed.
+            RequestError: There are too many watches.
+        """
+        session = getattr(namespace, "session", None)
+        if not isinstance(session, Session):
+            raise UnsupportedOperationError("Not supported: watch (the namespace of this gateway is no catalog)")
+        # The name of the catalog in a token may not contain its address.
+        catalog = blake2b(session.catalog.encode(), digest_size=8).hexdigest()
+        versions = request.versions
+        watch = Watch(session, request.tables, versions=versions, may_see=principal.may_see, catalog=catalog)
+        parts = self._parts(watch, request, check_rights, share)
+        return EventStream(await anext(parts), parts)
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if self.count >= self._limit:
+            message = f"Service unavailable: {self.count} watches are in progress, the maximum; try again later"
+            raise RequestError(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "10"})
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+
+    async def _parts(
+        self, watch: Watch, request: WatchRequest, check_rights: Callable[[], None], share: Share
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields the parts of a response; raises errors of the first look only."""
+        with self._place():
+            if request.since is None:
+                beginning = watch.state
+                changes = await watch.begin()
+                token = await _token(watch)
+                share.take(_STATE * len(token))
+                yield _token_event(beginning.token() if request.existing else token)
+                if not request.existing:
+                    changes = []
+            else:
+                resume = partial(watch.resume, request.since, max_bytes=_MAX_CONTENT, is_trusted=False)
+                await asyncio.to_thread(resume)
+                changes = await watch.look()
+                token = await _token(watch)
+                yield _COMMENT
+            while True:
+                for change in changes:
+                    yield _event(change.kind, json.dumps(change.to_dict()))
+                if changes:
+                    yield _token_event(token)
+                if request.every is None or self._stopped.done():
+                    return
+                task = asyncio.create_task(_wait_and_look(watch, request.every, request.examine_every, check_rights))
+                try:
+                    while not await self._ends(task):
+                        yield _COMMENT
+                finally:
+                    task.cancel()
+                    await asyncio.wait([task])
+                if task.cancelled():
+                    return
+                match task.result():
+                    case web.Response(text=error):
+                        yield _event("error", error or "")
+                        return
+                    case changes, token:
+                        pass
+
+    async def _ends(self, task: asyncio.Task[Any]) -> bool:
+        """Returns whether a task or all watches end before the next heartbeat."""
+        ends = [task, self._stopped]
+        done, _ = await asyncio.wait(ends, timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+
+
+async def _wait_and_look(
+    watch: Watch, every: float, examine_every: float, check_rights: Callable[[], None]
+) -> tuple[Sequence[Change], str] | web.Response:
+    """Returns what the next look sees, and the token after it; or the response for an error."""
+
+    async def look() -> tuple[Sequence[Change], str]:
+        check_rights()
+        changes = await watch.look(min(1.0, every / examine_every))
+        return changes, await _token(watch) if changes else ""
+
+    await asyncio.sleep(every)
+    return await responses.respond(look(), log)
+
+
+async def _token(watch: Watch) -> str:
+    """Returns the token of a watch.
+
+    Raises:
+        InvalidInputError: The gateway would not accept it.
+    """
+    token = await asyncio.to_thread(watch.state.token)
+    if len(token) > MAX_SINCE:
+        raise InvalidInputError(f"tables: {len(watch.state.tables)} tables are too many for one watch; select fewer")
+    return token
+
+
+def _token_event(token: str) -> bytes:
+    return _event("token", json.dumps({"token": token}))
+
+
+def _event(name: str, line: str) -> bytes:
+    return f"event: {name}\ndata: {line}\n\n".encode()
