@@ -296,9 +296,8 @@ class _Handler:
 
             def check_rights() -> None:
                 if self.access.identify(request.headers) != principal:
-                    raise PermissionDeniedError(
-                        f"Permission denied: watch (the rights of {principal.name} have changed)"
-                    )
+                    message = f"Permission denied: watch (the rights of {principal.name} have changed; connect again)"
+                    raise PermissionDeniedError(message)
 
             return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
         work = self._perform(route, arguments, share, principal)

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -93,8 +94,7 @@ class Watches:
             raise UnsupportedOperationError("Not supported: watch (the namespace of this gateway is no catalog)")
         # The name of the catalog in a token may not contain its address.
         catalog = blake2b(session.catalog.encode(), digest_size=8).hexdigest()
-        versions = request.versions
-        watch = Watch(session, request.tables, versions=versions, may_see=principal.may_see, catalog=catalog)
+        watch = Watch(session, request.tables, versions=request.versions, may_see=principal.may_see, catalog=catalog)
         parts = self._parts(watch, request, check_rights, share)
         return EventStream(await anext(parts), parts)
 
@@ -173,12 +173,12 @@ async def _wait_and_look(
 
 
 async def _token(watch: Watch) -> str:
-    """Returns the token of a watch.
+    """Returns the token of a watch, without the position in the event log: it counts the events of other tables, too.
 
     Raises:
         InvalidInputError: The gateway would not accept it.
     """
-    token = await asyncio.to_thread(watch.state.token)
+    token = await asyncio.to_thread(replace(watch.state, position=None).token)
     if len(token) > MAX_SINCE:
         raise InvalidInputError(f"tables: {len(watch.state.tables)} tables are too many for one watch; select fewer")
     return token

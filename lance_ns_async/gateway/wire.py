@@ -121,8 +121,9 @@ async def send(request: web.BaseRequest, answer: web.Response | EventStream, idl
 async def _send_events(request: web.BaseRequest, stream: EventStream, idle: float) -> web.StreamResponse:
     try:
         async with aclosing(stream.rest):
-            await stream.prepare(request)
-            await stream.write(stream.first)
+            async with asyncio.timeout(idle):
+                await stream.prepare(request)
+                await stream.write(stream.first)
             async for part in stream.rest:
                 async with asyncio.timeout(idle):
                     await stream.write(part)
