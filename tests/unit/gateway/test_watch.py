@@ -22,8 +22,12 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, MountedNamespace, serving
 from lance_ns_async.gateway.request_log import JsonFormatter
 from lance_ns_async.gateway.request_log import log as request_log
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.gateway import Said, ask
+from tests.support.hive import connected
+from tests.support.hive import declare as hive_declare
+from tests.support.hive import rename as hive_rename
 from tests.unit.gateway.test_rights import gateway_for, write_tokens
 
 WATCH = "/v1/table/watch"
@@ -227,6 +231,32 @@ async def test_a_token_of_another_client_shows_nothing(ns: AsyncNamespace, serve
         server.fail(403, times=None, match="GET .*/namespaces/s/tables")
         seen, _ = await look(gateway, "ann", since=forged)
         assert sorted(seen) == ["dropped s.a", "dropped s.guess", "unreadable s"]
+
+
+async def test_a_client_sees_its_part_of_an_event_log(tmp_path: Path) -> None:
+    """After a token, which anyone may have written, the first look lists; the next ones read the log."""
+    ann = {"ann": {"rights": "read", "only": ["lake.s.pub_*"]}}
+    with FakeHive(version="4.0.1", events="recorded") as server:
+        server.add_catalog("lake")
+        server.add_database("lake", "s")
+        async with connected(server) as ns, gateway_for(ns, tmp_path, ann) as gateway:
+            await ns.declare_table(hive_declare("lake", "s", "pub_a"))
+            _, token = await look(gateway, "ann")
+            format, of, position, tables = content(token)
+            assert position is None
+            forged = packed([format, of, "999:1", tables])
+            fields: dict[str, Any] = {"since": forged, "every": 1, "examine_every": 1, "versions": False}
+            await ns.declare_table(hive_declare("lake", "s", "pub_b"))
+            async with watching(gateway, "ann", **fields) as stream:
+                assert [words(await stream.event()) for _ in range(2)] == ["created lake.s.pub_b", "token"]
+                await ns.declare_table(hive_declare("lake", "s", "a"))
+                await ns.rename_table(hive_rename("lake", "s", "a", to="pub_c"))
+                await ns.rename_table(hive_rename("lake", "s", "pub_a", to="b"))
+                seen: list[str] = []
+                while len(seen) < 2:
+                    if (word := words(await stream.event())) != "token":
+                        seen.append(word)
+                assert sorted(seen) == ["created lake.s.pub_c", "dropped lake.s.pub_a"]
 
 
 async def test_a_location_of_a_token_is_not_read(ns: AsyncNamespace, server: FakeIceberg, tmp_path: Path) -> None:
