@@ -13,7 +13,7 @@ import random
 import tempfile
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from benchmarks.support.progress import progress
 from benchmarks.support.report import table
-from benchmarks.watch.catalogs import CATALOGS, clear, fill, served
+from benchmarks.watch.catalogs import CATALOGS, clear, fill, opened
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.namespace.watching import Watch
@@ -32,11 +32,11 @@ LOOKS = 6
 EVERY = 0.5
 """Seconds between the looks whose lag is measured."""
 NOTES = f"""\
-Calls are those that `ns.observe` receives. Reads of versions are directory listings, which it does not see: each table
-is examined once a minute, as computed. Seconds are medians; a minute has {LOOKS} looks: `every=10, examine_every=60`.
-The lag is from the return of `declare_table` of another client to the event, with versions, `every={EVERY}`. The loop
-is `list_all_tables` of each namespace and `describe_tables`; where listings contain tables of other formats, each of
-both describes every table."""
+Calls are those that `ns.observe` receives. Reads of versions are listings of storage, which it does not see: each table
+is examined once a minute, as computed. If a catalog vends credentials for remote tables, each read has a call more.
+Seconds are medians; a minute has {LOOKS} looks: `every=10, examine_every=60`. The lag is from the return of another
+client's `declare_table` to the event, with versions, `every={EVERY}`. The loop is `list_all_tables` of each namespace
+and `describe_tables`; if listings contain tables of other formats, both describe every table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,7 @@ def rows(by_catalog: Mapping[str, Figures]) -> Iterator[Sequence[str]]:
     yield "calls a minute, `versions=True`", *(f"{minute(it.versions):,}" for it in columns)
     yield "reads of versions a minute beside them", *(f"{it.tables:,}" for it in columns)
     yield "look of the loop: calls / seconds", *(of(it.loop) for it in columns)
-    peers = [(it, median(loop.calls for loop in it.loop) * LOOKS) for it in columns]
-    yield "loop over watch, calls a minute", *(f"{calls / minute(it.plain):.1f}" for it, calls in peers)
+    yield "loop over watch, calls a minute", *(f"{LOOKS * it.loop[0].calls / minute(it.plain):.1f}" for it in columns)
     yield "loop over watch, seconds of a look", *(f"{seconds(it.loop) / seconds(it.plain[1:]):.1f}" for it in columns)
     yield "lag: median (most)", *(f"{median(it.lags):.2f} ({max(it.lags):.2f}) s" for it in columns)
     yield f"lag over `every={EVERY}`", *(f"{median(it.lags) / EVERY:.1f}" for it in columns)
@@ -96,17 +95,15 @@ def seconds(looks: Sequence[Cost]) -> float:
     return median(it.seconds for it in looks)
 
 
-async def measure(
-    impl: str, properties: Mapping[str, str], folder: Path, tables: int, rounds: int, lags: int, *, tidy: bool
-) -> Figures:
-    """Returns the figures of a catalog that has no tables yet; with `tidy`, it has none at the end."""
+async def measure(impl: str, properties: Mapping[str, str], folder: Path, options: argparse.Namespace) -> Figures:
+    """Returns the figures of a catalog; removes the tables from one that is not a fake."""
     async with AsyncNamespace.connect(impl, properties) as ns:
-        namespaces = await fill(ns, impl, folder, tables)
+        namespaces = await fill(ns, impl, folder, options.tables)
         what = [f"{'$'.join(namespace)}$**" for namespace in namespaces]
         loop: list[Cost] = []
-        for number in range(rounds):
-            progress(f"{impl}: loop {number + 1}/{rounds}")
-            assert await measured(ns, loop, look_at_all(ns, namespaces)) == tables
+        for number in range(options.rounds):
+            progress(f"{impl}: loop {number + 1}/{options.rounds}")
+            assert await measured(ns, loop, look_at_all(ns, namespaces)) == options.tables
         progress(f"{impl}: looks")
         plain = await looks(ns, what, 1 / LOOKS, versions=False)
         versions = await looks(ns, what, 1 / LOOKS, versions=True)
@@ -114,10 +111,10 @@ async def measure(
         progress(f"{impl}: lag")
         token = await ns.watch_token(what)
         async with AsyncNamespace.connect(impl, properties) as other:
-            seen = await follow(ns, what, token, other, namespaces[0], lags)
-        if tidy:
+            seen = await follow(ns, what, token, other, namespaces[0], options.lags)
+        if options.endpoint:
             await clear(ns, namespaces)
-    return Figures(tables, len(token), listing, plain, versions, loop, seen)
+    return Figures(options.tables, len(token), listing, plain, versions, loop, seen)
 
 
 async def measured(ns: AsyncNamespace, costs: list[Cost], work: Awaitable[T]) -> T:
@@ -175,16 +172,6 @@ async def follow(
     return lags[1:]
 
 
-@contextmanager
-def opened(impl: str, folder: Path, endpoint: str | None) -> Iterator[Mapping[str, str]]:
-    """Provides the properties of a catalog."""
-    if endpoint is None:
-        with served(impl, folder) as properties:
-            yield properties
-    else:
-        yield {"uri" if impl == "hive3" else "endpoint": endpoint, "root": folder.as_uri()}
-
-
 def main() -> None:
     """Measures, and prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.watch", description=__doc__)
@@ -201,10 +188,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="lance-ns-watch-") as name:
             folder = Path(name).resolve()
             with opened(impl, folder, options.endpoint) as properties:
-                how = (options.tables, options.rounds, options.lags)
-                by_catalog[impl] = asyncio.run(
-                    measure(impl, properties, folder, *how, tidy=options.endpoint is not None)
-                )
+                by_catalog[impl] = asyncio.run(measure(impl, properties, folder, options))
     progress("")
     print(f"{options.tables:,} tables in {len(by_catalog)} catalogs\n")
     print(table(("", *by_catalog), list(rows(by_catalog))))

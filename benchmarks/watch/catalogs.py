@@ -27,10 +27,13 @@ _AT_ONCE = 5_000
 
 
 @contextmanager
-def served(impl: str, folder: Path) -> Iterator[Mapping[str, str]]:
-    """Provides the properties of the fake of a catalog, which runs in another process; `dir` needs none."""
+def opened(impl: str, folder: Path, endpoint: str | None) -> Iterator[Mapping[str, str]]:
+    """Provides the properties of a catalog: of the one at the endpoint, or of a fake in another process."""
     if impl == "dir":
         yield {"root": str(folder)}
+        return
+    if endpoint is not None:
+        yield {"uri" if impl == "hive3" else "endpoint": endpoint, "root": folder.as_uri()}
         return
     context = multiprocessing.get_context("spawn")
     ours, other = context.Pipe()
