@@ -59,7 +59,7 @@ def served(impl: str, extent: Extent) -> Iterator[Served]:
 def serve(pipe: Connection, impl: str, extent: Extent) -> None:
     """Serves a fake, with a latency for each request, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _prefer_fast_loop()
+    prefer_fast_loop()
     server: Any = {"polaris": polaris, "unity": unity}[impl](extent)
     with server:
         server.delay(LATENCY)
@@ -97,7 +97,7 @@ def unity(extent: Extent) -> Any:
     return server
 
 
-def _prefer_fast_loop() -> None:
+def prefer_fast_loop() -> None:
     """Uses uvloop for the fake if it is installed, so that the server's speed does not limit the client."""
     if importlib.util.find_spec("uvloop"):
         asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())
