@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from types import EllipsisType
@@ -73,7 +73,7 @@ class Pattern:
 
     def matches(self, id: TableId) -> bool:
         """Returns whether the pattern matches the table."""
-        return len(self.levels) in self._used(id)
+        return matcher([self])(id)
 
     def holds(self, namespace: NamespaceId) -> bool:
         """Returns whether a table directly in the namespace could match."""
@@ -108,7 +108,11 @@ class Pattern:
         used = self._skip_wildcards({0})
         for name in names:
             used = self._skip_wildcards(
-                {i if self.levels[i] is ... else i + 1 for i in used if i < len(self.levels) and self._fits(i, name)}
+                {
+                    i if self.levels[i] is ... else i + 1
+                    for i in used
+                    if i < len(self.levels) and _fits(self.levels[i], name)
+                }
             )
         return used
 
@@ -119,15 +123,6 @@ class Pattern:
                 i += 1
                 used.add(i)
         return used
-
-    def _fits(self, i: int, name: str) -> bool:
-        match self.levels[i]:
-            case str() as exact:
-                return name == exact
-            case re.Pattern() as glob:
-                return glob.fullmatch(name) is not None
-            case _:
-                return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +151,35 @@ class Selection:
         return cls(tuple(ids), tuple(patterns))
 
 
+def matcher(patterns: Sequence[Pattern]) -> Callable[[TableId], bool]:
+    """Returns a function that says whether any pattern matches a table; it is fast for the tables of one namespace."""
+    last_levels: dict[tuple[str, ...], Sequence[Level]] = {}
+
+    def matches(id: TableId) -> bool:
+        parent = id[:-1]
+        levels = last_levels.get(parent)
+        if levels is None:
+            # The last level is that of the table's own name alone.
+            levels = [pattern.levels[-1] for pattern in patterns if pattern.holds(NamespaceId(parent))]
+            last_levels[parent] = [_ANY_NAME] if _ANY_NAME in levels else levels
+        return any(_fits(level, id[-1]) for level in levels)
+
+    return matches
+
+
 def table_id(item: str | Iterable[str]) -> TableId:
     """Returns the table id for a string without wildcards or for a sequence of names."""
     return item if isinstance(item, TableId) else TableId(item)
+
+
+def _fits(level: Level, name: str) -> bool:
+    match level:
+        case str() as exact:
+            return name == exact
+        case re.Pattern() as glob:
+            return glob.fullmatch(name) is not None
+        case _:
+            return True
 
 
 def _level(name: str) -> Level:

@@ -13,7 +13,7 @@ from lance_ns_async.engine.describe import OnTable, describe_tables
 from lance_ns_async.engine.list import Lister, TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.namespace.operations import bulk
-from lance_ns_async.namespace.patterns import Pattern, Selection
+from lance_ns_async.namespace.patterns import Pattern, Selection, matcher
 from lance_ns_async.namespace.session import Session
 
 
@@ -63,12 +63,14 @@ async def search(
             to_list.append(parent)
         guesses.update((parent.table(name), None) for name in names if name is not None)
 
-    def matches_any(id: TableId) -> bool:
-        return any(pattern.matches(id) for pattern in patterns) and (include is None or include(id))
+    matches = matcher(patterns)
+
+    def is_included(id: TableId) -> bool:
+        return matches(id) and (include is None or include(id))
 
     with session.within(None):
         lister = Lister(
-            session.backend, max_in_flight=max_in_flight, include=matches_any, tolerant=True, on_table=on_table
+            session.backend, max_in_flight=max_in_flight, include=is_included, tolerant=True, on_table=on_table
         )
         listing = await lister.many(to_list)
     for parent, error in listing.errors.items():
@@ -177,6 +179,10 @@ class _Walk:
             self.errors[at] = error
 
     async def _visit(self, at: NamespaceId) -> None:
+        deepest = self._session.backend.capabilities.max_depth
+        if deepest is not None and len(at) >= deepest and any(pattern.holds(at) for pattern in self._patterns):
+            # It has no namespaces below it, and the listing of its tables shows whether it exists.
+            return
         child_names = [pattern.children(at) for pattern in self._patterns if pattern.leads(at)]
         names = {name for some in child_names if some is not None for name in some}
         if None in child_names:

@@ -23,7 +23,7 @@ from lance_ns_async.namespace.changes import (
     SeenTable,
     with_tokens,
 )
-from lance_ns_async.namespace.patterns import Selection, What
+from lance_ns_async.namespace.patterns import Selection, What, matcher
 from lance_ns_async.namespace.search import search
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.tables.lifecycle import manifests
@@ -236,10 +236,11 @@ class Watch:
     def _selected(self, ids: Iterable[TableId]) -> Iterator[TableId]:
         key = self._backend.capabilities.key
         requested = {key(id): id for id in self._requested}
+        matches = matcher(self._selection.patterns)
         for id in ids:
             if (its_own := requested.get(key(id))) is not None:
                 yield its_own
-            if any(pattern.matches(id) for pattern in self._selection.patterns):
+            if matches(id):
                 yield id
 
     async def _describe(self, look: _Look, ids: Sequence[TableId]) -> None:
