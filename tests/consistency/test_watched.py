@@ -10,11 +10,12 @@ import pytest
 from lance_ns_async import Namespace
 from tests.consistency import watched
 from tests.consistency.places import CATALOGS
-from tests.support.budget import rounds
+from tests.support.budget import rounds, thorough
 
 PARAMS = [
-    pytest.param(name, marks=[pytest.mark.integration] if name != "dir" else [])
-    for name in ("dir", "iceberg-1.11.0", "hive-3.1.3", "hive-with-events")
+    "dir",
+    pytest.param("hive-with-events", marks=pytest.mark.integration),
+    *(pytest.param(name, marks=[pytest.mark.integration, thorough]) for name in ("hive-3.1.3", "iceberg-1.11.0")),
 ]
 
 
