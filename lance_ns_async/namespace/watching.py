@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import NotALanceTableError, raise_first
-from lance_ns_async.model import Id, NamespaceId, Table, TableId, place_of
+from lance_ns_async.model import Id, NamespaceId, Table, TableId, local_path, place_of
 from lance_ns_async.namespace.changes import (
     MAX_TOKEN,
     CatalogState,
@@ -26,11 +27,14 @@ from lance_ns_async.namespace.changes import (
 from lance_ns_async.namespace.patterns import Selection, What, matcher
 from lance_ns_async.namespace.search import search
 from lance_ns_async.namespace.session import Session
+from lance_ns_async.storage.threads import THREADS
 from lance_ns_async.tables.lifecycle import manifests
-from lance_ns_async.tables.open_many import open_each
 
 K = TypeVar("K", TableId, NamespaceId)
 T = TypeVar("T")
+
+_GROUP = 64
+"""Number of local tables whose versions are read in one thread."""
 
 
 async def changes(
@@ -250,7 +254,7 @@ class Watch:
 
     async def _read_versions(self, look: _Look, due: Collection[TableId]) -> None:
         """Reads the versions of the tables that are new, replaced or due."""
-        to_read: dict[TableId, Table] = {}
+        to_read: list[Table] = []
         for id in (due & self._locations.keys()) - look.tables.keys() - look.gone - look.errors.keys():
             options = self._backend.configured_options
             registration = self.state.tables[id].registration
@@ -260,17 +264,23 @@ class Watch:
             if table.managed_versioning:
                 look.versions[id] = table.version
             elif known is None or id in due or not known.is_of(table):
-                to_read[id] = table
+                to_read.append(table)
 
-        async def read(table: Table) -> int | None:
-            with self._session.operation():
-                return await manifests.find_latest(await self._session.with_credentials(table))
+        async def read(group: Sequence[Table]) -> None:
+            results: Mapping[TableId, int | LanceNamespaceError | None]
+            try:
+                with self._session.operation():
+                    results = await manifests.find_latest([await self._session.with_credentials(it) for it in group])
+            except LanceNamespaceError as e:
+                results = dict.fromkeys((table.id for table in group), e)
+            for id, result in results.items():
+                if not isinstance(result, LanceNamespaceError):
+                    look.versions[id] = result
+                elif not isinstance(result, TableNotFoundError):
+                    look.errors[id] = result
+                # Otherwise it was dropped meanwhile, and the next look sees it.
 
-        workers = self._session.workers()
-        result = await open_each(to_read, read, max_in_flight=workers, progress=None)
-        look.versions.update(result.tables)
-        # A table that was dropped since is seen by the next look.
-        look.errors.update((id, e) for id, e in result.errors.items() if not isinstance(e, TableNotFoundError))
+        await each(read, _groups(to_read), max_in_flight=min(self._session.workers(), THREADS))
 
     def _compare(self, look: _Look) -> Iterator[Observation]:
         known = self.state.tables
@@ -310,6 +320,13 @@ def _untold(errors: Mapping[K, LanceNamespaceError], told: dict[K, type[LanceNam
         if told.get(id) is not type(error):
             told[id] = type(error)
             yield Change(ChangeKind.UNREADABLE, id, error=error), None
+
+
+def _groups(tables: Sequence[Table]) -> Iterator[Sequence[Table]]:
+    """Yields groups of tables for one thread: many local tables, whose listings take less than the way to a thread."""
+    local = [table for table in tables if local_path(table.location) is not None]
+    yield from ([table] for table in tables if local_path(table.location) is None)
+    yield from (local[start : start + _GROUP] for start in range(0, len(local), _GROUP))
 
 
 def _first(items: Collection[T], share: float) -> Sequence[T]:

@@ -11,8 +11,10 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.tables.lifecycle.manifests import find_latest
 from tests.support.processes import LOST_SECONDS, started
 
 Seen = tuple[str, int | None]
@@ -192,10 +194,6 @@ async def _change(ns: AsyncNamespace, kind: str, ids: list[TableId]) -> Seen | N
             await ns.drop_table(id)
             return None
     table = (await ns.describe_tables([last]))[last]
-    return table.location, await _version(table)
-
-
-async def _version(table: Any) -> int | None:
-    from lance_ns_async.tables.lifecycle.manifests import find_latest
-
-    return table.version if table.managed_versioning else await find_latest(table)
+    version = table.version if table.managed_versioning else (await find_latest([table]))[table.id]
+    assert not isinstance(version, LanceNamespaceError)
+    return table.location, version

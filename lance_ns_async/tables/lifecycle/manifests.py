@@ -21,13 +21,15 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     InvalidTableStateError,
+    LanceNamespaceError,
     TableNotFoundError,
 )
 
 from lance_ns_async.backends.base import Version
 from lance_ns_async.errors import error_about
-from lance_ns_async.model import Table, local_path
+from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, files
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 
 if TYPE_CHECKING:
@@ -104,17 +106,28 @@ async def list_stored(table: Table) -> Mapping[int, Version]:
     return await in_thread(table, lambda: _Store(table).versions(), kind="versions")
 
 
-async def find_latest(table: Table) -> int | None:
-    """Returns the latest version of a table whose storage commits them; None if there is none. Cost: one listing."""
-    if (path := local_path(table.location)) is None:
-        return max(await list_stored(table), default=None)
+async def find_latest(tables: Sequence[Table]) -> Mapping[TableId, int | LanceNamespaceError | None]:
+    """Returns the latest version of each table, whose storage commits it; None if there is none.
 
-    def work() -> int | None:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            return max((it for it in map(number_of, os.listdir(Path(path, _VERSIONS))) if it >= 0), default=None)
-        return None
+    All tables are read in one thread, one after another. Cost: one listing for each.
+    """
 
-    return await in_thread(table, work, kind="versions")
+    def latest(table: Table) -> int | LanceNamespaceError | None:
+        try:
+            with translate_errors(table):
+                if (path := local_path(table.location)) is None:
+                    return max(_Store(table).versions(), default=None)
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    return max(filter(_is_version, map(number_of, os.listdir(Path(path, _VERSIONS)))), default=None)
+                return None
+        except LanceNamespaceError as e:
+            return e
+
+    return await in_thread(tables[0], lambda: {table.id: latest(table) for table in tables}, kind="versions")
+
+
+def _is_version(number: int) -> bool:
+    return number >= 0
 
 
 async def list_committed(table: Table, branch: str | None = None) -> Sequence[Version]:
