@@ -32,6 +32,10 @@ from lance_ns_async.spec.routes import BY_OPERATION
 log: logging.Logger = logging.getLogger(__name__)
 
 
+_OF_ONE_CATALOG = frozenset({"search_many", "watch"})
+"""Operations that only a gateway of one catalog has."""
+
+
 class MountedNamespace:
     """The operations of several namespaces, whose names are the first level; one that fails does not affect the others.
 
@@ -51,9 +55,7 @@ class MountedNamespace:
         self._mounts = dict(mounts)
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
-        route = BY_OPERATION.get(operation)
-        # A watch has no id, and its token is of one catalog.
-        if route is None or route.answer == "events" or not hasattr(AsyncNamespace, operation):
+        if operation not in BY_OPERATION or operation in _OF_ONE_CATALOG or not hasattr(AsyncNamespace, operation):
             raise AttributeError(f"{operation} is no operation of the spec")
 
         return partial(self._forward, operation)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from time import monotonic
 from typing import Any, Literal, get_args
 
 import lance_namespace as spec
@@ -14,6 +16,7 @@ from lance_namespace.errors import (
     PermissionDeniedError,
     ServiceUnavailableError,
     ThrottlingError,
+    UnsupportedOperationError,
 )
 from pydantic import BaseModel
 
@@ -21,9 +24,20 @@ from lance_ns_async.calls.paging import check_limit
 from lance_ns_async.errors import spelled
 from lance_ns_async.gateway.allowed_locations import named_places
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
+from lance_ns_async.namespace import many_rows
 from lance_ns_async.namespace.patterns import Pattern, Selection
-from lance_ns_async.spec.extensions import UNAVAILABLE, DescribeTablesRequest, DescribeTablesResponse, WatchRequest
+from lance_ns_async.namespace.search_responses import encode
+from lance_ns_async.namespace.session import Session
+from lance_ns_async.spec.extensions import (
+    UNAVAILABLE,
+    DescribeTablesRequest,
+    DescribeTablesResponse,
+    SearchTablesRequest,
+    WatchRequest,
+)
+from lance_ns_async.spec.responses import QueryTableResponse
 from lance_ns_async.spec.routes import BY_OPERATION
+from lance_ns_async.storage.threads import aside
 
 Right = Literal["read", "write", "admin"]
 """What a principal may do: see rows and metadata; also add and change them; also remove and rename things."""
@@ -52,6 +66,9 @@ _OPERATION = {
 
 _WITH_IDS = ("/v1/namespace", "/v1/table")
 """Beginnings of the paths of operations whose ids are those of tables and namespaces."""
+
+_ARGUMENTS = SearchTablesRequest.model_fields.keys() | {"what", "include", "max_in_flight", "progress"}
+"""Names that the further fields of a search may not have."""
 
 _PAGE = 1000
 """Minimum number of entries to list for a page of a listing from which entries are removed."""
@@ -186,6 +203,35 @@ class GrantedNamespace:
                 raise error
         return DescribeTablesResponse(tables={id.name: self._fields(it) for id, it in result.tables.items()})
 
+    async def search_many(self, request: SearchTablesRequest) -> QueryTableResponse:
+        """Searches the tables that the principal may use, as if there were no others."""
+        self._principal.check("search_many", request)
+        session = getattr(self._namespace, "session", None)
+        if not isinstance(session, Session):
+            raise UnsupportedOperationError("Not supported: search_many (the namespace of this gateway is no catalog)")
+        if wrong := request.query_fields.keys() & _ARGUMENTS:
+            raise InvalidInputError(f"query_fields: {min(wrong)}: not a field of a query; pass it beside query_fields")
+        began = monotonic()
+        ranked = await many_rows.search_many(
+            session,
+            request.tables,
+            vector=request.vector,
+            column=request.column,
+            full_text=request.full_text,
+            k=request.k,
+            filter=request.filter,
+            columns=request.columns,
+            timeout=request.timeout,
+            include=self._principal.may_see,
+            **request.query_fields,
+        )
+        # Others do not exist for this principal.
+        errors = {id: error for id, error in ranked.errors.items() if self._principal.may_see(id)}
+        is_complete = request.timeout is None or monotonic() - began < request.timeout
+        return QueryTableResponse(
+            data=await aside(partial(encode, replace(ranked, errors=errors), is_complete=is_complete))
+        )
+
     def _fields(self, table: Table) -> dict[str, Any]:
         """Returns the fields of a description."""
         fields = {
@@ -269,7 +315,7 @@ def _ids(operation: str, request: BaseModel) -> Iterator[Id]:
     else:
         # Views and transactions are not named by patterns, so all tables are required for them.
         yield NamespaceId(names if path.startswith(_WITH_IDS) else ())
-    if isinstance(request, WatchRequest):
+    if isinstance(request, WatchRequest | SearchTablesRequest):
         # Patterns select among the tables that the principal may use.
         yield from Selection.read(request.tables).ids
     if isinstance(request, spec.RenameTableRequest):

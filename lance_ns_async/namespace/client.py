@@ -1534,7 +1534,7 @@ class AsyncNamespace:
 
         Cost:
             The listings, the calls of `describe_tables`, and one open for each table. With `data_operations=remote`,
-            the listings and one call for each table.
+            one call if the server is the gateway, else the listings and one call for each table.
         """
         return await many_rows.search_many(
             self.session,

@@ -14,16 +14,19 @@ from lance_namespace.errors import (
     NamespaceNotFoundError,
     TableNotFoundError,
     UnauthenticatedError,
+    UnsupportedOperationError,
 )
 
+from lance_ns_async.engine.list import TableFilter
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.namespace import requests
-from lance_ns_async.namespace.operations import rows
+from lance_ns_async.namespace import requests, search_responses
+from lance_ns_async.namespace.operations import remote, rows
 from lance_ns_async.namespace.patterns import Selection, What
 from lance_ns_async.namespace.row_results import RankedRows, RowCounts
 from lance_ns_async.namespace.search import describe_selection, search
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
+from lance_ns_async.spec.extensions import MAX_NAMES, SearchTablesRequest
 from lance_ns_async.storage.threads import aside
 from lance_ns_async.tables import arrow, reading, searching
 from lance_ns_async.tables.open_many import open_each
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+_SHARE = 1 / 3
+"""The share of the time of an attempt that a server gets for one response to a search of many tables."""
 
 _INLINE = 1000
 """The number of rows that are ranked in the event loop; more are ranked in a thread."""
@@ -54,14 +60,32 @@ async def search_many(
     max_in_flight: int | None = None,
     timeout: float | None = None,
     progress: bool | ProgressCallback = False,
+    include: TableFilter | None = None,
     **query: Any,
 ) -> RankedRows:
-    """See `AsyncNamespace.search_many`."""
+    """See `AsyncNamespace.search_many`; `include` returns whether a table may be searched."""
     queries = queries_by_column(vector, column, full_text, k=k, filter=filter, columns=columns, **query)
     rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
     for request in queries.values():
         await session.check_sql(searching.texts(request))
 
+    selection = Selection.read(what)
+    tables = [*map(list, selection.ids), *(pattern.text for pattern in selection.patterns)]
+    asks_server = session.backend.passes_on("search_many") and not session.backend.server.lacks("search_many")
+    if asks_server and 1 <= len(tables) <= MAX_NAMES:
+        wanted = SearchTablesRequest(
+            tables=tables,
+            vector=None if vector is None else [float(it) for it in vector],
+            column=column,
+            full_text=full_text if full_text is None or isinstance(full_text, str) else dict(full_text),
+            k=k,
+            filter=filter,
+            columns=None if columns is None else list(columns),
+            query_fields=query,
+            timeout=timeout,
+        )
+        if (ranked := await _search_by_server(session, wanted)) is not None:
+            return ranked
     is_remote = session.backend.passes_on("query_table")
 
     async def ask(id: TableId) -> None:
@@ -73,7 +97,7 @@ async def search_many(
 
     async def scan(table: Table) -> None:
         def run(dataset: LanceDataset) -> Mapping[str, pa.Table]:
-            return {by: searching.scan(dataset, request).to_table() for by, request in queries.items()}
+            return {by: reading.search(dataset, request) for by, request in queries.items()}
 
         with session.operation():
             results = await session.open_and_run(table, run)
@@ -91,12 +115,38 @@ async def search_many(
             work()
 
     with session.within(timeout), show_progress(progress, "search tables") as show:
-        work = _Work(session, what, max_in_flight, show)
+        work = _Work(session, selection, max_in_flight, show, include)
         searched = await (work.on_ids(ask) if is_remote else work.on_tables(scan))
     # After the end of the operation's time, too: its result is what was found until then.
     with_row_id = bool(query.get("with_row_id"))
     best = await aside(lambda: result({by: it.rows() for by, it in rankings.items()}, k, with_row_id=with_row_id))
     return RankedRows(best, list(searched), work.errors)
+
+
+async def _search_by_server(session: Session, request: SearchTablesRequest) -> RankedRows | None:
+    """Returns what the server has found; None if its tables must be searched one by one.
+
+    This is so if it does not have the operation, needs too much time for one response, or fails as a whole: then each
+    table gets its error.
+
+    Raises:
+        InvalidInputError: The query is invalid.
+    """
+    within = session.caller.policy.attempt_timeout * _SHARE
+    is_limited = request.timeout is not None and request.timeout <= within
+    if not is_limited:
+        request = request.model_copy(update={"timeout": within})
+    try:
+        response = await remote.pass_on(session, "search_many", request)
+    except InvalidInputError:
+        raise
+    except LanceNamespaceError as e:
+        if isinstance(e, UnsupportedOperationError):
+            # Only servers of this package have it.
+            session.backend.server.learn(missing=frozenset({"search_many"}))
+        return None
+    ranked, is_complete = await aside(partial(search_responses.decode, response.data))
+    return ranked if is_complete or is_limited else None
 
 
 def result(rankings: Mapping[str, pa.Table], k: int, *, with_row_id: bool = False) -> pa.Table:
@@ -171,7 +221,7 @@ async def count_many(
             return await session.open_and_run(table, lambda dataset: reading.count(dataset, filter))
 
     with session.within(timeout), show_progress(progress, "count rows") as show:
-        work = _Work(session, what, max_in_flight, show)
+        work = _Work(session, Selection.read(what), max_in_flight, show)
         counts = await (work.on_ids(ask) if session.backend.passes_on("count_table_rows") else work.on_tables(count))
     return RowCounts(counts, work.errors)
 
@@ -179,26 +229,40 @@ async def count_many(
 class _Work:
     """Work on each selected table, concurrently; the failure of one does not affect the others."""
 
-    def __init__(self, session: Session, what: What, max_in_flight: int | None, progress: ProgressCallback) -> None:
+    def __init__(
+        self,
+        session: Session,
+        selection: Selection,
+        max_in_flight: int | None,
+        progress: ProgressCallback,
+        include: TableFilter | None = None,
+    ) -> None:
         self.errors: dict[TableId | NamespaceId, LanceNamespaceError] = {}
         self._session = session
-        self._selection = Selection.read(what)
+        self._selection = selection
+        self._include = include
         self._requested = {session.table(id) for id in self._selection.ids}
         self._workers = session.workers(max_in_flight)
         self._progress = progress
 
     async def on_ids(self, work: Callable[[TableId], Awaitable[T]]) -> Mapping[TableId, T]:
         """Returns the results of work that needs only the id of a table."""
-        matches = await search(self._session, self._selection.patterns, max_in_flight=self._workers)
+        matches = await search(
+            self._session, self._selection.patterns, max_in_flight=self._workers, include=self._include
+        )
         self.errors.update(matches.errors.items())
         self.errors.update(matches.doubtful.items())
-        ids = dict.fromkeys([*matches.tables, *matches.guesses, *self._requested])
+        ids = filter(self._include, dict.fromkeys([*matches.tables, *matches.guesses, *self._requested]))
         return await self._each({id: id for id in ids}, work)
 
     async def on_tables(self, work: Callable[[Table], Awaitable[T]]) -> Mapping[TableId, T]:
         """Returns the results of work that needs the location of a table, with credentials."""
         selected = await describe_selection(
-            self._session, self._selection, max_in_flight=self._workers, with_credentials=True
+            self._session,
+            self._selection,
+            max_in_flight=self._workers,
+            with_credentials=True,
+            include=self._include,
         )
         self.errors.update(selected.errors)
         self.errors.update(selected.missing.items())

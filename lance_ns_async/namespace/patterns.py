@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
+from glob import escape
 from types import EllipsisType
 from typing import TypeAlias
 
@@ -54,6 +55,13 @@ class Pattern:
     def inside(cls, namespace: NamespaceId) -> Pattern:
         """Returns the pattern for every table directly in a namespace."""
         return cls(namespace, (*namespace, _ANY_NAME))
+
+    @property
+    def text(self) -> str:
+        """A string from which `parse` makes an equal pattern."""
+        if isinstance(self.item, str):
+            return self.item
+        return DELIMITER.join((*map(escape, self.item), "*"))
 
     @property
     def start(self) -> NamespaceId:

@@ -106,6 +106,7 @@ async def describe_selection(
     with_columns: bool = False,
     with_credentials: bool = False,
     on_table: OnTable | None = None,
+    include: TableFilter | None = None,
 ) -> SelectedTables:
     """Returns the selected tables, described in as few calls as possible.
 
@@ -116,6 +117,7 @@ async def describe_selection(
         with_columns: Whether the columns that the catalog stores are read, too.
         with_credentials: Whether the credentials that the catalog vends are requested.
         on_table: Receives each table as soon as it is described, also of a namespace whose listing fails later.
+        include: Returns whether a table may be selected; others do not exist for this selection.
 
     Raises:
         InvalidInputError: The catalog cannot have a requested id.
@@ -125,10 +127,14 @@ async def describe_selection(
     # Listings have neither columns nor credentials.
     reads_again = (with_columns and capabilities.stores_columns) or (with_credentials and capabilities.vends)
     result = await search(
-        session, selection.patterns, max_in_flight=max_in_flight, on_table=None if reads_again else on_table
+        session,
+        selection.patterns,
+        max_in_flight=max_in_flight,
+        on_table=None if reads_again else on_table,
+        include=include,
     )
     listed = {} if reads_again else result.descriptions
-    ids = dict.fromkeys([*result.tables, *result.guesses, *requested_ids])
+    ids = list(filter(include, dict.fromkeys([*result.tables, *result.guesses, *requested_ids])))
     described = await describe_tables(
         backend,
         [id for id in ids if id not in listed],

@@ -1491,7 +1491,7 @@ class Namespace(Facade, spec.LanceNamespace):
 
         Cost:
             The listings, the calls of `describe_tables`, and one open for each table. With `data_operations=remote`,
-            the listings and one call for each table.
+            one call if the server is the gateway, else the listings and one call for each table.
         """
         return self._call(
             many_rows.search_many,

@@ -46,6 +46,34 @@ class DescribeTablesResponse(BaseModel):
         return {"tables": self.tables}
 
 
+class SearchTablesRequest(BaseModel):
+    """A request for the best rows of many tables; see `AsyncNamespace.search_many`."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    tables: Annotated[list[StrictStr | list[StrictStr]], Field(min_length=1, max_length=MAX_NAMES)]
+    """Patterns such as `sales.**`, and ids, as text or as lists of names."""
+    vector: list[float] | None = None
+    column: StrictStr | None = None
+    full_text: StrictStr | dict[str, Any] | None = None
+    k: Annotated[int, Field(strict=True, ge=1)] = 10
+    filter: StrictStr | None = None
+    columns: list[StrictStr] | None = None
+    query_fields: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of a `query_table` request."""
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which the remaining tables are left out, with an error for each."""
+
+    @classmethod
+    def from_dict(cls, fields: Any) -> Self:
+        """Returns the request; the models of the spec have the same method."""
+        return cls.model_validate(fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields that are set."""
+        return self.model_dump(exclude_none=True)
+
+
 class WatchRequest(BaseModel):
     """A request for the changes of tables as server-sent events."""
 

@@ -12,7 +12,7 @@ from typing import Literal
 import lance_namespace as spec
 from pydantic import BaseModel
 
-from lance_ns_async.spec.extensions import DescribeTablesRequest, WatchRequest
+from lance_ns_async.spec.extensions import DescribeTablesRequest, SearchTablesRequest, WatchRequest
 
 HttpMethod = Literal["GET", "POST"]
 Body = Literal["json", "rows", "metadata"]
@@ -128,6 +128,7 @@ ROUTES = (
 
 EXTENSIONS = (
     _reading("describe_tables", f"{_NAMESPACE}/table/batch-describe", DescribeTablesRequest),
+    _reading("search_many", "/v1/table/search", SearchTablesRequest, "file"),
     _reading("watch", "/v1/table/watch", WatchRequest, "events"),
 )
 """Operations that only servers of this package have."""

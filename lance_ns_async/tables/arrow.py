@@ -98,6 +98,19 @@ def file(reader: pa.RecordBatchReader) -> bytes:
     return content
 
 
+def table(reader: pa.RecordBatchReader) -> pa.Table:
+    """Returns the rows as a table; fails if the work was abandoned or the guard rejects the size."""
+    request_guard, work = guard.current(), under_way()
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader:
+        work.check()
+        request_guard.check_response(size, batch)
+        size += batch.nbytes
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
 def content(data: bytes) -> pa.Table:
     """Returns the rows of an IPC file, which refer to its bytes.
 

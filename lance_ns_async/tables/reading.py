@@ -13,6 +13,7 @@ from lance_ns_async.tables.guard import Query
 from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from lance import LanceDataset
 
 
@@ -27,6 +28,12 @@ def query(dataset: LanceDataset, request: Query) -> bytes:
     """Returns the rows of a query as an Arrow IPC file."""
     _check_built_values(dataset, request)
     return arrow.file(searching.scan(dataset, request).to_reader())
+
+
+def search(dataset: LanceDataset, request: Query) -> pa.Table:
+    """Returns the rows of a query."""
+    _check_built_values(dataset, request)
+    return arrow.table(searching.scan(dataset, request).to_reader())
 
 
 def explain(dataset: LanceDataset, request: Query, *, verbose: bool) -> str:

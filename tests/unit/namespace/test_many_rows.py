@@ -21,8 +21,9 @@ from lance_namespace.errors import (
     UnauthenticatedError,
 )
 
-from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.namespace import row_results
+from lance_ns_async import AsyncNamespace, NamespaceId, TableId
+from lance_ns_async.calls.observers import Call
+from lance_ns_async.namespace import many_rows, row_results
 from lance_ns_async.tables.ranking import Ranking, fuse
 from tests.support.budget import examples
 from tests.support.gateway import served
@@ -113,12 +114,19 @@ def test_the_nearest_rows_are_those_of_a_search_of_all_rows(
 async def test_the_result_is_the_same_here_and_by_a_server(ns: AsyncNamespace, reader: AsyncNamespace) -> None:
     for number in range(3):
         await ns.write(["s", f"t{number}"], table([(number, n) for n in range(5)]))
-    found = await reader.search_many("s.*", vector=(1, 1), k=3, columns=["id"])
+    calls: list[Call] = []
+    with reader.observe(calls.append):
+        found = await reader.search_many("s.*", vector=(1, 1), k=3, columns=["id"])
+    is_remote = reader is not ns
+    assert not is_remote or [it.operation for it in calls] == ["search_many"]
     assert found.rows.to_pylist() == [
         {"id": 1, "_distance": 0.0, "_table": "s$t1"},
         {"id": 1, "_distance": 1.0, "_table": "s$t0"},
         {"id": 0, "_distance": 1.0, "_table": "s$t1"},
     ]
+    many = [["s", f"t{number}"] for number in range(1001)]
+    assert (await reader.search_many(many, vector=(1, 1), k=3, columns=["id"])).rows == found.rows
+    assert (await reader.search_many([], vector=(1, 1), columns=["id"])).rows.num_rows == 0
     counts = await reader.count_many("s.**", filter="id > 2")
     assert counts.counts == {TableId(["s", f"t{number}"]): 2 for number in range(3)} and counts.total == 6
 
@@ -162,16 +170,16 @@ async def test_names_that_a_search_uses_itself_are_told_apart(ns: AsyncNamespace
     assert "has a column '_table' itself" in str(found.errors[TableId(["s", "taken"])])
 
 
-async def test_a_text_and_a_vector_find_rows_together(ns: AsyncNamespace) -> None:
+async def test_a_text_and_a_vector_find_rows_together(ns: AsyncNamespace, reader: AsyncNamespace) -> None:
     for number in range(3):
         id = ["s", f"t{number}"]
         await ns.write(id, table([(number, n) for n in range(9)]))
         await ns.create_table_scalar_index({"id": id, "column": "word", "index_type": "FTS"})
-    by_text = await ns.search_many("s.*", full_text="word2", k=9, columns=["id", "word"])
+    by_text = await reader.search_many(NamespaceId("s"), full_text="word2", k=9, columns=["id", "word"])
     assert set(by_text.rows["word"].to_pylist()) == {"word2"} and by_text.rows.num_rows == 9
     scores = by_text.rows["_score"].to_pylist()
     assert scores == sorted(scores, reverse=True)
-    both = (await ns.search_many("s.*", vector=(0, 2), full_text="word2", k=4, columns=["id"])).rows
+    both = (await reader.search_many("s.*", vector=(0, 2), full_text="word2", k=4, columns=["id"])).rows
     # It is the nearest, and has the word.
     assert both.slice(0, 1).select(["id", "_distance", "_table"]).to_pylist() == [
         {"id": 2, "_distance": 0.0, "_table": "s$t0"}
@@ -191,13 +199,29 @@ async def test_no_row_of_a_table_that_fails_is_in_the_result(ns: AsyncNamespace,
     assert set(found.errors) == {TableId(["s", "plain"])} and set(found.rows["_table"].to_pylist()) == {"s$indexed"}
 
 
-async def test_what_was_found_before_the_time_ended_is_returned(ns: AsyncNamespace) -> None:
+async def test_what_was_found_before_the_time_ended_is_returned(ns: AsyncNamespace, reader: AsyncNamespace) -> None:
     ids = [["s", f"t{number}"] for number in range(70)]
     for id in ids:
         await ns.write(id, table([(0, 0)]))
-    found = await ns.search_many(ids, vector=(0, 0), k=100, timeout=1e-9)
+    found = await reader.search_many(ids, vector=(0, 0), k=100, timeout=1e-9)
     assert found.rows.num_rows == len(found.searched) and len(found.searched) + len(found.errors) == 70
     assert {type(error) for error in found.errors.values()} == {ServiceUnavailableError}
+
+
+async def test_a_search_that_takes_a_server_too_long_goes_on_table_by_table(ns: AsyncNamespace, tmp_path: Path) -> None:
+    ids = [["s", f"t{number}"] for number in range(70)]
+    for id in ids:
+        await ns.write(id, table([(0, 0)]))
+    calls: list[Call] = []
+    with served("dir", {"root": str(tmp_path / "lake")}) as gateway:
+        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+        properties = {"uri": gateway.url, "data_operations": "remote", **headers}
+        async with AsyncNamespace.connect("rest", properties) as remote:
+            with remote.observe(calls.append), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(many_rows, "_SHARE", 1e-9)
+                found = await remote.search_many(ids, vector=(0, 0), k=70)
+    assert found.rows.num_rows == 70 and not found.errors
+    assert [it.operation for it in calls].count("query_table") == 70
 
 
 async def test_after_a_401_no_further_table_is_called(tmp_path: Path) -> None:
