@@ -19,6 +19,7 @@ PARAMS = [
 ]
 
 
+@pytest.mark.timeout(1200)  # 2,000 changes take minutes.
 @pytest.mark.parametrize("name", PARAMS)
 def test_each_change_is_seen(name: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     with CATALOGS[name](tmp_path) as site:
