@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress
 from typing import TypeAlias
 
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
@@ -112,7 +113,8 @@ class Lister:
         tables: dict[TableId, Table] = {}
         async with aclosing(walk(partial(self._backend.scan_tables, parent))) as pages:
             async for _, page in pages:
-                tables.update((table.id, table) for table in page.items if self._wants(table.id))
+                wanted = await in_slices(lambda table: self._wants(table.id), page.items)
+                tables.update((table.id, table) for table in compress(page.items, wanted))
         self.descriptions.update(tables)
         if self._on_table is not None:
             for table in tables.values():

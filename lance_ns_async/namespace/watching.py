@@ -50,6 +50,8 @@ async def changes(
     """Yields the changes of each look that sees any; see `AsyncNamespace.watch`."""
     if not (every is None or every > 0) or not examine_every > 0:
         raise InvalidInputError(f"every {every}, examine_every {examine_every}: must be numbers of seconds above 0")
+    if existing and since is not None:
+        raise InvalidInputError("existing: only without since, whose token has the tables that were seen; omit it")
     watch = Watch(session, what, versions=versions)
     if since is None:
         found = await watch.begin()

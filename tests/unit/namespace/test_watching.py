@@ -298,5 +298,6 @@ async def test_arguments_and_tokens_are_checked(tmp_path: Path) -> None:
             )
         of_others = CatalogState([ns.session.catalog, "s.*"]).token()
         assert "it is the token of a watch of s.* in lance_ns_async:dir:" in await error(since=of_others)
+        assert "existing: only without since" in await error(since=state.token(), existing=True)
         assert "must be numbers of seconds above 0" in await error(every=0)
         assert "must be numbers of seconds above 0" in await error(examine_every=-1.0)
