@@ -76,6 +76,7 @@ class Ranking:
         if TABLE in rows.column_names:
             raise InvalidInputError(f"columns: the table has a column {TABLE!r} itself; pass the names of others")
         values = rows[self._by].to_pylist()
+        is_held = False
         with self._lock:
             for position, value in enumerate(values):
                 if value is None or isnan(value):
@@ -86,7 +87,8 @@ class Ranking:
                         continue
                     self._entries.pop()
                 insort(self._entries, entry)
-            self._held += rows.num_rows
+                is_held = True
+            self._held += rows.num_rows if is_held else 0
             if self._held > _SLACK * self._k:
                 self._compact()
 
