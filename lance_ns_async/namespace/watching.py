@@ -171,11 +171,17 @@ class Watch:
         for id in _first(self._foreign, share):
             del self._foreign[id]
         with self._session.within(None):
-            events = await self._backend.read_events(before.position)
-            if events is None or events.subjects is None or before.position is None:
-                look = await self._list(due)
-            else:
-                look = await self._describe_subjects(events.subjects)
+            events = None
+            try:
+                events = await self._backend.read_events(before.position)
+                if events is None or events.subjects is None or before.position is None:
+                    look = await self._list(due)
+                else:
+                    look = await self._describe_subjects(events.subjects)
+            except InvalidInputError:
+                raise
+            except LanceNamespaceError as e:
+                look = _Look(unlisted={NamespaceId(): e})
             # A token may have tables that this watch may not see.
             look.gone.update(id for id in before.tables if not self._may_see(id))
             self._locations.update((id, table.location) for id, table in look.tables.items())

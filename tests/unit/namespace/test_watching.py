@@ -20,6 +20,7 @@ from lance_ns_async import AsyncNamespace, Change, ChangeKind, Namespace, TableI
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.namespace.changes import CatalogState, SeenTable
 from lance_ns_async.namespace.watching import Watch
+from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.budget import examples
 
@@ -213,6 +214,25 @@ async def test_a_version_that_cannot_be_read_is_told_once(tmp_path: Path) -> Non
         await ns.write(["s", "t"], ROWS, mode="append")
         seen = [change for _ in range(2) for change in await watch.look(0.5)]
         assert [(it.kind, it.version) for it in seen] == [(ChangeKind.VERSION, 2)]
+
+
+async def test_an_event_log_that_cannot_be_read_is_told_once() -> None:
+    with FakeHive(events="recorded", schemes={"s3"}) as server:
+        async with AsyncNamespace.connect("hive3", {"uri": server.uri, "max_retries": "0"}) as ns:
+            await ns.create_namespace(["lake"])
+            await ns.create_namespace(["lake", "s"])
+            watch = Watch(ns.session, "lake.s.*", versions=False)
+            await watch.begin()
+            await ns.declare_table(["lake", "s", "t"], location="s3://bucket/t")
+            server.fail("MetaException", "the database is down", match="notification", times=None)
+            (told,) = await watch.look()
+            assert (told.kind, str(told.id), str(told)[:20]) == (ChangeKind.UNREADABLE, "$", "unreadable  $  faile")
+            assert await watch.look() == []
+            server.heal()
+            (change,) = await watch.look()
+            assert (change.kind, str(change.id)) == (ChangeKind.CREATED, "lake$s$t")
+            server.stop()
+            assert [it.kind for it in await watch.look()] == [ChangeKind.UNREADABLE]
 
 
 async def test_a_watch_begins_only_if_everything_can_be_read(ns: AsyncNamespace, server: FakeIceberg) -> None:
