@@ -222,7 +222,7 @@ class GrantedNamespace:
             filter=request.filter,
             columns=request.columns,
             timeout=request.timeout,
-            include=self._principal.may_see,
+            include=self._principal.may_see if self._principal.only else None,
             **request.query_fields,
         )
         # Others do not exist for this principal.

@@ -71,9 +71,9 @@ async def search_many(
 
     selection = Selection.read(what)
     tables = [*map(list, selection.ids), *(pattern.text for pattern in selection.patterns)]
-    asks_server = session.backend.passes_on("search_many") and not session.backend.server.lacks("search_many")
-    if asks_server and 1 <= len(tables) <= MAX_NAMES:
-        wanted = SearchTablesRequest(
+
+    async def ask_for_all() -> RankedRows | None:
+        request = SearchTablesRequest(
             tables=tables,
             vector=None if vector is None else [float(it) for it in vector],
             column=column,
@@ -84,8 +84,10 @@ async def search_many(
             query_fields=query,
             timeout=timeout,
         )
-        if (ranked := await _search_by_server(session, wanted)) is not None:
-            return ranked
+        return await _search_by_server(session, request)
+
+    # A server does not know which tables are included.
+    asks_for_all = include is None and 1 <= len(tables) <= MAX_NAMES and _may_search(session)
     is_remote = session.backend.passes_on("query_table")
 
     async def ask(id: TableId) -> None:
@@ -115,12 +117,19 @@ async def search_many(
             work()
 
     with session.within(timeout), show_progress(progress, "search tables") as show:
+        if asks_for_all and (ranked := await ask_for_all()) is not None:
+            return ranked
         work = _Work(session, selection, max_in_flight, show, include)
         searched = await (work.on_ids(ask) if is_remote else work.on_tables(scan))
     # After the end of the operation's time, too: its result is what was found until then.
     with_row_id = bool(query.get("with_row_id"))
     best = await aside(lambda: result({by: it.rows() for by, it in rankings.items()}, k, with_row_id=with_row_id))
     return RankedRows(best, list(searched), work.errors)
+
+
+def _may_search(session: Session) -> bool:
+    """Returns whether the server may be able to search many tables by one request."""
+    return session.backend.passes_on("search_many") and not session.backend.server.lacks("search_many")
 
 
 async def _search_by_server(session: Session, request: SearchTablesRequest) -> RankedRows | None:

@@ -52,6 +52,13 @@ async def test_a_client_searches_what_it_may_see(ns: AsyncNamespace, tmp_path: P
             assert len((await owner.search_many("**", vector=[0, 1])).searched) == 3
 
 
+async def test_rights_hold_before_a_server_that_searches_itself(ns: AsyncNamespace, tmp_path: Path) -> None:
+    async with serving(ns) as inner, client(inner, inner.token) as upstream:
+        async with gateway_for(upstream, tmp_path, ANN) as gateway, client(gateway, "ann") as ann:
+            found = await ann.search_many("**", vector=[0, 1], columns=["id"])
+            assert found.searched == [TableId("s$pub_a")] and found.rows.num_rows == 2 and not found.errors
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
