@@ -14,8 +14,10 @@ from tests.support.budget import rounds, thorough
 
 PARAMS = [
     "dir",
-    pytest.param("hive-with-events", marks=pytest.mark.integration),
-    *(pytest.param(name, marks=[pytest.mark.integration, thorough]) for name in ("hive-3.1.3", "iceberg-1.11.0")),
+    *(
+        pytest.param(name, marks=[pytest.mark.integration, thorough])
+        for name in ("hive-3.1.3", "hive-with-events", "iceberg-1.11.0")
+    ),
 ]
 
 
