@@ -427,6 +427,13 @@ class Backend(ABC):
             )
         return location
 
+    async def may_have_dropped(self, ids: Collection[TableId]) -> bool:
+        """Returns whether a catalog in which none of these tables is left has dropped them.
+
+        Otherwise its own storage is gone, for example because a disk is not mounted. Cost: no remote call.
+        """
+        return True
+
     async def read_events(self, position: str | None) -> CatalogEvents | None:
         """Returns what has changed since a position of the catalog's event log; None if the catalog has no such log.
 

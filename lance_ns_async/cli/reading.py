@@ -160,8 +160,9 @@ def column_names(columns: str | None) -> list[str] | None:
 
 def parse_vector(text: str) -> list[float]:
     """Returns the vector in the option `--nearest`."""
-    content = read_text(Path(text[1:]), f"--nearest {text}") if text.startswith("@") else f"[{text}]"
     try:
-        return [float(it) for it in json.loads(content)]
+        if not text.startswith("@"):
+            return [float(it) for it in text.strip("[] ").split(",")]
+        return [float(it) for it in json.loads(read_text(Path(text[1:]), f"--nearest {text}"))]
     except (ValueError, TypeError) as error:
         raise Misuse("--nearest: must be numbers with commas between them, or a file with a JSON list") from error

@@ -43,12 +43,13 @@ def watch(
         if since is not None and token is None and not existing:
             token = catalog.watch_token(what, versions=not no_versions)
             private_files.write(since, token)
+            hint(f"{since} is new: it begins now")
         if not once:
             hint(f"watching {' '.join(what)}; Ctrl-C ends it")
         for change in catalog.watch(
             what,
             since=token,
-            existing=existing and token is None,
+            existing=existing,
             versions=not no_versions,
             every=None if once else every,
             examine_every=examine_every,

@@ -9,11 +9,18 @@ from itertools import islice
 from math import ceil
 from typing import TypeVar
 
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+)
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
-from lance_ns_async.errors import NotALanceTableError, raise_first
+from lance_ns_async.errors import NotALanceTableError, error_about, raise_first
 from lance_ns_async.model import Id, NamespaceId, Table, TableId, local_path, place_of
 from lance_ns_async.namespace.changes import (
     MAX_TOKEN,
@@ -50,8 +57,6 @@ async def changes(
     """Yields the changes of each look that sees any; see `AsyncNamespace.watch`."""
     if not (every is None or every > 0) or not examine_every > 0:
         raise InvalidInputError(f"every {every}, examine_every {examine_every}: must be numbers of seconds above 0")
-    if existing and since is not None:
-        raise InvalidInputError("existing: only without since, whose token has the tables that were seen; omit it")
     watch = Watch(session, what, versions=versions)
     if since is None:
         found = await watch.begin()
@@ -182,6 +187,7 @@ class Watch:
                 raise
             except LanceNamespaceError as e:
                 look = _Look(unlisted={NamespaceId(): e})
+                due = set()
             # A token may have tables that this watch may not see.
             look.gone.update(id for id in before.tables if not self._may_see(id))
             self._locations.update((id, table.location) for id, table in look.tables.items())
@@ -233,6 +239,8 @@ class Watch:
             is_seen = id in look.tables or id in listed or id in candidates
             if not (is_seen or any(NamespaceId(id[:depth]) in look.unlisted for depth in range(len(id)))):
                 look.gone.add(id)
+        if known and look.gone >= known.keys() and not await self._backend.may_have_dropped(known.keys()):
+            raise ServiceUnavailableError("Service unavailable: the storage of the catalog itself is gone")
         return look
 
     async def _describe_subjects(self, subjects: Collection[NamespaceId | TableId]) -> _Look:
@@ -282,13 +290,21 @@ class Watch:
             except LanceNamespaceError as e:
                 results = dict.fromkeys((table.id for table in group), e)
             for id, result in results.items():
-                if not isinstance(result, LanceNamespaceError):
+                if result is None and (last := self._last_version(look.tables[id])) is not None:
+                    text = f"it had version {last}, and has none now: its data was removed, or its disk is not mounted"
+                    look.errors[id] = error_about(InvalidTableStateError, id, text)
+                elif not isinstance(result, LanceNamespaceError):
                     look.versions[id] = result
                 elif not isinstance(result, TableNotFoundError):
                     look.errors[id] = result
                 # Otherwise it was dropped meanwhile, and the next look sees it.
 
         await each(read, _groups(to_read), max_in_flight=min(self._session.workers(), THREADS))
+
+    def _last_version(self, table: Table) -> int | None:
+        """Returns the version that was seen last, if the table is still the same."""
+        last = self.state.tables.get(table.id)
+        return last.version if last is not None and last.is_of(table) else None
 
     def _compare(self, look: _Look) -> Iterator[Observation]:
         known = self.state.tables

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from errno import ELOOP
@@ -40,12 +40,12 @@ from lance_ns_async.backends.directory.places import OutsideError, Places, RootN
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
-from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId, local_path
 from lance_ns_async.settings import Settings
 from lance_ns_async.storage import dir_markers
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.storage.process_end import check_given_up
-from lance_ns_async.transports.directory_manifest import Change, Directory, Entries, ManifestEntry
+from lance_ns_async.transports.directory_manifest import MANIFEST, Change, Directory, Entries, ManifestEntry
 from lance_ns_async.transports.lance import LanceTransport, error_of
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class DirectoryBackend(Backend):
         self._lance = lance
         self._storage_options = settings.storage_options()
         self.configured_options: Mapping[str, str] | None = self._storage_options
+        self._path = settings.path
         self._places = Places(settings.path)
         self._directory = Directory(settings.path, self._storage_options, lance.repeat_in_thread)
         self._dropping = Dropping(self._directory, self._places, self._storage_options)
@@ -133,6 +134,13 @@ class DirectoryBackend(Backend):
     def open(cls, settings: DirSettings, caller: Caller) -> DirectoryBackend:
         """Returns a backend for the directory `settings.root`, which need not exist yet."""
         return cls(LanceTransport(caller), settings)
+
+    async def may_have_dropped(self, ids: Collection[TableId]) -> bool:
+        if (root := local_path(self._path)) is None:
+            return True
+        # Tables in namespaces are entries of the manifest, which stays when they are dropped.
+        needed = os.path.join(root, MANIFEST) if any(id.parent for id in ids) else root
+        return await self._call(lambda: os.path.isdir(needed), NamespaceId(), "may_have_dropped")
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         def work() -> Page[str]:

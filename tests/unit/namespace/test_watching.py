@@ -197,7 +197,8 @@ async def test_a_table_and_a_namespace_of_one_name_are_two_things(ns: AsyncNames
     assert [it.kind for it in await watch.look()] == [ChangeKind.UNREADABLE]
 
 
-async def test_a_version_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_a_version_that_cannot_be_read_is_told_once(tmp_path: Path, is_broken: bool) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.create_namespace(["s"])
         await ns.write(["s", "t"], ROWS)
@@ -206,14 +207,41 @@ async def test_a_version_that_cannot_be_read_is_told_once(tmp_path: Path) -> Non
         await watch.begin()
         versions = f"{(await ns.describe_tables(['s.t']))['s.t'].location.removeprefix('file://')}/_versions"
         os.rename(versions, tmp_path / "moved")
-        os.symlink(versions, versions)
+        if is_broken:
+            os.symlink(versions, versions)
         told = [change for _ in range(4) for change in await watch.look(0.5)]
         assert [(it.kind, it.id) for it in told] == [(ChangeKind.UNREADABLE, TableId("s$t"))]
-        os.unlink(versions)
+        assert is_broken or "it had version 1, and has none now" in str(told[0])
+        if is_broken:
+            os.unlink(versions)
         os.rename(tmp_path / "moved", versions)
         await ns.write(["s", "t"], ROWS, mode="append")
         seen = [change for _ in range(2) for change in await watch.look(0.5)]
         assert [(it.kind, it.version) for it in seen] == [(ChangeKind.VERSION, 2)]
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+async def test_a_directory_that_is_not_mounted_has_dropped_nothing(tmp_path: Path, is_left: bool) -> None:
+    lake = tmp_path / "lake"
+    async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns:
+        await ns.create_namespace(["s"])
+        await ns.write(["s", "t"], ROWS)
+        await ns.write(["u"], ROWS)
+        watch = Watch(ns.session, "**", versions=True)
+        await watch.begin()
+        os.rename(lake, tmp_path / "away")
+        if is_left:
+            os.mkdir(lake)
+        told = await watch.look()
+        assert [(it.kind, str(it.id)) for it in told] == [(ChangeKind.UNREADABLE, "$")]
+        assert str(told[0]).endswith("Service unavailable: the storage of the catalog itself is gone")
+        assert await watch.look() == []
+        if is_left:
+            os.rmdir(lake)
+        os.rename(tmp_path / "away", lake)
+        await ns.drop_table(["s", "t"])
+        await ns.drop_table(["u"])
+        assert {it.kind for it in await watch.look()} == {ChangeKind.DROPPED}
 
 
 async def test_an_event_log_that_cannot_be_read_is_told_once() -> None:
@@ -318,6 +346,5 @@ async def test_arguments_and_tokens_are_checked(tmp_path: Path) -> None:
             )
         of_others = CatalogState([ns.session.catalog, "s.*"]).token()
         assert "it is the token of a watch of s.* in lance_ns_async:dir:" in await error(since=of_others)
-        assert "existing: only without since" in await error(since=state.token(), existing=True)
         assert "must be numbers of seconds above 0" in await error(every=0)
         assert "must be numbers of seconds above 0" in await error(examine_every=-1.0)
