@@ -246,7 +246,7 @@ async def test_a_directory_that_is_not_mounted_has_dropped_nothing(tmp_path: Pat
 
 async def test_an_event_log_that_cannot_be_read_is_told_once() -> None:
     with FakeHive(events="recorded", schemes={"s3"}) as server:
-        async with AsyncNamespace.connect("hive3", {"uri": server.uri, "max_retries": "0"}) as ns:
+        async with AsyncNamespace.connect("hive3", {"uri": server.uri, "root": "s3://bucket", "max_retries": "0"}) as ns:
             await ns.create_namespace(["lake"])
             await ns.create_namespace(["lake", "s"])
             watch = Watch(ns.session, "lake.s.*", versions=False)
