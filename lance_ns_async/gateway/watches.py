@@ -57,7 +57,7 @@ class Watches:
             raise InvalidInputError(f"max_watches {limit}: must be at least 0; use 0 to refuse all watches")
         if not heartbeat > 0:
             raise InvalidInputError(f"heartbeat {heartbeat}: must be a number of seconds above 0")
-        self.count = 0
+        self.count: int = 0
         """The number of watches in progress."""
         self._limit = limit
         self._heartbeat = heartbeat

@@ -132,7 +132,7 @@ class Watch:
         self._may_see = may_see
         self._with_versions = versions
         items = [*map(str, self._requested), *(str(it.item) for it in self._selection.patterns)]
-        self.state = CatalogState([catalog or session.catalog, *sorted(items)])
+        self.state: CatalogState = CatalogState([catalog or session.catalog, *sorted(items)])
         self._locations: dict[TableId, str] = {}
         """The locations that the catalog or a trusted token has shown; no others are read."""
         self._foreign: dict[TableId, None] = {}

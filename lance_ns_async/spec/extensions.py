@@ -5,7 +5,7 @@ The gateway serves them, and the `rest` backend uses them if the server has them
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
@@ -37,7 +37,7 @@ class DescribeTablesRequest(BaseModel):
 class DescribeTablesResponse(BaseModel):
     """The descriptions by name, each as the response to `describe_table`; tables with an error are left out."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     tables: dict[str, dict[str, Any]]
 
@@ -49,7 +49,7 @@ class DescribeTablesResponse(BaseModel):
 class SearchTablesRequest(BaseModel):
     """A request for the best rows of many tables; see `AsyncNamespace.search_many`."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(use_attribute_docstrings=True)
 
     tables: Annotated[list[StrictStr | list[StrictStr]], Field(min_length=1, max_length=MAX_NAMES)]
     """Patterns such as `sales.**`, and ids, as text or as lists of names."""
@@ -77,7 +77,7 @@ class SearchTablesRequest(BaseModel):
 class WatchRequest(BaseModel):
     """A request for the changes of tables as server-sent events."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(use_attribute_docstrings=True)
 
     tables: Annotated[list[StrictStr | list[StrictStr]], Field(min_length=1, max_length=MAX_NAMES)]
     """Patterns such as `sales.**`, and ids, as text or as lists of names."""

@@ -36,6 +36,9 @@ def test_the_best_rows_of_all_tables_are_shown(options: list[str], tmp_path: Pat
     out = tmp_path / "rows.parquet"
     assert Run("search", "s.t2", "--text", "dog", "-c", "word", "--out", str(out), *options).code == 0
     assert pq.read_table(out)["word"].to_pylist() == ["dog"]
+    assert (
+        Run("search", "s.t*", "--nearest", "[1, .0]", "-n", "2", "-c", "id", "-o", "json", *options).out == result.out
+    )
     filtered = Run("search", "s.t*", "--nearest", "1,0", "-f", "id = 2", "-n", "1", "-o", "json", *options)
     assert [row["id"] for row in json.loads(filtered.out)] == [2]
 
