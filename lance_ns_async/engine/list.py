@@ -113,8 +113,8 @@ class Lister:
         tables: dict[TableId, Table] = {}
         async with aclosing(walk(partial(self._backend.scan_tables, parent))) as pages:
             async for _, page in pages:
-                wanted = await in_slices(lambda table: self._wants(table.id), page.items)
-                tables.update((table.id, table) for table in compress(page.items, wanted))
+                selectors = await in_slices(lambda table: self._wants(table.id), page.items)
+                tables.update((table.id, table) for table in compress(page.items, selectors))
         self.descriptions.update(tables)
         if self._on_table is not None:
             for table in tables.values():

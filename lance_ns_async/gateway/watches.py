@@ -135,6 +135,7 @@ class Watches:
                     yield _token_event(token)
                 if request.every is None or self._stopped.done():
                     return
+                # A look goes on beside the heartbeats. A task group around a `yield` could cancel another task.
                 task = asyncio.create_task(_wait_and_look(watch, request.every, request.examine_every, check_rights))
                 try:
                     while not await self._ends(task):

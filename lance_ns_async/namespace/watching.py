@@ -59,19 +59,19 @@ async def changes(
         raise InvalidInputError(f"every {every}, examine_every {examine_every}: must be numbers of seconds above 0")
     watch = Watch(session, what, versions=versions)
     if since is None:
-        found = await watch.begin()
+        new_changes = await watch.begin()
         if not existing:
-            found = []
+            new_changes = []
     else:
         watch.resume(since)
-        found = await watch.look()
+        new_changes = await watch.look()
     while True:
-        if found:
-            yield found
+        if new_changes:
+            yield new_changes
         if every is None:
             return
         await asyncio.sleep(every)
-        found = await watch.look(min(1.0, every / examine_every))
+        new_changes = await watch.look(min(1.0, every / examine_every))
 
 
 async def token(session: Session, what: What, *, versions: bool = True) -> str:
@@ -147,9 +147,9 @@ class Watch:
         Raises:
             LanceNamespaceError: Something could not be read; later, it would seem to be created.
         """
-        found = await self.look()
-        raise_first([it.error for it in found if it.error is not None], len(found))
-        return found
+        new_changes = await self.look()
+        raise_first([it.error for it in new_changes if it.error is not None], len(new_changes))
+        return new_changes
 
     def resume(self, token: str, *, max_bytes: int = MAX_TOKEN, is_trusted: bool = True) -> None:
         """Goes on after the change of a token; the next look must be complete.

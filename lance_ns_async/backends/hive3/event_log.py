@@ -43,7 +43,7 @@ async def changes(hive: Metastore, start: Position, current: int, *, has_catalog
     if start.number > current:
         # The metastore has a new database, or an older state of it.
         return await events_at(hive, current, None)
-    found: set[NamespaceId | TableId] = set()
+    changed_ids: set[NamespaceId | TableId] = set()
     last = start.number
     at = last - 1
     while True:
@@ -57,14 +57,14 @@ async def changes(hive: Metastore, start: Position, current: int, *, has_catalog
             if event.number > last + 1 or changed is None:
                 return await events_at(hive, current, None)
             last = event.number
-            found.update(changed)
+            changed_ids.update(changed)
         if len(page) < _PAGE:
             break
         # Events of one number may be on two pages, so the last number is read again.
         at = max(at + 1, last - 1)
     if last < current:
         return await events_at(hive, current, None)
-    return CatalogEvents(str(Position(last, _count(page, last))), found)
+    return CatalogEvents(str(Position(last, _count(page, last))), changed_ids)
 
 
 def _count(page: Sequence[HiveEvent], number: int) -> int:
