@@ -36,6 +36,8 @@ class State(NamedTuple):
     registered: bool = False
     data: Rows | None = None
     """The rows at the location; None if nothing was written."""
+    left: Rows | None = None
+    """The rows at the location of the last deregistered table, which a late replacement registers again."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Rules:
     """Whether a drop removes the registration first and the data later; otherwise the data may be removed first."""
     once: bool = True
     """Whether the catalog reports a removal as successful to only one of several concurrent clients."""
+    compares: bool = True
+    """Whether the catalog replaces a registration only if it is still the one that the client has read."""
     excuses: str = ""
     """A regular expression for messages of the server about its own races; empty for none."""
 
@@ -81,10 +85,12 @@ _IS_REGISTERED = _look(lambda it: it.registered)
 _IS_FREE = _look(lambda it: not it.registered)
 _HAS_ROWS = _look(lambda it: it.data is not None)
 _HAS_NO_ROWS = _look(lambda it: not it.registered or it.data is None)
-_DECLARE = _change(lambda it: not it.registered, lambda it: State(True))
-_TAKE_BACK = _change(lambda it: it.registered and it.data is None, lambda it: State())
-_EMPTY = _change(lambda it: it.registered, lambda it: State(True))
-_DROP = _change(lambda it: it.registered, lambda it: State())
+_DECLARE = _change(lambda it: not it.registered, lambda it: it._replace(registered=True, data=None))
+_TAKE_BACK = _change(lambda it: it.registered and it.data is None, lambda it: it._replace(registered=False))
+_LEAVE = _change(lambda it: it.registered, lambda it: State(left=it.data))
+_REGISTER_LEFT = _change(lambda it: it.registered, lambda it: it._replace(data=it.left))
+_EMPTY = _change(lambda it: it.registered, lambda it: it._replace(data=None))
+_DROP = _change(lambda it: it.registered, lambda it: it._replace(registered=False, data=None))
 
 
 def _has(rows: Rows) -> Step:
@@ -93,19 +99,19 @@ def _has(rows: Rows) -> Step:
 
 def _write_first(rows: Rows) -> Step:
     # A table that was dropped meanwhile stays dropped.
-    return _change(lambda it: it.data is None, lambda it: State(True, rows) if it.registered else it)
+    return _change(lambda it: it.data is None, lambda it: it._replace(data=rows) if it.registered else it)
 
 
 def _write(rows: Rows) -> Step:
-    return _change(lambda it: True, lambda it: State(True, rows) if it.registered else it)
+    return _change(lambda it: True, lambda it: it._replace(data=rows) if it.registered else it)
 
 
 def _set(rows: Rows) -> Step:
-    return _change(lambda it: it.registered, lambda it: State(True, rows))
+    return _change(lambda it: it.registered, lambda it: it._replace(data=rows))
 
 
 def _add(rows: Rows) -> Step:
-    return _change(lambda it: it.registered, lambda it: State(True, (it.data or frozenset()) | rows))
+    return _change(lambda it: it.registered, lambda it: it._replace(data=(it.data or frozenset()) | rows))
 
 
 class Search(IntEnum):
@@ -125,7 +131,7 @@ def programs(it: Operation, answer: Answer, rules: Rules, search: Search = Searc
         done = programs(it, Answer(), rules, search)
         return [program[:steps] for program in done for steps in range(len(program) + 1)]
     if answer.error is not None:
-        refused = _refused(it, answer.error)
+        refused = _refused(it, answer.error) + _late(it, rules)
         if search is Search.USUAL:
             return refused[:1]
         # Its declaration may have been removed; then it starts again.
@@ -146,15 +152,21 @@ def programs(it: Operation, answer: Answer, rules: Rules, search: Search = Searc
         case kind if kind in OVERWRITES:
             # Its declaration may have been removed; then it starts again, up to three times.
             anew = [((_DECLARE, _IS_FREE) * times + (_DECLARE, _write(rows))) for times in (1, 2, 3)] if again else []
-            return [(_set(rows),), (_DECLARE, _write(rows)), *anew]
+            late = [(*program, _set(rows)) for program in _late(it, rules)]
+            return [(_set(rows),), (_DECLARE, _write(rows)), *late, *anew]
         case kind if kind in APPENDS:
             return [(_add(rows),)]
         case "drop":
             late = [] if rules.journals else [(_EMPTY, _TAKE_BACK)]
             return [(_DROP,), *late, *also]
         case "deregister":
-            return [(_DROP,), *also]
+            return [(_DROP if rules.compares else _LEAVE,), *also]
     raise AssertionError(it.kind)
+
+
+def _late(it: Operation, rules: Rules) -> list[Program]:
+    """Returns the steps of a replacement that reads one registration and replaces the next one of that name."""
+    return [] if rules.compares or it.kind != "replace" else [(_IS_REGISTERED, _REGISTER_LEFT)]
 
 
 def _refused(it: Operation, error: str) -> list[Program]:

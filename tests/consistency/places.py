@@ -58,6 +58,7 @@ def track(site: Site) -> Track:
     rules = Rules(
         journals=site.impl not in ("polaris", "unity"),
         once=site.impl != "hive3",
+        compares=site.impl != "hive3",
         excuses="MetaException" if site.impl == "hive3" else "",
     )
     return Track(site.impl, site.properties, namespace, rules, site.can.replaces)

@@ -106,6 +106,21 @@ def test_a_deregistered_table_leaves_the_name_free() -> None:
     assert check(history(*before, (4, 5, "write", (2,), OK), (6, 7, "read", (), read(1, 2))), RULES) is not None
 
 
+def test_a_late_replacement_registers_the_location_of_an_earlier_table_again() -> None:
+    records: list[Told] = [
+        (0, 1, "write", (1,), OK),
+        (2, 9, "replace", (2,), LATE),
+        (3, 4, "deregister", (), OK),
+        (5, 6, "declare", (), OK),
+        (10, 11, "read", (), read(1)),
+    ]
+    assert check(history(*records), Rules(compares=False)) is None
+    assert check(history(*records), RULES) is not None
+    assert check(history(*records[:-1], (10, 11, "read", (), read(2))), Rules(compares=False)) is not None
+    before_the_deregistration = (1.2, 1.8, *records[1][2:])
+    assert check(history(records[0], before_the_deregistration, *records[2:]), Rules(compares=False)) is not None
+
+
 def test_sixteen_tasks_at_once_are_checked() -> None:
     records: list[Told] = [(0, 100, "overwrite", (task,), OK) for task in range(5)]
     records += [(0, 100, "read", (), MISSING) for _ in range(11)]
