@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lance_ns_async.engine.list import Listed
     from lance_ns_async.engine.results import BulkResult
     from lance_ns_async.errors import http_status
-    from lance_ns_async.model import NamespaceId, Table, TableId
+    from lance_ns_async.model import NamespaceId, Partition, Table, TableId
     from lance_ns_async.namespace.changes import Change, ChangeKind
     from lance_ns_async.namespace.client import AsyncNamespace
     from lance_ns_async.namespace.row_results import RankedRows, RowCounts
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         UnityNamespace,
     )
     from lance_ns_async.registry import register
+    from lance_ns_async.spec.partitions import PartitionSpec
+    from lance_ns_async.tables.partitioned_dataset import PartitionedDataset
 
     __version__: str
 
@@ -52,6 +54,9 @@ __all__ = [
     "Listed",
     "Namespace",
     "NamespaceId",
+    "Partition",
+    "PartitionSpec",
+    "PartitionedDataset",
     "PolarisNamespace",
     "Policy",
     "RankedRows",
@@ -79,6 +84,9 @@ _HOMES = {
     "Listed": "engine.list",
     "Namespace": "namespace.sync",
     "NamespaceId": "model",
+    "Partition": "model",
+    "PartitionSpec": "spec.partitions",
+    "PartitionedDataset": "tables.partitioned_dataset",
     "Policy": "calls.policy",
     "RowCounts": "namespace.row_results",
     "Table": "model",

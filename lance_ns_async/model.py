@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lance_namespace.errors import InvalidInputError
@@ -168,6 +168,38 @@ class Page(Generic[T]):
     items: Sequence[T]
     token: str | None = None
     """The token of the next page; None on the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One table of a partitioned namespace."""
+
+    table: Table
+    values: Mapping[str, Any]
+    """The values of the partition fields, by their ids; None is null."""
+    spec_version: int
+    """The version of the partition spec that the partition belongs to."""
+    read_version: int | None = None
+    """The version of the table to read; None for the latest one."""
+    read_branch: str | None = None
+    """The branch to read; None for main."""
+    read_tag: str | None = None
+    """The tag whose version is read; None for none."""
+
+    @property
+    def id(self) -> TableId:
+        """The id of the table, for all operations on tables."""
+        return self.table.id
+
+    @property
+    def location(self) -> str:
+        """The location of the table."""
+        return self.table.location
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether another version than the latest one of main is read."""
+        return (self.read_version, self.read_branch, self.read_tag) != (None, None, None)
 
 
 def is_same(one: Table, other: Table) -> bool:

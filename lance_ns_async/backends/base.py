@@ -6,20 +6,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.errors import ErrorTable, error_about, spelled
-from lance_ns_async.model import NamespaceId, Page, Table, TableId, has, same_place
+from lance_ns_async.model import NamespaceId, Page, Partition, Table, TableId, has, same_place
 from lance_ns_async.settings import Settings
+from lance_ns_async.spec.partitions import Partitioning, PartitionSpec
 from lance_ns_async.storage.locations import FOLDERS, check_location, unique_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pydantic import BaseModel
+
+KeepPartitions: TypeAlias = "Callable[[Partitioning, PartitionSpec, pa.Table], pa.Array]"
+"""Returns for each row of a version of the partition spec, with the values of its fields, whether it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Capabilities:
     """Whether a table can be renamed without moving its data."""
     replaces: bool = False
     """Whether `replace_table` changes properties and location of a registration, in one atomic call."""
+    has_partitions: bool = False
+    """Whether the catalog can be divided into partitions by the partitioning spec."""
     unshared_locations: bool = False
     """Whether the catalog itself refuses a location that another of its tables has."""
     relative_locations: bool = False
@@ -446,6 +452,37 @@ class Backend(ABC):
         Cost: no call if the catalog can have no log; otherwise a few, and one more for each further page.
         """
         return None
+
+    async def partition_by(self, schema: pa.Schema | None, by: Sequence[str | Mapping[str, Any]]) -> PartitionSpec:
+        """Adds the next version of the partition spec; see `AsyncNamespace.partition_by`. Requires `has_partitions`."""
+        raise AssertionError(f"{type(self).__name__} has no partitions")
+
+    async def partitioning(self) -> Partitioning:
+        """Returns the schema and the versions of the partition spec; requires `has_partitions`.
+
+        Raises:
+            InvalidInputError: The catalog has no partitions yet.
+        """
+        raise AssertionError(f"{type(self).__name__} has no partitions")
+
+    async def partitions(self, keep: KeepPartitions | None) -> Sequence[Partition]:
+        """Returns the partitions, in no order; requires `has_partitions`.
+
+        Args:
+            keep: Returns which rows of one version of the spec are wanted; None for all.
+        """
+        raise AssertionError(f"{type(self).__name__} has no partitions")
+
+    async def add_partitions(self, spec: PartitionSpec, values: pa.Table) -> Sequence[TableId]:
+        """Returns the ids of the tables of partitions; those that do not exist yet are declared in one commit.
+
+        Requires `has_partitions`.
+
+        Args:
+            spec: The version of the spec.
+            values: A row for each partition, with a column for each field.
+        """
+        raise AssertionError(f"{type(self).__name__} has no partitions")
 
     def passes_on(self, operation: str, *, streamed: bool = False) -> bool:
         """Returns whether the server performs an operation on a table's data or versions, instead of this process.

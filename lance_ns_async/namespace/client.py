@@ -19,7 +19,7 @@ from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Partition, Table, TableId
 from lance_ns_async.namespace import many_rows, watching
 from lance_ns_async.namespace.callbacks import open_with_callbacks
 from lance_ns_async.namespace.changes import Change
@@ -30,6 +30,7 @@ from lance_ns_async.namespace.operations import (
     jobs,
     namespaces,
     opening,
+    partitions,
     refs,
     rows,
     tables,
@@ -42,7 +43,9 @@ from lance_ns_async.namespace.session import Session, with_request_scopes
 from lance_ns_async.namespace.tracebacks import short_tracebacks
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import TokenFunction, conceal, with_token
+from lance_ns_async.spec.partitions import PartitionSpec
 from lance_ns_async.spec.responses import CreateTableResponse
+from lance_ns_async.tables.partitioned_dataset import PartitionedDataset
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -1489,6 +1492,125 @@ class AsyncNamespace:
             As a look of `watch` at all tables.
         """
         return await watching.token(self.session, what, versions=versions)
+
+    async def partition_by(
+        self, by: Sequence[str | Mapping[str, Any]], *, schema: pa.Schema | None = None
+    ) -> PartitionSpec:
+        """Divides a new directory into partitions, or divides the new rows of a partitioned one in another way.
+
+        Each partition is a table of its own, in namespaces with random names. Existing partitions stay as they are.
+        Spec: https://lance.org/format/namespace/partitioning-spec.
+
+        Args:
+            by: The partition fields: a column, such as `"region"`, or a transform of one: `"year(at)"`, `"month(at)"`
+                (1 to 12), `"day(at)"` (of the month), `"hour(at)"`, `"bucket(16, user)"` (also of several columns),
+                `"truncate(3, code)"`. A field may also be an object of the spec, for example with an `expression`.
+            schema: The columns of all rows, for a new directory; None for a partitioned one.
+
+        Returns:
+            The new version of the partition spec.
+
+        Raises:
+            InvalidInputError: A field is invalid, the schema is missing or cannot be stored, or a new directory already
+                has tables or namespaces in its manifest.
+            UnsupportedOperationError: The catalog is no directory catalog.
+
+        Cost:
+            Two commits to the manifest.
+        """
+        return await partitions.partition_by(self.session, by, schema=schema)
+
+    async def write_partitions(self, data: Any, *, max_in_flight: int | None = None) -> Mapping[TableId, int]:
+        """Appends rows to their partitions; partitions that do not exist yet are created.
+
+        Several partitions are not changed at once: readers may see the rows of some of them before those of others, and
+        rows that were appended before an error stay.
+
+        Args:
+            data: A pyarrow table, batch, reader or dataset, or a data frame with `__arrow_c_stream__`. It is divided in
+                parts of about 64 MiB.
+            max_in_flight: Maximum number of partitions that are written at a time; None for the policy's limit.
+
+        Returns:
+            The number of rows that were appended to each partition, by the ids of their tables.
+
+        Raises:
+            TableSchemaValidationError: The columns are not those of the partitions, or a value does not fit.
+            InvalidInputError: The directory has no partitions, or the data is not Arrow data.
+            InvalidTableStateError: The manifest sets the version of a partition that is read.
+            UnsupportedOperationError: The catalog is no directory catalog.
+            LanceNamespaceError: Some partitions could not be written; a note names them.
+
+        Cost:
+            For each part of the data, a commit to the manifest if there are new partitions; for each partition with
+            rows in it, one describe and one append.
+        """
+        return await partitions.write_partitions(self.session, data, max_in_flight=max_in_flight)
+
+    async def list_partitions(self, where: str | None = None) -> list[Partition]:
+        """Returns the partitions that may have rows which match a condition.
+
+        The ids of the result are those of tables, for operations such as `search_many` and `describe_tables`.
+
+        Args:
+            where: A condition in Lance's SQL, such as `at >= timestamp '2026-01-01 00:00:00' AND region = 'EU'`. Its
+                comparisons of single columns with literals leave out partitions; other parts leave out none. None for
+                all partitions.
+
+        Returns:
+            The partitions, by the version of their spec and their ids.
+
+        Raises:
+            InvalidInputError: The directory has no partitions, or the condition is invalid.
+            UnsupportedOperationError: The catalog is no directory catalog.
+
+        Cost:
+            Two opens of the manifest, and one scan of it if it has changed.
+        """
+        return await partitions.list_partitions(self.session, where)
+
+    async def open_partitions(
+        self, where: str | None = None, *, max_in_flight: int | None = None
+    ) -> PartitionedDataset:
+        """Opens the partitions that may have rows which match a condition, as one dataset.
+
+        Args:
+            where: As in `list_partitions`; it also holds for the rows.
+            max_in_flight: Maximum number of datasets to open at once; None for the policy's limit.
+
+        Returns:
+            A dataset with `to_table`, `to_reader` and `count_rows`, which is also an Arrow stream. A partition to which
+            nothing was written yet has no rows.
+
+        Raises:
+            InvalidInputError: The directory has no partitions, or the condition is invalid.
+            UnsupportedOperationError: The catalog is no directory catalog.
+
+        Cost:
+            As `list_partitions`, and one open for each of these partitions.
+        """
+        return await partitions.open_partitions(self.session, where, max_in_flight=max_in_flight)
+
+    def scan_partitions(
+        self, where: str | None = None, *, columns: Sequence[str] | None = None
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Reads the rows of all partitions that match a condition, in bounded memory.
+
+        Args:
+            where: As in `open_partitions`.
+            columns: The names of the columns; None means all.
+
+        Yields:
+            The rows in batches, one partition after the other.
+
+        Raises:
+            InvalidInputError: The directory has no partitions, or the condition is invalid.
+            UnsupportedOperationError: The catalog is no directory catalog.
+
+        Cost:
+            As `open_partitions`.
+        """
+        return bulk.flatten(partitions.scan_partitions(self.session, where, columns=columns))
 
     async def search_many(
         self,

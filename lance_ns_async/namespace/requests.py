@@ -19,9 +19,9 @@ from lance_ns_async.backends.base import Version
 from lance_ns_async.calls import request_headers
 from lance_ns_async.errors import suggest
 from lance_ns_async.model import Id, Table, split_names
+from lance_ns_async.spec.arrow_json import json_schema
 from lance_ns_async.spec.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage.datasets import Details
-from lance_ns_async.tables.arrow_json import json_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -127,6 +127,7 @@ class LocationResolver:
         self,
         what: What,
         *,
+        where: str | None = None,
         pin_versions: bool = True,
         on_error: Literal["report", "raise"] = "report",
         max_in_flight: int = IN_FLIGHT,
@@ -139,6 +140,8 @@ class LocationResolver:
 
         Args:
             what: Table ids, namespaces and patterns such as `"db.*"`, in any mixture.
+            where: A condition as in `AsyncNamespace.list_partitions`, for a partitioned directory: only partitions that
+                may have matching rows are resolved. Pass it to `Locations.dataframe` as `filter`, too. None for all.
             pin_versions: Whether to open each dataset once, on the driver, to get its version, schema and size.
             on_error: "report" to record failures in the report; "raise" to raise one error after all tables were tried.
             max_in_flight: Maximum number of concurrent calls; the namespace's policy is a limit, too.
@@ -161,7 +164,14 @@ class LocationResolver:
         """
         selection = Selection.read(what)
         request = PrefetchRequest(
-            selection, on_error, max_in_flight, timeout, self._vends, pin_versions=pin_versions, progress=progress
+            selection,
+            on_error,
+            max_in_flight,
+            timeout,
+            self._vends,
+            where=where,
+            pin_versions=pin_versions,
+            progress=progress,
         )
         return self._run("prefetch", request)
 
@@ -169,6 +179,7 @@ class LocationResolver:
         self,
         what: What,
         *,
+        where: str | None = None,
         pin_versions: bool = True,
         on_error: Literal["report", "raise"] = "report",
         max_in_flight: int = IN_FLIGHT,
@@ -182,6 +193,7 @@ class LocationResolver:
 
         Args:
             what: As in `prefetch`.
+            where: As in `prefetch`.
             pin_versions: As in `prefetch`.
             on_error: As in `prefetch`.
             max_in_flight: As in `prefetch`.
@@ -190,7 +202,14 @@ class LocationResolver:
         """
         selection = Selection.read(what)
         request = PrefetchRequest(
-            selection, on_error, max_in_flight, timeout, self._vends, pin_versions=pin_versions, progress=progress
+            selection,
+            on_error,
+            max_in_flight,
+            timeout,
+            self._vends,
+            where=where,
+            pin_versions=pin_versions,
+            progress=progress,
         )
         return await self._arun(request)
 

@@ -14,8 +14,8 @@ from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrow
 from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
 from pydantic import ValidationError
 
+from lance_ns_async.spec.arrow_json import arrow_type
 from lance_ns_async.tables import fields, guard
-from lance_ns_async.tables.arrow_json import arrow_type
 from lance_ns_async.tables.sql_bounds import Texts
 
 if TYPE_CHECKING:

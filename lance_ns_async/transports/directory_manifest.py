@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.model import DELIMITER, local_path
 from lance_ns_async.storage.process_end import check_given_up
+from lance_ns_async.transports.partition_columns import with_partition_values
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -54,6 +56,9 @@ _FLAGS = ("lance.namespace.manifest.reader_feature_flags", "lance.namespace.mani
 """Keys in the table's metadata with which newer releases of pylance exclude older ones."""
 
 
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
     """One row of the manifest."""
@@ -64,6 +69,8 @@ class ManifestEntry:
     location: str | None = None
     """The table's location, relative to the root; None for a namespace."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Values of further columns of the manifest, by their names; other columns keep their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +81,36 @@ class Change:
     """Entries to add, or to replace the entries with the same ids."""
     remove: Collection[str] = ()
     """Ids of entries to remove."""
+    columns: Sequence[pa.Field] = ()
+    """Columns to add to the manifest, unless it has them."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Keys to set in the metadata of the manifest itself, in a commit of their own after that of the entries."""
 
 
 class Entries:
     """All entries in one version of the manifest."""
 
-    def __init__(self, rows: pa.Table) -> None:
+    def __init__(self, rows: pa.Table, metadata: Mapping[str, str] = _EMPTY) -> None:
         self._rows = rows
+        self.metadata = metadata
+        """The metadata of the manifest itself."""
         self._index = {id: row for row, id in enumerate(rows["object_id"].to_pylist())}
+
+    @property
+    def rows(self) -> pa.Table:
+        """All columns of all entries."""
+        return self._rows
 
     def get(self, object_id: str) -> ManifestEntry | None:
         """Returns the entry with this id; None if there is none."""
         row = self._index.get(object_id)
         return None if row is None else next(self._entries([row]))
+
+    def columns_of(self, object_id: str, names: Sequence[str]) -> Mapping[str, Any]:
+        """Returns the values of these columns of an entry; without those that the manifest does not have."""
+        present = [name for name in names if name in self._rows.schema.names]
+        values: Mapping[str, Any] = self._rows.select(present).slice(self._index[object_id], 1).to_pylist()[0]
+        return values
 
     def below(self, parent: str) -> Iterator[ManifestEntry]:
         """Returns the entries directly below a namespace, sorted by name; "" is the root."""
@@ -119,10 +143,14 @@ class Entries:
     def apply(self, change: Change) -> pa.Table:
         """Returns the rows after a change."""
         removed_ids = [*change.remove, *(entry.object_id for entry in change.put)]
-        rest = self._rows.filter(pc.invert(pc.is_in(self._rows["object_id"], pa.array(removed_ids, pa.string()))))
+        rows = self._rows
+        for column in change.columns:
+            if column.name not in rows.schema.names:
+                rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
+        rest = rows.filter(pc.invert(pc.is_in(rows["object_id"], pa.array(removed_ids, pa.string()))))
         # The chunks are combined because Lance writes them one by one, and each change would add one more.
         return pa.concat_tables(
-            [rest, pa.Table.from_pylist([self._row(entry) for entry in change.put], schema=self._rows.schema)]
+            [rest, pa.Table.from_pylist([self._row(entry) for entry in change.put], schema=rows.schema)]
         ).combine_chunks()
 
     @cached_property
@@ -133,7 +161,7 @@ class Entries:
         selection = self._rows.take(pa.array(rows, pa.int64()))
         columns = (selection[name].to_pylist() for name in ("object_id", "object_type", "location", "metadata"))
         for id, kind, location, metadata in zip(*columns, strict=True):
-            yield ManifestEntry(id, kind, location, _metadata(id, metadata))
+            yield ManifestEntry(id, kind, location, read_metadata(id, metadata))
 
     def _row(self, entry: ManifestEntry) -> Mapping[str, Any]:
         row = self._index.get(entry.object_id)
@@ -141,6 +169,7 @@ class Entries:
         others = {} if row is None else self._rows.slice(row, 1).to_pylist()[0]
         return {
             **others,
+            **entry.more,
             "object_id": entry.object_id,
             "object_type": entry.kind,
             "location": entry.location,
@@ -225,8 +254,10 @@ class Directory:
             if dataset is not None:
                 entries = self._read(dataset)
                 change = edit(entries)
-                if not (change.put or change.remove) or self._commit(dataset, entries.apply(change)):
-                    return
+                rows = entries.apply(change) if change.put or change.remove or change.columns else None
+                if rows is None or (dataset := self._commit(dataset, rows)) is not None:
+                    if not change.metadata or self._set_metadata(dataset, change.metadata):
+                        return
             message = "other processes committed to the manifest first, at each of many attempts"
             raise TryAgainError(ConcurrentModificationError(message))
 
@@ -244,12 +275,13 @@ class Directory:
         latest = self._latest
         if latest is not None and latest[0] == state:
             return latest[1]
-        entries = Entries(dataset.to_table())
+        metadata: Mapping[str, str] = dataset.metadata or {}
+        entries = Entries(with_partition_values(dataset.to_table(), metadata), metadata)
         self._latest = state, entries
         return entries
 
-    def _commit(self, dataset: LanceDataset, rows: pa.Table) -> bool:
-        """Commits the rows as the next version after `dataset`; returns False if another process has committed it."""
+    def _commit(self, dataset: LanceDataset, rows: pa.Table) -> LanceDataset | None:
+        """Commits the rows as the next version after `dataset`; returns None if another process has committed it."""
         import lance
         from lance.fragment import write_fragments
 
@@ -261,7 +293,7 @@ class Directory:
             is_committed = self._is_committed(dataset, transaction)
             if is_committed:
                 # The commit succeeded, and only its response was lost.
-                return True
+                return dataset.checkout_version(dataset.version + 1)
             if not _CONFLICT.search(str(e)):
                 raise
             if is_committed is None:
@@ -270,8 +302,22 @@ class Directory:
                     f"version {dataset.version + 1} of the manifest cannot be read; its writer is unknown"
                 ) from e
             self._discard(transaction)
+            return None
+        self._latest = _state(new_dataset), Entries(rows, new_dataset.metadata or {})
+        return new_dataset
+
+    def _set_metadata(self, dataset: LanceDataset, metadata: Mapping[str, str]) -> bool:
+        """Sets keys in the metadata of the manifest; returns False if another process has committed meanwhile."""
+        import lance
+
+        update = lance.LanceOperation.UpdateMap(dict(metadata), replace=False)
+        operation = lance.LanceOperation.UpdateConfig(table_metadata_updates=update)
+        try:
+            lance.LanceDataset.commit(dataset, operation, read_version=dataset.version, max_retries=0)
+        except OSError as e:
+            if not _CONFLICT.search(str(e)):
+                raise
             return False
-        self._latest = _state(new_dataset), Entries(rows)
         return True
 
     def _is_committed(self, dataset: LanceDataset, transaction: Any) -> bool | None:
@@ -336,7 +382,8 @@ def _state(dataset: LanceDataset) -> object:
     return dataset.version, [fragment.metadata for fragment in dataset.get_fragments()]
 
 
-def _metadata(object_id: str, text: str | None) -> Mapping[str, str]:
+def read_metadata(object_id: str, text: str | None) -> Mapping[str, str]:
+    """Returns the properties in the metadata of an entry; raises InvalidTableStateError if they are invalid."""
     if not text:
         return {}
     try:

@@ -16,7 +16,7 @@ from errno import ELOOP
 from itertools import islice
 from os.path import abspath, expanduser
 from stat import S_ISDIR
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
 from lance_namespace.errors import (
@@ -32,7 +32,8 @@ from lance_namespace.errors import (
 )
 from pydantic import Field, field_validator
 
-from lance_ns_async.backends.base import Backend, Capabilities, Declaration
+from lance_ns_async.backends.base import Backend, Capabilities, Declaration, KeepPartitions
+from lance_ns_async.backends.directory import partitions
 from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.errors import ERRORS
 from lance_ns_async.backends.directory.overlaps import Overlaps
@@ -40,12 +41,20 @@ from lance_ns_async.backends.directory.places import OutsideError, Places, RootN
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
-from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId, local_path
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Partition, Table, TableId, local_path
 from lance_ns_async.settings import Settings
+from lance_ns_async.spec.partitions import Partitioning, PartitionSpec
 from lance_ns_async.storage import dir_markers
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.storage.process_end import check_given_up
-from lance_ns_async.transports.directory_manifest import MANIFEST, Change, Directory, Entries, ManifestEntry
+from lance_ns_async.transports.directory_manifest import (
+    MANIFEST,
+    Change,
+    Directory,
+    Entries,
+    ManifestEntry,
+    read_metadata,
+)
 from lance_ns_async.transports.lance import LanceTransport, error_of
 
 if TYPE_CHECKING:
@@ -119,6 +128,7 @@ class DirectoryBackend(Backend):
         unshared_locations=True,
         declare_batch=500,
         leaves_markers=True,
+        has_partitions=True,
     )
 
     def __init__(self, lance: LanceTransport, settings: DirSettings) -> None:
@@ -151,7 +161,11 @@ class DirectoryBackend(Backend):
         return await self._call(work, parent, "list_namespaces")
 
     async def describe_namespace(self, id: NamespaceId) -> Mapping[str, str]:
-        return await self._call(lambda: _properties(self._directory.entries(), id), id, "describe_namespace")
+        def work() -> Mapping[str, str]:
+            entries = self._directory.entries()
+            return {**_properties(entries, id), **partitions.properties_of(entries, id)}
+
+        return await self._call(work, id, "describe_namespace")
 
     def check_new_namespace(self, id: NamespaceId) -> None:
         """Checks the names; see the base class."""
@@ -289,6 +303,55 @@ class DirectoryBackend(Backend):
             overlaps.check(place)
             self._check_not_at_root(entries, place, names)
         return ManifestEntry(_key(it.id), "table", place, it.properties)
+
+    async def partition_by(self, schema: pa.Schema | None, by: Sequence[str | Mapping[str, Any]]) -> PartitionSpec:
+        def work() -> PartitionSpec:
+            self._directory.change(lambda entries: partitions.add_spec(entries, schema, by))
+            return partitions.partitioning_of(self._directory.entries()).specs[-1]
+
+        return await self._call(work, NamespaceId(), "partition_by", safe=False)
+
+    async def partitioning(self) -> Partitioning:
+        def work() -> Partitioning:
+            return partitions.partitioning_of(self._directory.entries())
+
+        return await self._call(work, NamespaceId(), "partitions")
+
+    async def partitions(self, keep: KeepPartitions | None) -> Sequence[Partition]:
+        def work() -> Sequence[Partition]:
+            entries = self._directory.entries()
+            partitioning = partitions.partitioning_of(entries)
+            names = self._places.read_names()
+            result = []
+            for spec in partitioning.specs:
+                rows = partitions.tables_of(entries, spec)
+                if keep is not None:
+                    rows = rows.filter(keep(partitioning, spec, rows))
+                for row in rows.to_pylist():
+                    check_given_up()
+                    id = TableId(row["object_id"].split(DELIMITER))
+                    try:
+                        place = self._places.normalize(row["location"] or "", names)
+                    except OutsideError as e:
+                        raise BadLocationError(f"partition {id}: {e}; deregister it") from e
+                    values = {field.field_id: row[field.column] for field in spec.fields}
+                    pinned = {name: row.get(name) for name in partitions.READ_COLUMNS}
+                    properties = read_metadata(row["object_id"], row["metadata"])
+                    result.append(Partition(self._table(id, place, properties), values, spec.id, **pinned))
+            return result
+
+        return await self._call(work, NamespaceId(), "partitions")
+
+    async def add_partitions(self, spec: PartitionSpec, values: pa.Table) -> Sequence[TableId]:
+        ids: Sequence[TableId] = ()
+
+        def edit(entries: Entries) -> Change:
+            nonlocal ids
+            change, ids = partitions.add_partitions(entries, spec, values, _new_place)
+            return change
+
+        await self._call(lambda: self._directory.change(edit), NamespaceId(), "add_partitions", safe=False)
+        return ids
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None

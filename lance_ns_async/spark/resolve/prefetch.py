@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from lance_namespace import DescribeTableVersionRequest
@@ -13,6 +13,7 @@ from lance_namespace.errors import (
     LanceNamespaceError,
     NamespaceNotFoundError,
     TableNotFoundError,
+    UnsupportedOperationError,
 )
 
 from lance_ns_async.calls.deadline import deadline
@@ -20,7 +21,7 @@ from lance_ns_async.calls.observers import Call
 from lance_ns_async.errors import NotALanceTableError, error_about
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.patterns import Selection
+from lance_ns_async.namespace.patterns import Selection, matcher
 from lance_ns_async.namespace.search import SearchResult, search
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.spark.resolve.cache import LEAD, CacheEntry, LocationCache
@@ -40,6 +41,8 @@ class PrefetchRequest:
     timeout: float | None
     vends: bool
     """Whether to request credentials from the catalog."""
+    where: str | None = None
+    """A condition that only the partitions of a partitioned directory may have to be read for; None for all tables."""
     pin_versions: bool = False
     progress: bool | ProgressCallback = False
     previous: Mapping[TableId, Location] = field(default_factory=dict)
@@ -71,7 +74,12 @@ async def prefetch(
         seconds.append(call.seconds)
 
     with deadline(request.timeout), namespace.observe(note):
-        result = await search(namespace.session, request.selection.patterns, max_in_flight=request.max_in_flight)
+        if request.where is None:
+            result = await search(namespace.session, request.selection.patterns, max_in_flight=request.max_in_flight)
+        else:
+            result = await _partitions(namespace, request.selection, request.where)
+            # It is no error if no partition may match.
+            request = replace(request, selection=Selection((), ()))
         run = _Run(namespace, cache, request, result)
         with show_progress(request.progress, "resolving tables") as callback:
             steps = Steps(run.total, callback)
@@ -88,6 +96,18 @@ async def prefetch(
     from_cache = sum(location.id in run.from_cache for location in locations)
     took = monotonic() - start
     return locations, report(len(locations), errors, seconds=took, calls=seconds, from_cache=from_cache)
+
+
+async def _partitions(namespace: AsyncNamespace, selection: Selection, where: str) -> SearchResult:
+    """Returns the selected partitions that may have rows which match a condition."""
+    matches, ids = matcher(selection.patterns), frozenset(selection.ids)
+    partitions = [it for it in await namespace.list_partitions(where) if it.id in ids or matches(it.id)]
+    if (pinned := next((it for it in partitions if it.is_pinned), None)) is not None:
+        raise UnsupportedOperationError(
+            f"Not supported: prefetch of {pinned.id} (the manifest sets the version to read; use open_partitions)"
+        )
+    tables = {it.id: it.table for it in partitions}
+    return SearchResult(list(tables), (), tables, {}, {})
 
 
 class _Run:

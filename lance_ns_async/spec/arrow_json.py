@@ -76,6 +76,16 @@ def json_schema(schema: pa.Schema) -> JsonArrowSchema:
     return JsonArrowSchema(fields=[_column(field) for field in schema], metadata=metadata)
 
 
+def arrow_schema(json_schema: JsonArrowSchema) -> pa.Schema:
+    """Returns the schema of its JSON Arrow form.
+
+    Raises:
+        ValueError: A type is not valid.
+    """
+    fields = [pa.field(it.name, arrow_type(it.type), it.nullable, it.metadata) for it in json_schema.fields]
+    return pa.schema(fields, json_schema.metadata)
+
+
 def arrow_type(json_type: JsonArrowDataType) -> pa.DataType:
     """Returns the Arrow type of a JSON Arrow type, with names of the spec or of `lance.schema`.
 
@@ -123,18 +133,19 @@ def _without_json(what: str, why: Exception) -> UnsupportedOperationError:
 
 
 def _field(field: pa.Field) -> JsonArrowField:
-    json_type, metadata = _type(field.type), _metadata(field.metadata)
+    type, metadata = to_json_type(field.type), _metadata(field.metadata)
     if isinstance(field.type, pa.BaseExtensionType):
         metadata = _extension(field)
         if metadata[_EXTENSION] == "lance.json":
             # Lance stores this extension as binary, whatever its Arrow storage type.
-            json_type = JsonArrowDataType(type="large_binary")
-    return JsonArrowField(name=field.name, nullable=field.nullable, type=json_type, metadata=metadata)
+            type = JsonArrowDataType(type="large_binary")
+    return JsonArrowField(name=field.name, nullable=field.nullable, type=type, metadata=metadata)
 
 
-def _type(arrow: pa.DataType) -> JsonArrowDataType:
+def to_json_type(arrow: pa.DataType) -> JsonArrowDataType:
+    """Returns a type in JSON Arrow form; raises ValueError if it has no name there."""
     if isinstance(arrow, pa.BaseExtensionType):
-        return _type(arrow.storage_type)
+        return to_json_type(arrow.storage_type)
     if (word := _WORDS.get(arrow)) is not None:
         return JsonArrowDataType(type=word)
     match arrow:
@@ -146,7 +157,7 @@ def _type(arrow: pa.DataType) -> JsonArrowDataType:
         case pa.FixedSizeBinaryType() if pa.types.is_fixed_size_binary(arrow):
             return JsonArrowDataType(type="fixed_size_binary", length=arrow.byte_width)
         case pa.DictionaryType():
-            return _type(arrow.value_type)
+            return to_json_type(arrow.value_type)
         case pa.ListType():
             return _nested_type("list", [arrow.value_field])
         case pa.LargeListType():

@@ -32,8 +32,8 @@ from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.gateway import serving
 from lance_ns_async.model import Table
 from lance_ns_async.namespace import requests
+from lance_ns_async.spec.arrow_json import arrow_type, json_schema
 from lance_ns_async.storage.datasets import Details
-from lance_ns_async.tables.arrow_json import arrow_type, json_schema
 from tests.support.lake import ID, ROWS, stream
 
 UNITS = ("s", "ms", "us", "ns")

@@ -1,0 +1,142 @@
+"""Partitions of a directory catalog: the entries of its manifest that the partitioning spec defines."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError
+
+from lance_ns_async.model import DELIMITER, TableId
+from lance_ns_async.spec.partitions import (
+    PROPERTY,
+    Partitioning,
+    PartitionSpec,
+    new_spec,
+    read_partitioning,
+)
+from lance_ns_async.transports.directory_manifest import Change, Entries, ManifestEntry
+from lance_ns_async.transports.partition_columns import write_values
+
+_TABLE = "dataset"
+"""The name of each partition's table."""
+
+_CHARACTERS, _LENGTH = string.ascii_lowercase + string.digits, 16
+"""Of the random names of partitions' namespaces."""
+
+READ_COLUMNS = ("read_version", "read_branch", "read_tag")
+"""Columns of the manifest that set the version of a partition to read."""
+
+
+def partitioning_of(entries: Entries) -> Partitioning:
+    """Returns the schema and the specs; raises InvalidInputError if the catalog has no partitions."""
+    if (partitioning := read_partitioning(entries.metadata)) is None:
+        raise InvalidInputError("this directory has no partitions; partition_by divides a new directory into some")
+    return partitioning
+
+
+def add_spec(entries: Entries, schema: pa.Schema | None, by: Sequence[str | Mapping[str, Any]]) -> Change:
+    """Returns the change that adds the next version of the partition spec.
+
+    Raises:
+        InvalidInputError: The schema is missing, or differs from that of the existing partitions; the directory already
+            has tables or namespaces; or a field is invalid.
+    """
+    partitioning = read_partitioning(entries.metadata)
+    if partitioning is None:
+        if schema is None:
+            raise InvalidInputError("schema: required for the first partitions of a directory")
+        partitioning = Partitioning(schema, ())
+    elif schema is not None and not schema.equals(partitioning.schema):
+        raise InvalidInputError("schema: differs from that of the existing partitions; omit it")
+    spec = new_spec(partitioning, by)
+    # An interrupted call may have left the namespace of its spec, which is empty.
+    others = entries.rows.num_rows - (entries.get(spec.namespace) is not None)
+    if others and not partitioning.specs:
+        raise InvalidInputError(f"this directory already has {others} tables and namespaces; partition a new directory")
+    if any(earlier.fields == spec.fields for earlier in partitioning.specs[-1:]):
+        raise InvalidInputError(f"by {list(by)!r}: new rows are already divided so")
+    columns = [pa.field(field.column, field.result_type) for field in spec.fields]
+    after = Partitioning(partitioning.schema, [*partitioning.specs, spec])
+    put = [ManifestEntry(spec.namespace, "namespace")]
+    return Change(put=put, columns=columns, metadata=after.metadata())
+
+
+def tables_of(entries: Entries, spec: PartitionSpec) -> pa.Table:
+    """Returns the rows of the tables of all partitions of one version of the spec."""
+    ids = entries.rows["object_id"]
+    is_partition = pc.and_(pc.equal(entries.rows["object_type"], "table"), pc.starts_with(ids, spec.namespace + "$"))
+    is_partition = pc.and_(is_partition, pc.ends_with(ids, f"{DELIMITER}{_TABLE}"))
+    depth = pc.equal(pc.count_substring(ids, DELIMITER), len(spec.fields) + 1)
+    return entries.rows.filter(pc.and_(is_partition, depth))
+
+
+def add_partitions(
+    entries: Entries, spec: PartitionSpec, values: pa.Table, place: Callable[[TableId], str]
+) -> tuple[Change, Sequence[TableId]]:
+    """Returns the change that adds the partitions that do not exist yet, and the ids of all of them.
+
+    Args:
+        entries: The current entries.
+        spec: The version of the spec.
+        values: A row for each partition, with a column for each field.
+        place: Returns the location of a new table.
+
+    Raises:
+        InvalidTableStateError: Another version of a partition than the latest one is read.
+    """
+    names = [field.column for field in spec.fields]
+    children = _children(entries, spec, names)
+    put: dict[str, ManifestEntry] = {}
+    ids: list[TableId] = []
+    texts = zip(*(write_values(column) for column in values.columns), strict=True)
+    for row, text in zip(zip(*(column.to_pylist() for column in values.columns), strict=True), texts, strict=True):
+        parent = spec.namespace
+        more: dict[str, Any] = {}
+        for level, field in enumerate(spec.fields):
+            more[names[level]] = row[level]
+            if (id := children.get((parent, row[level]))) is None:
+                id = children[parent, row[level]] = f"{parent}{DELIMITER}{_random_name()}"
+                own = {} if text[level] is None else {f"{PROPERTY}{field.field_id}": str(text[level])}
+                put[id] = ManifestEntry(id, "namespace", None, own, dict(more))
+            parent = id
+        table = TableId((*parent.split(DELIMITER), _TABLE))
+        ids.append(table)
+        key = DELIMITER.join(table)
+        if (there := entries.get(key)) is None:
+            put[key] = ManifestEntry(key, "table", place(table), {}, more)
+        elif pinned := {name: value for name, value in entries.columns_of(key, READ_COLUMNS).items() if value}:
+            raise InvalidTableStateError(
+                f"partition {there.object_id} is read at {pinned}, so that new rows would not be seen; "
+                "remove these values from the manifest first"
+            )
+    return Change(put=list(put.values())), ids
+
+
+def _children(entries: Entries, spec: PartitionSpec, names: Sequence[str]) -> dict[tuple[str, Any], str]:
+    """Returns the ids of the partitions' namespaces, by that of the parent and the value of the level."""
+    ids = entries.rows["object_id"]
+    depths = pc.count_substring(ids, DELIMITER)
+    below = pc.and_(pc.equal(entries.rows["object_type"], "namespace"), pc.starts_with(ids, spec.namespace + "$"))
+    children = {}
+    for level, name in enumerate(names, 1):
+        rows = entries.rows.filter(pc.and_(below, pc.equal(depths, level)))
+        for id, value in zip(rows["object_id"].to_pylist(), rows[name].to_pylist(), strict=True):
+            children[id.rpartition(DELIMITER)[0], value] = id
+    return children
+
+
+def properties_of(entries: Entries, names: Sequence[str]) -> Mapping[str, str]:
+    """Returns the further properties of a namespace: its version of the spec, if it is that of one."""
+    partitioning = read_partitioning(entries.metadata)
+    specs = () if partitioning is None else partitioning.specs
+    spec = next((spec for spec in specs if [spec.namespace] == list(names)), None)
+    return {} if spec is None else {"partition_spec": spec.to_json()}
+
+
+def _random_name() -> str:
+    return "".join(secrets.choice(_CHARACTERS) for _ in range(_LENGTH))

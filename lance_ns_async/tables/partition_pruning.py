@@ -1,0 +1,311 @@
+"""Pruning: which partitions may contain rows that match a condition in SQL.
+
+A condition is read as far as it compares single columns with literals; any other part may be true in every partition.
+So no partition with a matching row is left out, and the caller still filters the rows of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import reduce
+from operator import and_, or_
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance_namespace.errors import InvalidInputError
+from sqlglot import exp, parse_one
+from sqlglot.dialects import Dialect
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Tokenizer
+
+from lance_ns_async.errors import one_line, without_source
+from lance_ns_async.spec.partitions import PartitionField, Partitioning, PartitionSpec
+from lance_ns_async.tables.partition_values import derive
+
+Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]] | bool"
+"""For each partition, or for all of them, whether a condition may be true for one of its rows."""
+
+Node: TypeAlias = Any
+"""A node of sqlglot's syntax tree; its `key` is the name of its kind."""
+
+_OPPOSITES = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
+"""The comparisons that are true where another one is false."""
+
+_SWAPPED = {"lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}
+"""The comparisons with exchanged sides."""
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": pc.equal,
+    "neq": pc.not_equal,
+    "lt": pc.less,
+    "lte": pc.less_equal,
+    "gt": pc.greater,
+    "gte": pc.greater_equal,
+}
+_LOOSE = {"lt": "lte", "gt": "gte"}
+"""The comparisons of values that a transform may have made equal."""
+
+_TIME = ("year", "month", "day", "hour")
+_TIME_TYPES = {"DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us")}
+_TIME_SIZES = (1, 13, 32, 24)
+
+
+class _LanceTokenizer(Tokenizer):
+    # Lance reads text in double quotes as a string in some places; such a condition prunes nothing.
+    IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ["`"]
+
+
+class _Lance(Dialect):  # type: ignore[misc]  # its metaclass has no types
+    tokenizer_class = _LanceTokenizer
+
+
+def check_condition(where: str, schema: pa.Schema) -> None:
+    """Raises InvalidInputError if Lance cannot apply a condition to rows with these columns."""
+    import lance
+
+    try:
+        dataset = lance.write_dataset(pa.Table.from_batches([], schema), "memory://conditions")
+        dataset.scanner(filter=where).to_table()
+    except (OSError, ValueError) as e:
+        raise InvalidInputError(f"where {where!r}: {one_line(without_source(str(e)))}") from e
+
+
+def may_match(where: str, partitioning: Partitioning, spec: PartitionSpec, partitions: pa.Table) -> pa.Array:
+    """Returns for each partition whether it may contain rows that match a condition.
+
+    Args:
+        where: A condition in Lance's SQL, which `check_condition` has checked.
+        partitioning: The schema and the specs.
+        spec: The version of the spec.
+        partitions: A row for each partition of that version, with the columns of its fields.
+    """
+    try:
+        condition: Node = parse_one(where, dialect=_Lance)
+    except SqlglotError:
+        condition = exp.true()
+    mask = _Pruner(partitioning, spec, partitions).where(condition)
+    return pa.array(np.broadcast_to(np.asarray(mask), partitions.num_rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A value of each partition that follows from the values of one column."""
+
+    values: pa.Array
+    of: Callable[[pa.Array], pa.Array]
+    """Returns the value for values of the column."""
+    is_exact: bool = False
+    """Whether equal keys are from equal values."""
+    is_ordered: bool = False
+    """Whether a greater value of the column never has a smaller key."""
+    is_null_safe: bool = True
+    """Whether the key is null just for null."""
+
+
+class _Pruner:
+    """The partitions of one version of the spec."""
+
+    def __init__(self, partitioning: Partitioning, spec: PartitionSpec, partitions: pa.Table) -> None:
+        self._partitioning = partitioning
+        self._schema = partitioning.schema
+        self._keys: dict[str, list[_Key]] = {name: [] for name in self._schema.names}
+        self._multiple: list[tuple[Sequence[str], PartitionField, pa.Array]] = []
+        for field in spec.fields:
+            columns = partitioning.columns(field)
+            if None in columns:
+                continue
+            values = partitions[field.column].combine_chunks()
+            names = [name for name in columns if name is not None]
+            if len(names) == 1:
+                self._keys[names[0]].append(self._key(field, names[0], values))
+            else:
+                self._multiple.append((names, field, values))
+        for name, keys in self._keys.items():
+            keys += self._times(spec, name, partitions)
+
+    def _key(self, field: PartitionField, name: str, values: pa.Array) -> _Key:
+        def of(constants: pa.Array) -> pa.Array:
+            return derive(self._partitioning, field, self._table({name: constants}))
+
+        return _Key(
+            values,
+            of,
+            is_exact=field.transform == "identity",
+            is_ordered=field.transform in ("identity", "truncate", "year"),
+            is_null_safe=field.transform is not None,
+        )
+
+    def _times(self, spec: PartitionSpec, name: str, partitions: pa.Table) -> list[_Key]:
+        """Returns a key of year, month, day and hour together, as far as all partitions have them."""
+        fields = {field.transform: field for field in spec.fields if list(self._partitioning.columns(field)) == [name]}
+        parts = []
+        for part in _TIME:
+            if part not in fields:
+                break
+            parts.append(fields[part])
+        if len(parts) < 2:
+            return []
+
+        def together(values: Sequence[pa.Array]) -> pa.Array:
+            key = values[0].cast(pa.int64())
+            for size, value in zip(_TIME_SIZES[1:], values[1:], strict=False):
+                key = pc.add(pc.multiply(key, size), value)
+            return key
+
+        def of(constants: pa.Array) -> pa.Array:
+            rows = self._table({name: constants})
+            return together([derive(self._partitioning, field, rows) for field in parts])
+
+        return [_Key(together([partitions[field.column].combine_chunks() for field in parts]), of, is_ordered=True)]
+
+    def _table(self, columns: dict[str, pa.Array]) -> pa.Table:
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        return pa.table(list(columns.values()), schema=schema.with_metadata(None))
+
+    def where(self, condition: Node) -> Mask:
+        """Returns the partitions in which a condition may be true."""
+        mask = self._may(condition)
+        constants: dict[str, pa.Array] = {}
+        for part in condition.flatten() if condition.key == "and" else [condition]:
+            comparison = self._comparison(part.this, part.expression) if part.key == "eq" else None
+            if comparison is not None:
+                constants[comparison[0]] = comparison[1]
+        for names, field, values in self._multiple:
+            if constants.keys() >= set(names):
+                rows = self._table({name: constants[name] for name in names})
+                mask = mask & _array(_same(values, derive(self._partitioning, field, rows)[0]))
+        return mask
+
+    def _may(self, it: Node) -> Mask:
+        match it.key:
+            case "paren":
+                return self._may(it.this)
+            case "not":
+                return self._may_not(it.this)
+            case "and":
+                return self._may(it.left) & self._may(it.right)
+            case "or":
+                return self._may(it.left) | self._may(it.right)
+            case "between":
+                return self._compare(it.this, "gte", it.args["low"]) & self._compare(it.this, "lte", it.args["high"])
+            case "in" if it.expressions:
+                return reduce(or_, (self._compare(it.this, "eq", value) for value in it.expressions))
+            case "is" if it.expression.key == "null":
+                return self._validity(it.this, pc.is_null)
+            case "column":
+                return self._compare(it, "eq", exp.true())
+            case "boolean":
+                return bool(it.this)
+            case key if key in _COMPARE:
+                return self._compare(it.this, key, it.expression)
+        return True
+
+    def _may_not(self, it: Node) -> Mask:
+        """Returns the partitions in which a condition may be false, which a null is not."""
+        match it.key:
+            case "paren":
+                return self._may_not(it.this)
+            case "not":
+                return self._may(it.this)
+            case "and":
+                return self._may_not(it.left) | self._may_not(it.right)
+            case "or":
+                return self._may_not(it.left) & self._may_not(it.right)
+            case "between":
+                return self._compare(it.this, "lt", it.args["low"]) | self._compare(it.this, "gt", it.args["high"])
+            case "in" if it.expressions:
+                return reduce(and_, (self._compare(it.this, "neq", value) for value in it.expressions))
+            case "is" if it.expression.key == "null":
+                return self._validity(it.this, pc.is_valid)
+            case "column":
+                return self._compare(it, "eq", exp.false())
+            case "boolean":
+                return not it.this
+            case key if key in _OPPOSITES:
+                return self._compare(it.this, _OPPOSITES[key], it.expression)
+        return True
+
+    def _compare(self, left: Node, operator: str, right: Node) -> Mask:
+        if (comparison := self._comparison(left, right)) is None:
+            if (comparison := self._comparison(right, left)) is None:
+                return True
+            operator = _SWAPPED.get(operator, operator)
+        name, constant = comparison
+        mask: Mask = True
+        for key in self._keys[name]:
+            expected = key.of(constant)[0]
+            if operator == "eq":
+                mask = mask & _array(_same(key.values, expected))
+            elif key.is_exact or (key.is_ordered and operator != "neq"):
+                with_equal = operator if key.is_exact else _LOOSE.get(operator, operator)
+                mask = mask & _array(_COMPARE[with_equal](key.values, expected))
+            elif key.is_null_safe:
+                mask = mask & _array(pc.is_valid(key.values))
+        return mask
+
+    def _comparison(self, left: Node, right: Node) -> tuple[str, pa.Array] | None:
+        """Returns the column on the left and the constant on the right; None if they are something else."""
+        if (name := self._name(left)) is None:
+            return None
+        constant = _constant(right, self._schema.field(name).type)
+        return None if constant is None else (name, constant)
+
+    def _name(self, it: Node) -> str | None:
+        """Returns the name of the column of the schema that an expression is; None if it is something else."""
+        if it.key != "column" or it.table:
+            return None
+        # As in Lance, the case of a name only counts if a column has exactly that name.
+        alike = [name for name in self._keys if name == it.name]
+        alike = alike or [name for name in self._keys if name.casefold() == it.name.casefold()]
+        return alike[0] if len(alike) == 1 else None
+
+    def _validity(self, it: Node, check: Callable[[pa.Array], pa.Array]) -> Mask:
+        mask: Mask = True
+        if (name := self._name(it)) is not None:
+            for key in self._keys[name]:
+                if key.is_null_safe:
+                    mask = mask & _array(check(key.values))
+        return mask
+
+
+def _same(values: pa.Array, expected: pa.Scalar) -> pa.Array:
+    return pc.equal(values, expected) if expected.is_valid else pc.is_null(values)
+
+
+def _array(mask: pa.Array) -> Mask:
+    """Returns a mask in which null is False."""
+    result: Mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+    return result
+
+
+def _constant(it: Node, kind: pa.DataType) -> pa.Array | None:
+    """Returns a literal as a value of a column's type; None if it is no literal, or is not exactly such a value."""
+    sign = ""
+    if it.key == "neg":
+        sign, it = "-", it.this
+    try:
+        match it.key:
+            case "boolean" if pa.types.is_boolean(kind):
+                return pa.array([bool(it.this)], kind)
+            case "cast" if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+                source = _TIME_TYPES.get(it.to.this.name)
+                return (
+                    None
+                    if source is None or not it.this.is_string
+                    else pa.array([it.this.name]).cast(source).cast(kind)
+                )
+            case "literal" if it.is_string and not sign:
+                is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+                return pa.array([it.name], kind) if is_text else None
+            case "literal" if pa.types.is_integer(kind):
+                return pa.array([int(sign + it.name)], kind)
+            case "literal" if pa.types.is_decimal(kind):
+                return pa.array([Decimal(sign + it.name)], kind)
+    except (ValueError, OverflowError, InvalidOperation, pa.ArrowException):
+        # Lance may convert it, but not to one value of that type.
+        return None
+    return None

@@ -1,0 +1,79 @@
+"""The partitions of a namespace, read as one dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_ns_async.model import TableId
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+class PartitionedDataset:
+    """The rows of partitions that match a condition, at the versions at which they were opened.
+
+    `pyarrow.table`, Polars, DuckDB and others read it as an Arrow stream. All methods block: use threads in an event
+    loop.
+    """
+
+    def __init__(self, schema: pa.Schema, datasets: Mapping[TableId, LanceDataset], where: str | None) -> None:
+        self.schema: pa.Schema = schema
+        """The columns of all partitions."""
+        self.datasets: Mapping[TableId, LanceDataset] = datasets
+        """The datasets of the partitions that may have rows which match the condition."""
+        self.where: str | None = where
+        """The condition of all rows; None for all rows."""
+
+    def __repr__(self) -> str:
+        return f"PartitionedDataset of {len(self.datasets):,} partitions, where={self.where!r}"
+
+    def to_reader(self, columns: Sequence[str] | None = None, filter: str | None = None) -> pa.RecordBatchReader:
+        """Returns a reader of the rows, one partition after the other.
+
+        Args:
+            columns: The names of the columns; None for all.
+            filter: A further condition in Lance's SQL; None for none.
+
+        Raises:
+            KeyError: A column does not exist.
+        """
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for dataset in self.datasets.values():
+                for batch in dataset.scanner(columns=schema.names, filter=self._condition(filter)).to_batches():
+                    yield batch.cast(schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def to_table(self, columns: Sequence[str] | None = None, filter: str | None = None) -> pa.Table:
+        """Returns the rows.
+
+        Args:
+            columns: The names of the columns; None for all.
+            filter: A further condition in Lance's SQL; None for none.
+
+        Raises:
+            KeyError: A column does not exist.
+        """
+        return self.to_reader(columns, filter).read_all()
+
+    def count_rows(self, filter: str | None = None) -> int:
+        """Returns the number of rows.
+
+        Args:
+            filter: A further condition in Lance's SQL; None for none.
+        """
+        return sum(dataset.count_rows(self._condition(filter)) for dataset in self.datasets.values())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """Returns all rows as an Arrow stream, by the PyCapsule interface."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def _condition(self, filter: str | None) -> str | None:
+        conditions = [f"({text})" for text in (self.where, filter) if text is not None]
+        return " AND ".join(conditions) or None
