@@ -61,10 +61,6 @@ class PartitionField:
         """The name of the field's column in the manifest."""
         return f"{COLUMN}{self.field_id}"
 
-    def _is_same(self, other: PartitionField) -> bool:
-        """Returns whether both fields derive the same value, whatever their names."""
-        return replace(self, field_id="") == replace(other, field_id="")
-
     def to_json(self) -> dict[str, Any]:
         """Returns the field as the spec stores it."""
         how: dict[str, Any] = {"expression": self.expression}
@@ -194,16 +190,20 @@ def new_spec(partitioning: Partitioning, by: Sequence[str | Mapping[str, Any]]) 
         field = _text_field(partitioning.schema, it) if isinstance(it, str) else _given_field(partitioning.schema, it)
         _check_type(partitioning, field)
         known = partitioning.fields
-        if (same := next((old for old in known.values() if old._is_same(field)), None)) is not None:
+        if (same := next((old for old in known.values() if _derive_the_same(old, field)), None)) is not None:
             field = same
         elif field.field_id in known:
             taken = known.keys() | {other.field_id for other in fields}
             names = (f"{field.field_id}_{n}" for n in range(2, len(taken) + 3))
             field = replace(field, field_id=next(name for name in names if name not in taken))
-        if any(field._is_same(other) or field.field_id == other.field_id for other in fields):
+        if any(_derive_the_same(field, other) or field.field_id == other.field_id for other in fields):
             raise InvalidInputError(f"by {list(by)!r}: {it!r} is there twice")
         fields.append(field)
     return PartitionSpec(max((spec.id for spec in partitioning.specs), default=0) + 1, fields)
+
+
+def _derive_the_same(one: PartitionField, other: PartitionField) -> bool:
+    return replace(one, field_id="") == replace(other, field_id="")
 
 
 def _text_field(schema: pa.Schema, text: str) -> PartitionField:

@@ -25,6 +25,7 @@ from sqlglot.tokens import Tokenizer
 from lance_ns_async.errors import one_line, without_source
 from lance_ns_async.spec.partitions import PartitionField, Partitioning, PartitionSpec
 from lance_ns_async.tables.partition_values import derive
+from lance_ns_async.tables.sql_bounds import tokens
 
 Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]] | bool"
 """For each partition, or for all of them, whether a condition may be true for one of its rows."""
@@ -67,6 +68,8 @@ def check_condition(where: str, schema: pa.Schema) -> None:
     """Raises InvalidInputError if Lance cannot apply a condition to rows with these columns."""
     import lance
 
+    if ("other", ";") in tokens(where):
+        raise InvalidInputError(f"where {where!r}: must be one condition, without ';'")
     try:
         dataset = lance.write_dataset(pa.Table.from_batches([], schema), "memory://conditions")
         dataset.scanner(filter=where).to_table()
@@ -171,9 +174,9 @@ class _Pruner:
         mask = self._may(condition)
         constants: dict[str, pa.Array] = {}
         for part in condition.flatten() if condition.key == "and" else [condition]:
-            comparison = self._comparison(part.this, part.expression) if part.key == "eq" else None
-            if comparison is not None:
-                constants[comparison[0]] = comparison[1]
+            if part.key == "eq":
+                sides = part.this, part.expression
+                constants.update(filter(None, (self._comparison(*sides), self._comparison(*reversed(sides)))))
         for names, field, values in self._multiple:
             if constants.keys() >= set(names):
                 rows = self._table({name: constants[name] for name in names})
@@ -292,12 +295,11 @@ def _constant(it: Node, kind: pa.DataType) -> pa.Array | None:
             case "boolean" if pa.types.is_boolean(kind):
                 return pa.array([bool(it.this)], kind)
             case "cast" if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-                source = _TIME_TYPES.get(it.to.this.name)
-                return (
-                    None
-                    if source is None or not it.this.is_string
-                    else pa.array([it.this.name]).cast(source).cast(kind)
-                )
+                if (source := _TIME_TYPES.get(it.to.this.name)) is None or not it.this.is_string:
+                    return None
+                moment = pa.array([it.this.name]).cast(source)
+                # A date loses the time of day.
+                return constant if (constant := moment.cast(kind)).cast(source).equals(moment) else None
             case "literal" if it.is_string and not sign:
                 is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
                 return pa.array([it.name], kind) if is_text else None

@@ -75,5 +75,6 @@ class PartitionedDataset:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def _condition(self, filter: str | None) -> str | None:
-        conditions = [f"({text})" for text in (self.where, filter) if text is not None]
+        # A comment may be at the end of a condition.
+        conditions = [f"({text}\n)" for text in (self.where, filter) if text is not None]
         return " AND ".join(conditions) or None

@@ -1,0 +1,180 @@
+"""Pruning: no partition with a matching row is left out, and which partitions usual conditions leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async.spec.partitions import Partitioning, new_spec, with_field_ids
+from lance_ns_async.tables.partition_pruning import check_condition, may_match
+from lance_ns_async.tables.partition_values import divide
+
+SCHEMA = with_field_ids(
+    pa.schema(
+        [
+            pa.field("at", pa.timestamp("us")),
+            pa.field("day", pa.date32()),
+            pa.field("n", pa.int32()),
+            pa.field("price", pa.decimal128(9, 2)),
+            pa.field("s", pa.string()),
+            pa.field("ok", pa.bool_()),
+        ]
+    )
+)
+EXPRESSION = {"field_id": "sign", "source_ids": [2], "expression": "signum(col0)", "result_type": {"type": "float64"}}
+FIELDS: Sequence[Any] = (
+    *("at", "day", "n", "price", "s", "ok", "year(at)", "month(at)", "day(at)", "hour(at)", "year(day)", "month(day)"),
+    *("bucket(3, n)", "bucket(2, s)", "bucket(3, n, s)", "truncate(10, n)", "truncate(1, s)", EXPRESSION),
+)
+
+TIMES = [datetime(2024, 12, 31, 23, 30), datetime(2025, 1, 1), datetime(2025, 1, 1, 0, 0, 1), datetime(2025, 2, 1, 5)]
+DAYS = [date(2024, 12, 31), date(2025, 1, 1), date(2025, 2, 1)]
+VALUES: dict[str, list[Any]] = {
+    "at": [*TIMES, None],
+    "day": [*DAYS, None],
+    "n": [-11, -10, -1, 0, 1, 9, 10, None],
+    "price": [Decimal("-0.50"), Decimal("1.00"), Decimal("1.10"), None],
+    "s": ["", "a", "A", "ab", "b", "é", None],
+    "ok": [True, False, None],
+}
+LITERALS: dict[str, list[str]] = {
+    "at": [*(f"timestamp '{it}'" for it in TIMES), "date '2025-01-01'", "timestamp '2025-01-01 00:00:00.5'"],
+    "day": [*(f"date '{it}'" for it in DAYS), "timestamp '2025-01-01 12:00:00'"],
+    "n": ["-11", "-10", "-1", "0", "1", "9", "10", "(3)"],
+    "price": ["-0.5", "1.0", "1.1", "1"],
+    "s": ["''", "'a'", "'A'", "'ab'", "'b'", "'é'", "'aé'"],
+    "ok": ["true", "false"],
+}
+
+rows_of = st.lists(
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in VALUES.items()}), min_size=1, max_size=12
+)
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> str:
+    name = draw(st.sampled_from(list(LITERALS)))
+    literals = st.sampled_from(LITERALS[name])
+    # Lance compares decimals with decimals of the same scale alone, so that its errors are not of interest here.
+    kind = draw(st.sampled_from(["compare", "compare", "swap", "in", "not in", "between", "null", "not null"]))
+    operator = draw(st.sampled_from(["=", "<>", "!=", "<", "<=", ">", ">="]))
+    match kind:
+        case "compare":
+            return f"{name} {operator} {draw(literals)}"
+        case "swap":
+            return f"{draw(literals)} {operator} {name.upper()}"
+        case "in" | "not in":
+            return f"{name} {kind} ({', '.join(draw(st.lists(literals, min_size=1, max_size=3)))})"
+        case "between":
+            return f"{name} between {draw(literals)} and {draw(literals)}"
+    return draw(st.sampled_from(["ok", f"`{name}` is {kind}", f"n + 1 {operator} 2", f"s like '{name[0]}%'"]))
+
+
+conditions = st.recursive(
+    comparisons(),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda it: f"({it[0]}) {it[1]} ({it[2]})"),
+        inner.map(lambda it: f"not ({it})"),
+    ),
+    max_leaves=4,
+)
+
+
+@given(
+    rows_of,
+    st.lists(st.sampled_from(range(len(FIELDS))), min_size=1, max_size=4, unique=True),
+    st.lists(conditions, min_size=4, max_size=4),
+)
+@example([dict.fromkeys(VALUES)], [0, 6], ["at is null", "not (at is null)", "at = null", "s not in ('a', null)"])
+@example([{**dict.fromkeys(VALUES), "day": DAYS[1]}], [1], ["day <> timestamp '2025-01-01 12:00:00'"])
+def test_no_partition_with_a_matching_row_is_left_out(
+    rows: list[dict[str, Any]], fields: list[int], texts: list[str]
+) -> None:
+    partitioning = Partitioning(SCHEMA, ())
+    spec = new_spec(partitioning, [FIELDS[n] for n in fields])
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    values, parts = divide(partitioning, spec, table)
+    assert sum(part.num_rows for part in parts) == table.num_rows
+    numbered = pa.concat_tables(
+        part.append_column("partition", pa.array([n] * part.num_rows, pa.int64())) for n, part in enumerate(parts)
+    )
+    dataset = lance.write_dataset(numbered, "memory://rows")
+    for text in texts:
+        try:
+            matching = set(dataset.to_table(columns=["partition"], filter=text)["partition"].to_pylist())
+        except (OSError, ValueError):
+            # It is no condition of Lance, as a comparison of a decimal with an integer.
+            continue
+        kept = {n for n, it in enumerate(may_match(text, partitioning, spec, values).to_pylist()) if it}
+        assert matching <= kept, (text, spec.fields, [values.slice(n, 1).to_pylist() for n in matching - kept])
+
+
+def kept(by: list[Any], where: str) -> list[Any]:
+    """Returns the values of the partitions of two months that a condition leaves."""
+    start = datetime(2025, 1, 1)
+    rows = [
+        {
+            "at": start + timedelta(hours=12 * n),
+            "day": (start + timedelta(hours=12 * n)).date(),
+            "n": n,
+            "s": f"u{n % 3}",
+        }
+        for n in range(120)
+    ]
+    partitioning = Partitioning(SCHEMA, ())
+    spec = new_spec(partitioning, by)
+    values, _ = divide(partitioning, spec, pa.Table.from_pylist(rows, schema=SCHEMA))
+    assert values.num_rows > 1
+    remaining = values.filter(may_match(where, partitioning, spec, values))
+    return sorted(tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in remaining.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("by", "where", "expected"),
+    [
+        (["month(at)"], "at = timestamp '2025-02-03 10:00:00'", [2]),
+        (["year(at)", "month(at)"], "at >= timestamp '2025-02-01 00:00:00'", [(2025, 2), (2025, 3)]),
+        (["year(at)", "month(at)"], "at < timestamp '2025-02-01 00:00:00'", [(2025, 1), (2025, 2)]),
+        (
+            ["year(at)", "month(at)", "day(at)"],
+            "at between timestamp '2025-01-31 13:00:00' and timestamp '2025-02-01 01:00:00'",
+            [(2025, 1, 31), (2025, 2, 1)],
+        ),
+        # The months of a range are not in order without the year.
+        (["month(at)"], "at >= timestamp '2025-02-01 00:00:00'", [1, 2, 3]),
+        (["day"], "day >= date '2025-02-28' and day < date '2025-03-01'", [date(2025, 2, 28)]),
+        (["truncate(50, n)"], "n > 60", [50, 100]),
+        (["truncate(50, n)"], "not (n <= 60)", [50, 100]),
+        (["s"], "s in ('u0', 'u2')", ["u0", "u2"]),
+        (["s"], "s not in ('u0', 'u2')", ["u1"]),
+        (["s"], "s <> 'u0' and n > 3", ["u1", "u2"]),
+        (["s"], "s = 'u0' or n > 3", ["u0", "u1", "u2"]),
+        (["s"], "s is null", []),
+        (["s"], "length(s) = 1", ["u0", "u1", "u2"]),
+        ([EXPRESSION], "n = 0", [0.0]),
+    ],
+)
+def test_a_condition_leaves_the_partitions_that_may_match(by: list[Any], where: str, expected: list[Any]) -> None:
+    assert kept(by, where) == expected
+
+
+def test_a_bucket_is_found_by_its_value_alone() -> None:
+    assert len(kept(["bucket(16, n)"], "n = 5")) == 1
+    assert len(kept(["bucket(16, n)"], "n in (5, 6, 7)")) <= 3
+    assert len(kept(["bucket(16, n, s)"], "s = 'u1' and 7 = n")) == 1
+    assert kept(["bucket(16, n)"], "n > 5") == kept(["bucket(16, n)"], "true")
+
+
+@pytest.mark.parametrize("where", ["none = 1", "n = 'x'", "n =", "n = 1; n = 2"])
+def test_an_invalid_condition_is_refused(where: str) -> None:
+    with pytest.raises(InvalidInputError, match="where "):
+        check_condition(where, SCHEMA)
