@@ -56,6 +56,8 @@ EXAMPLE: dict[str, Any] = {
 }
 """Appendix A of the published text."""
 
+FIELD = {"field_id": "e", "source_ids": [1], "result_type": {"type": "int32"}}
+
 SCHEMA = with_field_ids(
     pa.schema(
         [
@@ -138,14 +140,8 @@ def test_a_field_is_a_column_or_a_transform(
         (["region", "region"], "is there twice"),
         (["region"] * 13, "13 fields, but the ids of partitions have room for 12"),
         ([{"field_id": "e"}], "is not one of the spec"),
-        (
-            [{"field_id": "e", "source_ids": [9], "expression": "1", "result_type": {"type": "int32"}}],
-            "source_ids must",
-        ),
-        (
-            [{"field_id": "e", "source_ids": [1], "result_type": {"type": "int32"}}],
-            "either a transform or an expression",
-        ),
+        ([{**FIELD, "source_ids": [9], "expression": "1"}], "source_ids must be those of columns"),
+        ([FIELD], "needs either a transform or an expression"),
     ],
 )
 def test_an_invalid_field_is_refused(by: Any, message: str) -> None:
