@@ -333,7 +333,9 @@ class DirectoryBackend(Backend):
                     try:
                         place = self._places.normalize(row["location"] or "", names)
                     except OutsideError as e:
-                        raise BadLocationError(f"partition {id}: {e}; deregister it") from e
+                        raise BadLocationError(
+                            f"partition {id} has the location {row['location']!r}, which {e}; deregister it"
+                        ) from e
                     values = {field.field_id: row[field.column] for field in spec.fields}
                     pinned = {name: row.get(name) for name in partitions.READ_COLUMNS}
                     properties = read_metadata(row["object_id"], row["metadata"])

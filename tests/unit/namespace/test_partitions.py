@@ -1,0 +1,322 @@
+"""Partitioned directories: the layout of the spec, writes, new versions of the spec, and reads as one dataset."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from lance.namespace import DirectoryNamespace
+from lance_namespace import CreateNamespaceRequest
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    TableSchemaValidationError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import AsyncNamespace, Namespace, Partition
+from tests.contract.conftest import SyncFace
+from tests.fakes.iceberg import FakeIceberg
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("event_date", pa.date32()), pa.field("country", pa.string())]
+)
+DAYS = [date(2025, 12, 10), date(2025, 12, 11), date(2024, 1, 1)]
+
+
+def events(*rows: tuple[int, date | None, str | None]) -> pa.Table:
+    return pa.table([list(column) for column in zip(*rows, strict=True)], schema=SCHEMA)
+
+
+EVENTS = events((1, DAYS[0], "US"), (2, DAYS[0], "DE"), (3, DAYS[1], "US"), (4, DAYS[2], None), (5, None, "US"))
+
+
+@pytest.fixture(params=["async", "sync"])
+async def ns(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    properties = {"root": str(tmp_path / "events")}
+    if request.param == "async":
+        async with AsyncNamespace.connect("dir", properties) as namespace:
+            yield namespace
+    else:
+        with Namespace.connect("dir", properties) as sync:
+            yield SyncFace(sync)  # type: ignore[misc]  # it has the same methods
+
+
+async def ids(ns: AsyncNamespace, where: str | None = None) -> list[int]:
+    rows = [batch async for batch in ns.scan_partitions(where, columns=["id"])]
+    return sorted(id for batch in rows for id in batch["id"].to_pylist())
+
+
+def in_short(partitions: list[Partition]) -> set[tuple[int, tuple[Any, ...]]]:
+    return {(it.spec_version, tuple(it.values.values())) for it in partitions}
+
+
+def manifest(root: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = lance.dataset(root / "__manifest").to_table().to_pylist()
+    return rows
+
+
+async def test_the_manifest_is_that_of_the_spec(ns: AsyncNamespace, tmp_path: Path) -> None:
+    """Appendices B, C and E of the published text."""
+    root = tmp_path / "events"
+    first = await ns.partition_by(["event_date"], schema=SCHEMA)
+    counts = await ns.write_partitions(EVENTS.slice(0, 3))
+    await ns.partition_by(["year(event_date)", "country"])
+    await ns.write_partitions(EVENTS.slice(0, 1))
+
+    metadata = lance.dataset(root / "__manifest").metadata
+    assert json.loads(metadata["partition_spec_v1"]) == json.loads(first.to_json())
+    assert [field["metadata"]["lance:field_id"] for field in json.loads(metadata["schema"])["fields"]] == list("012")
+    columns = ("partition_field_event_date", "partition_field_event_date_year", "partition_field_country")
+    by_depth: dict[tuple[str, int], set[tuple[Any, ...]]] = {}
+    for row in manifest(root):
+        version, *names = row["object_id"].split("$")
+        if row["object_type"] == "table":
+            assert names.pop() == "dataset"
+            assert re.fullmatch(rf"[0-9a-f]{{8}}_{re.escape(row['object_id'])}", row["location"])
+            assert (root / row["location"]).is_dir()
+        assert all(re.fullmatch("[a-z0-9]{16}", name) for name in names)
+        values = tuple(row[column] for column in columns)
+        by_depth.setdefault((f"{version} {row['object_type']}", len(names)), set()).add(values)
+    assert by_depth == {
+        ("v1 namespace", 0): {(None, None, None)},
+        ("v1 namespace", 1): {(DAYS[0], None, None), (DAYS[1], None, None)},
+        ("v1 table", 1): {(DAYS[0], None, None), (DAYS[1], None, None)},
+        ("v2 namespace", 0): {(None, None, None)},
+        ("v2 namespace", 1): {(None, 2025, None)},
+        ("v2 namespace", 2): {(None, 2025, "US")},
+        ("v2 table", 2): {(None, 2025, "US")},
+    }
+    assert (await ns.describe_namespace(["v1"])).properties == {"partition_spec": first.to_json()}
+    (second,) = [it for it in await ns.list_partitions() if it.spec_version == 2]
+    above = [(await ns.describe_namespace(list(second.id[:depth]))).properties for depth in (2, 3)]
+    assert above == [{"partition.event_date_year": "2025"}, {"partition.country": "US"}]
+    assert sorted(counts.values()) == [1, 2]
+
+
+async def test_a_condition_is_applied_to_each_version_of_the_spec(ns: AsyncNamespace) -> None:
+    """Appendix D of the published text: the first version cannot leave out partitions by the country."""
+    await ns.partition_by(["event_date"], schema=SCHEMA)
+    await ns.write_partitions(EVENTS)
+    await ns.partition_by(["year(event_date)", "country"])
+    await ns.write_partitions(EVENTS.set_column(0, SCHEMA.field("id"), pc.add(EVENTS["id"], 10)))
+    where = "event_date = date '2025-12-10' AND country = 'US'"
+    assert in_short(await ns.list_partitions(where)) == {(1, (DAYS[0],)), (2, (2025, "US"))}
+    assert await ids(ns, where) == [1, 11]
+    assert await ids(ns) == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
+    assert await ids(ns, "event_date is null") == [5, 15]
+    assert await ids(ns, "country is null -- unknown") == [4, 14]
+    assert await ns.list_partitions("event_date > date '2026-01-01'") == []
+    assert await ids(ns, "event_date > date '2026-01-01'") == []
+
+
+async def test_new_rows_are_appended_to_existing_partitions(ns: AsyncNamespace) -> None:
+    await ns.partition_by(["country"], schema=SCHEMA)
+    before = await ns.write_partitions(EVENTS)
+    again = await ns.write_partitions(pa.RecordBatchReader.from_batches(SCHEMA, EVENTS.to_batches(max_chunksize=1)))
+    assert before == again and len(before) == 3
+    # A partition without its table gets a new one.
+    (germany,) = await ns.list_partitions("country = 'DE'")
+    await ns.drop_table({"id": list(germany.id)})
+    assert await ns.write_partitions(EVENTS.slice(1, 1)) == {germany.id: 1}
+    assert await ids(ns) == sorted([1, 2, 3, 4, 5, 1, 3, 4, 5])
+
+
+async def test_the_partitions_are_one_dataset(ns: AsyncNamespace) -> None:
+    await ns.partition_by(["country"], schema=SCHEMA)
+    await ns.write_partitions(EVENTS)
+    dataset = await ns.open_partitions("country = 'US'", max_in_flight=1)
+    assert dataset.schema.equals(SCHEMA)
+    assert sorted(dataset.to_table(["id"], "id > 1")["id"].to_pylist()) == [3, 5]
+    assert (dataset.count_rows(), dataset.count_rows("id = 3")) == (3, 1)
+    assert pa.table(dataset).schema.equals(SCHEMA) and pa.table(dataset).num_rows == 3
+    assert repr(dataset) == """PartitionedDataset of 1 partitions, where="country = 'US'\""""
+    # What is written later is not in a dataset that is open.
+    await ns.write_partitions(EVENTS)
+    assert dataset.count_rows() == 3
+    with pytest.raises(KeyError):
+        dataset.to_table(["none"])
+
+
+async def test_tables_of_partitions_are_tables(ns: AsyncNamespace) -> None:
+    await ns.partition_by(["bucket(2, country)"], schema=SCHEMA)
+    await ns.write_partitions(EVENTS)
+    partitions = await ns.list_partitions()
+    result = await ns.describe_tables([it.id for it in partitions])
+    assert [result.tables[it.id].location for it in partitions] == [it.location for it in partitions]
+    counts = await ns.count_many([it.id for it in partitions])
+    assert counts.total == EVENTS.num_rows
+
+
+async def test_a_change_by_pylance_loses_no_values(ns: AsyncNamespace, tmp_path: Path) -> None:
+    """pylance 14 removes the columns of partitions with each of its own changes of the manifest."""
+    root = tmp_path / "events"
+    schema = pa.schema(
+        [
+            pa.field("at", pa.timestamp("us")),
+            pa.field("price", pa.decimal128(7, 2)),
+            pa.field("ok", pa.bool_()),
+            pa.field("n", pa.int16()),
+            pa.field("s", pa.string()),
+        ]
+    )
+    rows = pa.table(
+        {
+            "at": [datetime(2025, 1, 1, 2, 3, 4, 5), None],
+            "price": [Decimal("-1.50"), None],
+            "ok": [True, None],
+            "n": [-3, None],
+            "s": ['a "$/=é', None],
+        },
+        schema=schema,
+    )
+    await ns.partition_by(schema.names, schema=schema)
+    await ns.write_partitions(rows)
+    before = await ns.list_partitions()
+    assert [it.values for it in before] == rows.to_pylist() or [it.values for it in before] == rows.to_pylist()[::-1]
+    make: Any = DirectoryNamespace
+    make(root=str(root)).create_namespace(CreateNamespaceRequest(id=["other"]))
+    assert "partition_field_s" not in manifest(root)[0]
+    assert await ns.list_partitions() == before
+    await ns.write_partitions(rows)
+    await ns.partition_by(["n"])
+    assert "partition_field_s" in manifest(root)[0]
+    async with AsyncNamespace.connect("dir", {"root": str(root)}) as other:
+        assert await other.list_partitions() == before
+
+
+async def test_writers_at_the_same_time_share_the_partitions(tmp_path: Path) -> None:
+    properties = {"root": str(tmp_path)}
+    async with AsyncNamespace.connect("dir", properties) as ns:
+        await ns.partition_by(["event_date", "country"], schema=SCHEMA)
+
+        async def write(n: int) -> None:
+            async with AsyncNamespace.connect("dir", properties) as writer:
+                await writer.write_partitions(events((n, DAYS[0], "US"), (n + 100, DAYS[n % 2], None)))
+
+        await asyncio.gather(*map(write, range(6)))
+        assert await ids(ns) == [*range(6), *range(100, 106)]
+        partitions = await ns.list_partitions()
+        assert len(partitions) == len(in_short(partitions)) == 3
+        # Two values of the first field, and three of both.
+        assert len((await ns.list_namespaces({"id": ["v1"]})).namespaces) == 2
+
+
+async def test_each_new_version_of_the_spec_has_its_own_number(tmp_path: Path) -> None:
+    properties = {"root": str(tmp_path)}
+    async with AsyncNamespace.connect("dir", properties) as ns:
+        await ns.partition_by(["country"], schema=SCHEMA)
+
+        async def divide(count: int) -> int:
+            async with AsyncNamespace.connect("dir", properties) as other:
+                return (await other.partition_by([f"bucket({count}, id)"])).id
+
+        assert sorted(await asyncio.gather(*map(divide, range(2, 6)))) == [2, 3, 4, 5]
+        assert len((await ns.list_namespaces({"id": []})).namespaces) == 5
+
+
+async def test_the_version_in_the_manifest_is_read(ns: AsyncNamespace, tmp_path: Path) -> None:
+    await ns.partition_by(["country"], schema=SCHEMA)
+    await ns.write_partitions(EVENTS)
+    await ns.write_partitions(EVENTS)
+    dataset = lance.dataset(tmp_path / "events" / "__manifest")
+    dataset.add_columns({"read_version": "cast(1 as bigint unsigned)"})
+    assert {it.read_version for it in await ns.list_partitions()} == {1}
+    assert await ids(ns) == [1, 2, 3, 4, 5]
+    with pytest.raises(InvalidTableStateError, match=r"is read at \{'read_version': 1\}"):
+        await ns.write_partitions(EVENTS)
+
+
+async def test_a_partition_that_cannot_be_written_is_named(ns: AsyncNamespace) -> None:
+    await ns.partition_by(["country"], schema=SCHEMA)
+    await ns.write_partitions(EVENTS)
+    (germany,) = await ns.list_partitions("country = 'DE'")
+    lance.dataset(germany.location).drop_columns(["event_date"])
+    with pytest.raises(TableSchemaValidationError) as caught:
+        await ns.write_partitions(EVENTS)
+    note = "and 4 rows were appended to 2 partitions, but those of 1 partitions and all later rows were not"
+    assert f"{note}: {germany.id}" in caught.value.__notes__
+    assert await ids(ns, "country = 'US' and id > 0") == [1, 1, 3, 3, 5, 5]
+
+
+async def test_a_partition_without_data_has_no_rows(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        spec = await ns.partition_by(["country"], schema=SCHEMA)
+        (id,) = await ns.session.backend.add_partitions(spec, pa.table({"partition_field_country": ["US"]}))
+        assert [it.id for it in await ns.list_partitions()] == [id]
+        assert await ids(ns) == []
+        assert await ns.write_partitions(EVENTS.slice(0, 1)) == {id: 1}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (None, "schema: required for the first partitions"),
+        (pa.schema({"at": pa.timestamp("ms")}), r"cannot store the type timestamp\[ms\] of 'at'; use timestamp\[us\]"),
+        (pa.schema({"country": pa.dictionary(pa.int8(), pa.string())}), "cannot store the type dictionary"),
+    ],
+)
+async def test_a_schema_is_stored_as_it_is(ns: AsyncNamespace, schema: pa.Schema | None, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        await ns.partition_by(["country"], schema=schema)
+    with pytest.raises(InvalidInputError, match="this directory has no partitions"):
+        await ns.list_partitions()
+
+
+async def test_a_directory_is_divided_from_the_beginning(ns: AsyncNamespace) -> None:
+    await ns.create_namespace({"id": ["other"]})
+    with pytest.raises(InvalidInputError, match="already has 1 tables and namespaces; partition a new directory"):
+        await ns.partition_by(["country"], schema=SCHEMA)
+    await ns.drop_namespace({"id": ["other"]})
+    await ns.partition_by(["country"], schema=SCHEMA)
+    with pytest.raises(InvalidInputError, match="new rows are already divided so"):
+        await ns.partition_by(["country"])
+    with pytest.raises(InvalidInputError, match="differs from that of the existing partitions"):
+        await ns.partition_by(["id"], schema=SCHEMA.remove(1))
+
+
+async def test_rows_of_other_columns_are_refused(ns: AsyncNamespace) -> None:
+    await ns.partition_by(["country"], schema=SCHEMA)
+    for rows in (EVENTS.drop_columns(["country"]), EVENTS.set_column(1, "event_date", pa.array([1.5] * 5))):
+        with pytest.raises(TableSchemaValidationError, match="the rows"):
+            await ns.write_partitions(rows)
+    assert await ns.list_partitions() == []
+    # The order of the columns is no difference.
+    await ns.write_partitions(EVENTS.select(["country", "id", "event_date"]))
+    assert await ids(ns) == [1, 2, 3, 4, 5]
+
+
+async def test_an_invalid_condition_is_refused(ns: AsyncNamespace) -> None:
+    await ns.partition_by(["country"], schema=SCHEMA)
+    for where in ("none = 1", "country = 1", "country =", "country = 'a'; true", 5):
+        with pytest.raises(InvalidInputError, match="where "):
+            await ns.list_partitions(where)  # type: ignore[arg-type]
+
+
+async def test_other_catalogs_have_no_partitions() -> None:
+    with FakeIceberg() as server:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
+            calls = ns.list_partitions(), ns.partition_by(["a"]), ns.write_partitions(EVENTS), ns.open_partitions()
+            for work in calls:
+                with pytest.raises(UnsupportedOperationError, match="only a directory catalog has partitions"):
+                    await work
+
+
+async def test_a_location_outside_of_the_root_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "events"
+    async with AsyncNamespace.connect("dir", {"root": str(root)}) as ns:
+        await ns.partition_by(["country"], schema=SCHEMA)
+        await ns.write_partitions(EVENTS)
+        lance.dataset(root / "__manifest").update({"location": "'../elsewhere'"}, where="object_type = 'table'")
+        with pytest.raises(InvalidTableStateError, match=r"the location '../elsewhere', which has dot segments"):
+            await ns.list_partitions()
