@@ -1558,7 +1558,7 @@ class AsyncNamespace:
                 all partitions.
 
         Returns:
-            The partitions, by the version of their spec and their ids.
+            The partitions, by the version of their spec and their values; nulls are last.
 
         Raises:
             InvalidInputError: The directory has no partitions, or the condition is invalid.

@@ -1513,7 +1513,7 @@ class Namespace(Facade, spec.LanceNamespace):
                 all partitions.
 
         Returns:
-            The partitions, by the version of their spec and their ids.
+            The partitions, by the version of their spec and their values; nulls are last.
 
         Raises:
             InvalidInputError: The directory has no partitions, or the condition is invalid.

@@ -80,7 +80,12 @@ async def _select(session: Session, where: str | None) -> tuple[Partitioning, li
             await session.check_sql(Texts({"where": where}))
             await aside(lambda: partition_pruning.check_condition(where, partitioning.schema))
         partitions = await session.backend.partitions(keep)
-    return partitioning, sorted(partitions, key=lambda it: (it.spec_version, it.id))
+    return partitioning, sorted(partitions, key=_by_values)
+
+
+def _by_values(partition: Partition) -> tuple[Any, ...]:
+    # Nulls are last.
+    return partition.spec_version, *((1,) if value is None else (0, value) for value in partition.values.values())
 
 
 async def write_partitions(session: Session, data: Any, *, max_in_flight: int | None = None) -> Mapping[TableId, int]:
