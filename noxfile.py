@@ -97,6 +97,8 @@ LOWEST = [
     "unit/gateway/test_server.py",
     "unit/namespace/operations/test_rows.py",
     "unit/namespace/test_requests.py",
+    "unit/tables/test_partition_pruning.py",
+    "unit/tables/test_partition_values.py",
     "unit/transports/aws/test_transport.py",
     "unit/transports/http/test_oauth2.py",
     "unit/transports/http/test_signatures.py",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 KeepPartitions: TypeAlias = "Callable[[Partitioning, PartitionSpec, pa.Table], pa.Array]"
-"""Returns for each row of a version of the partition spec, with the values of its fields, whether it is wanted."""
+"""Returns for each row of a version of the partition spec, with the values of its fields, whether it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,7 +469,7 @@ class Backend(ABC):
         """Returns the partitions, in no order; requires `has_partitions`.
 
         Args:
-            keep: Returns which rows of one version of the spec are wanted; None for all.
+            keep: Returns which rows of one version of the spec are kept; None for all.
         """
         raise AssertionError(f"{type(self).__name__} has no partitions")
 

@@ -187,13 +187,13 @@ def new_spec(partitioning: Partitioning, by: Sequence[str | Mapping[str, Any]]) 
     if isinstance(by, str | Mapping) or not by:
         raise InvalidInputError(f"by {by!r}: must be a list of at least one field, such as ['day(at)', 'region']")
     for it in by:
-        field = _text_field(partitioning.schema, it) if isinstance(it, str) else _given_field(partitioning.schema, it)
+        field = _text_field(partitioning.schema, it) if isinstance(it, str) else _object_field(partitioning.schema, it)
         _check_type(partitioning, field)
-        known = partitioning.fields
-        if (same := next((old for old in known.values() if _derive_the_same(old, field)), None)) is not None:
+        earlier = partitioning.fields
+        if (same := next((old for old in earlier.values() if _derive_the_same(old, field)), None)) is not None:
             field = same
-        elif field.field_id in known:
-            taken = known.keys() | {other.field_id for other in fields}
+        elif field.field_id in earlier:
+            taken = earlier.keys() | {other.field_id for other in fields}
             names = (f"{field.field_id}_{n}" for n in range(2, len(taken) + 3))
             field = replace(field, field_id=next(name for name in names if name not in taken))
         if any(_derive_the_same(field, other) or field.field_id == other.field_id for other in fields):
@@ -235,7 +235,7 @@ def _text_field(schema: pa.Schema, text: str) -> PartitionField:
     return PartitionField(name, sources, result_type, word, number)
 
 
-def _given_field(schema: pa.Schema, content: Mapping[str, Any]) -> PartitionField:
+def _object_field(schema: pa.Schema, content: Mapping[str, Any]) -> PartitionField:
     what = f"partition field {dict(content)!r}"
     try:
         field = _stored_field(content)

@@ -31,6 +31,9 @@ from lance_ns_async.tables.sql_bounds import Texts
 _SLICE_BYTES = 64 * 2**20
 """Approximate size of the rows that are divided into partitions at a time."""
 
+_SLICE_ROWS = 2**16
+"""Maximum number of rows of a table that are measured at a time."""
+
 _NAMED = 5
 """Maximum number of partitions in a note on an error."""
 
@@ -136,12 +139,12 @@ async def _write_slice(
 
 def _slices(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yields the rows in parts, with the columns of the partitions."""
-    if isinstance(data, pa.Table | pa.RecordBatch):
-        batches: Iterator[pa.RecordBatch] = iter(pa.table(data).to_batches())
-    else:
-        batches = iter(data if isinstance(data, pa.RecordBatchReader) else data.to_batches())
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        data = data.to_reader(_SLICE_ROWS)
     waiting: list[pa.RecordBatch] = []
-    for batch in batches:
+    for batch in data if isinstance(data, pa.RecordBatchReader) else data.to_batches():
         waiting.append(batch)
         if sum(it.nbytes for it in waiting) >= _SLICE_BYTES:
             yield _conform(pa.Table.from_batches(waiting), schema)
