@@ -79,7 +79,8 @@ OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecos
 ENVIRONMENT = [
     *("unit/storage", "unit/gateway/test_server.py", "unit/test_api.py"),
     *(f"unit/namespace/test_{it}.py" for it in ("background_loop", "client", "facade", "requests", "session", "sync")),
-    *(f"unit/tables/test_{it}.py" for it in ("arrow_json", "columns", "opening", "searching", "writing")),
+    *(f"unit/tables/test_{it}.py" for it in ("columns", "opening", "searching", "writing")),
+    "unit/spec",
     *("behaviour/namespace", "behaviour/tables", "contract/test_data.py", "contract/test_tables.py"),
 ]
 """Tests whose results may depend on the version of Python, or on the installed packages."""
@@ -117,8 +118,8 @@ BARE = [
     *("unit/test_api.py", "unit/fleet/test_audits.py", "unit/gateway/test_server.py"),
     "unit/transports/http/test_wire.py",
     *(f"unit/namespace/test_{it}.py" for it in ("background_loop", "client", "facade", "requests", "session", "sync")),
-    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/tables/test_arrow_json.py"),
-    *("unit/tables/test_columns.py", "behaviour/namespace", "contract/test_data.py"),
+    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/spec", "unit/tables/test_columns.py"),
+    *("behaviour/namespace", "contract/test_data.py"),
 ]
 """Tests that import all modules, and use the event loop, threads, processes and servers, without extras.
 
