@@ -90,7 +90,7 @@ def add_partitions(
         InvalidTableStateError: Another version of a partition than the latest one is read.
     """
     names = [field.column for field in spec.fields]
-    children = _children(entries, spec, names)
+    children = _children(entries, spec, values)
     put: dict[str, ManifestEntry] = {}
     ids: list[TableId] = []
     texts = zip(*(write_values(column) for column in values.columns), strict=True)
@@ -117,14 +117,15 @@ def add_partitions(
     return Change(put=list(put.values())), ids
 
 
-def _children(entries: Entries, spec: PartitionSpec, names: Sequence[str]) -> dict[tuple[str, Any], str]:
-    """Returns the ids of the partitions' namespaces, by that of the parent and the value of the level."""
+def _children(entries: Entries, spec: PartitionSpec, values: pa.Table) -> dict[tuple[str, Any], str]:
+    """Returns the ids of the namespaces with one of the values, by that of the parent and the value of the level."""
     ids = entries.rows["object_id"]
     depths = pc.count_substring(ids, DELIMITER)
     below = pc.and_(pc.equal(entries.rows["object_type"], "namespace"), pc.starts_with(ids, spec.namespace + "$"))
     children = {}
-    for level, name in enumerate(names, 1):
-        rows = entries.rows.filter(pc.and_(below, pc.equal(depths, level)))
+    for level, name in enumerate(values.schema.names, 1):
+        has_value = pc.is_in(entries.rows[name], value_set=values[name].combine_chunks())
+        rows = entries.rows.filter(pc.and_(pc.and_(below, pc.equal(depths, level)), has_value))
         for id, value in zip(rows["object_id"].to_pylist(), rows[name].to_pylist(), strict=True):
             children[id.rpartition(DELIMITER)[0], value] = id
     return children
