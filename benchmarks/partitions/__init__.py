@@ -1,0 +1,1 @@
+"""Planning over a partitioned directory with many partitions."""
