@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +14,10 @@ from lance_ns_async.model import TableId
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+
+
+_AHEAD = 8
+"""Number of partitions whose scans begin before they are read, because each of them waits for its storage."""
 
 
 class PartitionedDataset:
@@ -43,10 +50,21 @@ class PartitionedDataset:
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
 
+        def begin(dataset: LanceDataset) -> Iterator[pa.RecordBatch]:
+            scanner = dataset.scanner(columns=schema.names, filter=self._condition(filter))
+            rest = iter(scanner.to_batches())
+            # The scan begins with its first batch.
+            return chain(list(islice(rest, 1)), rest)
+
         def batches() -> Iterator[pa.RecordBatch]:
-            for dataset in self.datasets.values():
-                for batch in dataset.scanner(columns=schema.names, filter=self._condition(filter)).to_batches():
-                    yield batch.cast(schema)
+            with ThreadPoolExecutor(_AHEAD) as threads:
+                waiting = iter(self.datasets.values())
+                begun = deque(threads.submit(begin, dataset) for dataset in islice(waiting, _AHEAD))
+                while begun:
+                    scan = begun.popleft().result()
+                    begun.extend(threads.submit(begin, dataset) for dataset in islice(waiting, 1))
+                    for batch in scan:
+                        yield batch.cast(schema)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -68,7 +86,9 @@ class PartitionedDataset:
         Args:
             filter: A further condition in Lance's SQL; None for none.
         """
-        return sum(dataset.count_rows(self._condition(filter)) for dataset in self.datasets.values())
+        with ThreadPoolExecutor(_AHEAD) as threads:
+            condition = self._condition(filter)
+            return sum(threads.map(lambda dataset: dataset.count_rows(condition), self.datasets.values()))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """Returns all rows as an Arrow stream, by the PyCapsule interface."""

@@ -91,7 +91,8 @@ class Entries:
     """All entries in one version of the manifest."""
 
     def __init__(self, rows: pa.Table, metadata: Mapping[str, str] = _EMPTY) -> None:
-        self._rows = rows
+        # Reading single rows of many chunks would cost time in proportion to all rows.
+        self._rows = rows.combine_chunks()
         self.metadata = metadata
         """The metadata of the manifest itself."""
         self._index = {id: row for row, id in enumerate(rows["object_id"].to_pylist())}
@@ -116,8 +117,8 @@ class Entries:
         """Returns the entries directly below a namespace, sorted by name; "" is the root."""
         prefix = f"{parent}{DELIMITER}" if parent else ""
         rows = []
-        for id in self._sorted_ids[bisect_left(self._sorted_ids, prefix) :]:
-            if not id.startswith(prefix):
+        for position in range(bisect_left(self._sorted_ids, prefix), len(self._sorted_ids)):
+            if not (id := self._sorted_ids[position]).startswith(prefix):
                 break
             if DELIMITER not in id[len(prefix) :]:
                 rows.append(self._index[id])
@@ -148,10 +149,9 @@ class Entries:
             if column.name not in rows.schema.names:
                 rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
         rest = rows.filter(pc.invert(pc.is_in(rows["object_id"], pa.array(removed_ids, pa.string()))))
+        new = pa.Table.from_pylist([self._row(entry) for entry in change.put], schema=rows.schema)
         # The chunks are combined because Lance writes them one by one, and each change would add one more.
-        return pa.concat_tables(
-            [rest, pa.Table.from_pylist([self._row(entry) for entry in change.put], schema=rows.schema)]
-        ).combine_chunks()
+        return pa.concat_tables([rest, new]).combine_chunks()
 
     @cached_property
     def _sorted_ids(self) -> Sequence[str]:

@@ -67,12 +67,14 @@ def add_spec(entries: Entries, schema: pa.Schema | None, by: Sequence[str | Mapp
 
 
 def tables_of(entries: Entries, spec: PartitionSpec) -> pa.Table:
-    """Returns the rows of the tables of all partitions of one version of the spec."""
+    """Returns the rows of the tables of all partitions of one version of the spec, with the columns for reading."""
     ids = entries.rows["object_id"]
     is_partition = pc.and_(pc.equal(entries.rows["object_type"], "table"), pc.starts_with(ids, spec.namespace + "$"))
     is_partition = pc.and_(is_partition, pc.ends_with(ids, f"{DELIMITER}{_TABLE}"))
     depth = pc.equal(pc.count_substring(ids, DELIMITER), len(spec.fields) + 1)
-    return entries.rows.filter(pc.and_(is_partition, depth))
+    names = ["object_id", "location", "metadata", *READ_COLUMNS, *(field.column for field in spec.fields)]
+    columns = [name for name in names if name in entries.rows.schema.names]
+    return entries.rows.select(columns).filter(pc.and_(is_partition, depth))
 
 
 def add_partitions(
