@@ -473,8 +473,8 @@ class Backend(ABC):
         """
         raise AssertionError(f"{type(self).__name__} has no partitions")
 
-    async def add_partitions(self, spec: PartitionSpec, values: pa.Table) -> Sequence[TableId]:
-        """Returns the ids of the tables of partitions; those that do not exist yet are declared in one commit.
+    async def add_partitions(self, spec: PartitionSpec, values: pa.Table) -> Sequence[Table]:
+        """Returns the tables of partitions; those that do not exist yet are declared in one commit.
 
         Requires `has_partitions`.
 
@@ -482,6 +482,10 @@ class Backend(ABC):
             spec: The version of the spec.
             values: A row for each partition, with a column for each field.
         """
+        raise AssertionError(f"{type(self).__name__} has no partitions")
+
+    async def remove_empty_partitions(self) -> None:
+        """Removes the namespaces of partitions whose tables were dropped; requires `has_partitions`."""
         raise AssertionError(f"{type(self).__name__} has no partitions")
 
     def passes_on(self, operation: str, *, streamed: bool = False) -> bool:

@@ -1498,7 +1498,9 @@ class AsyncNamespace:
     ) -> PartitionSpec:
         """Divides a new directory into partitions, or divides the new rows of a partitioned one in another way.
 
-        Each partition is a table of its own, in namespaces with random names. Existing partitions stay as they are.
+        Each partition is a table of its own, in namespaces with random names. Existing partitions stay as they are. If
+        new rows are already divided so, nothing is changed.
+
         Spec: https://lance.org/format/namespace/partitioning-spec.
 
         Args:
@@ -1508,7 +1510,7 @@ class AsyncNamespace:
             schema: The columns of all rows, for a new directory; None for a partitioned one.
 
         Returns:
-            The new version of the partition spec.
+            The latest version of the partition spec.
 
         Raises:
             InvalidInputError: A field is invalid, the schema is missing or cannot be stored, or a new directory already
@@ -1590,6 +1592,29 @@ class AsyncNamespace:
             As `list_partitions`, and one open for each of these partitions.
         """
         return await partitions.open_partitions(self.session, where, max_in_flight=max_in_flight)
+
+    async def drop_partitions(self, where: str, *, max_in_flight: int | None = None) -> list[Partition]:
+        """Drops the partitions of which all rows match a condition, with their data.
+
+        A partition that may also have other rows stays; `delete_from_table` deletes rows of it. A write at the same
+        time appends its rows to a new partition.
+
+        Args:
+            where: As in `list_partitions`; `"true"` drops all partitions.
+            max_in_flight: Maximum number of partitions that are dropped at a time; None for the policy's limit.
+
+        Returns:
+            The dropped partitions, also those that another client dropped meanwhile.
+
+        Raises:
+            InvalidInputError: The directory has no partitions, or the condition is invalid.
+            UnsupportedOperationError: The catalog is no directory catalog.
+            LanceNamespaceError: Some partitions could not be dropped; a note names them.
+
+        Cost:
+            As `list_partitions`, a `drop_table` for each of them, and one commit to the manifest.
+        """
+        return await partitions.drop_partitions(self.session, where, max_in_flight=max_in_flight)
 
     def scan_partitions(
         self, where: str | None = None, *, columns: Sequence[str] | None = None

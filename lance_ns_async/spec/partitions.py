@@ -184,8 +184,8 @@ def new_spec(partitioning: Partitioning, by: Sequence[str | Mapping[str, Any]]) 
     fields: list[PartitionField] = []
     if len(by) > MAX_FIELDS:
         raise InvalidInputError(f"by: {len(by)} fields, but the ids of partitions have room for {MAX_FIELDS}")
-    if isinstance(by, str | Mapping) or not by:
-        raise InvalidInputError(f"by {by!r}: must be a list of at least one field, such as ['day(at)', 'region']")
+    if not by:
+        raise InvalidInputError("by: must have at least one field, such as ['day(at)', 'region']")
     for it in by:
         field = _text_field(partitioning.schema, it) if isinstance(it, str) else _object_field(partitioning.schema, it)
         _check_type(partitioning, field)
@@ -210,7 +210,9 @@ def _text_field(schema: pa.Schema, text: str) -> PartitionField:
     match = _TEXT.fullmatch(text.strip())
     what = f"partition field {text!r}"
     if match is None:
-        raise InvalidInputError(f"{what}: must be a column, or a transform such as 'day(at)' or 'bucket(16, user)'")
+        raise InvalidInputError(
+            f"{what}: must be a column, a transform such as 'day(at)' or 'bucket(16, user)', or an object of the spec"
+        )
     if (word := match["word"]) is None:
         word, arguments = "identity", [match["column"]]
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import reduce
+from functools import partial, reduce
 from operator import and_, or_
 from typing import Any, ClassVar, TypeAlias
 
@@ -47,8 +47,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "gt": pc.greater,
     "gte": pc.greater_equal,
 }
-_LOOSE = {"lt": "lte", "gt": "gte"}
-"""The comparisons of values that a transform may have made equal."""
+_STRICT = {"lt": "lte", "gt": "gte"}
+"""The comparisons that are true of different values alone, and those that are true of equal values, too."""
 
 _TIME = ("year", "month", "day", "hour")
 _TIME_TYPES = {"DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us")}
@@ -86,12 +86,31 @@ def may_match(where: str, partitioning: Partitioning, spec: PartitionSpec, parti
         spec: The version of the spec.
         partitions: A row for each partition of that version, with the columns of its fields.
     """
-    try:
-        condition: Node = parse_one(where, dialect=_Lance)
-    except SqlglotError:
-        condition = exp.true()
-    mask = _Pruner(partitioning, spec, partitions).where(condition)
+    return _pruned(where, partitioning, spec, partitions, _Pruner.where)
+
+
+def must_match(where: str, partitioning: Partitioning, spec: PartitionSpec, partitions: pa.Table) -> pa.Array:
+    """Returns for each partition whether all its rows match a condition; the arguments are those of `may_match`."""
+    return pc.invert(_pruned(where, partitioning, spec, partitions, _Pruner.where_not))
+
+
+def _pruned(
+    where: str,
+    partitioning: Partitioning,
+    spec: PartitionSpec,
+    partitions: pa.Table,
+    prune: Callable[[_Pruner, Node], Mask],
+) -> pa.Array:
+    mask = prune(_Pruner(partitioning, spec, partitions), _parse(where))
     return pa.array(np.broadcast_to(np.asarray(mask), partitions.num_rows))
+
+
+def _parse(where: str) -> Node:
+    """Returns the syntax tree of a condition; one of a kind that says nothing if it cannot be read."""
+    try:
+        return parse_one(where, dialect=_Lance)
+    except SqlglotError:
+        return exp.Placeholder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,72 +202,60 @@ class _Pruner:
                 mask = mask & _array(_same(values, derive(self._partitioning, field, rows)[0]))
         return mask
 
-    def _may(self, it: Node) -> Mask:
+    def where_not(self, condition: Node) -> Mask:
+        """Returns the partitions in which a condition may be false or null."""
+        return self._may(condition, truth=False, or_null=True)
+
+    def _may(self, it: Node, truth: bool = True, *, or_null: bool = False) -> Mask:
+        """Returns the partitions in which a condition may be true, or else false; with `or_null` also null."""
+        again = partial(self._may, or_null=or_null)
         match it.key:
             case "paren":
-                return self._may(it.this)
+                return again(it.this, truth)
             case "not":
-                return self._may_not(it.this)
-            case "and":
-                return self._may(it.left) & self._may(it.right)
-            case "or":
-                return self._may(it.left) | self._may(it.right)
-            case "between":
-                return self._compare(it.this, "gte", it.args["low"]) & self._compare(it.this, "lte", it.args["high"])
-            case "in" if it.expressions:
-                return reduce(or_, (self._compare(it.this, "eq", value) for value in it.expressions))
-            case "is" if it.expression.key == "null":
-                return self._validity(it.this, pc.is_null)
+                return again(it.this, not truth)
+            case "and" | "or" as key:
+                both = again(it.left, truth), again(it.right, truth)
+                return both[0] & both[1] if (key == "and") == truth else both[0] | both[1]
             case "column":
-                return self._compare(it, "eq", exp.true())
+                return self._compare(it, "eq", exp.true() if truth else exp.false(), or_null=or_null)
             case "boolean":
-                return bool(it.this)
+                return bool(it.this) == truth
+            case "is" if it.expression.key == "null":
+                return self._validity(it.this, pc.is_null if truth else pc.is_valid)
+            case "between":
+                parts = [("gte", it.args["low"]), ("lte", it.args["high"])]
+                is_all = truth
+            case "in" if it.expressions:
+                parts = [("eq", value) for value in it.expressions]
+                is_all = not truth
             case key if key in _COMPARE:
-                return self._compare(it.this, key, it.expression)
-        return True
+                parts, is_all = [(key, it.expression)], True
+            case _:
+                return True
+        operators = [(operator if truth else _OPPOSITES[operator], value) for operator, value in parts]
+        masks = [self._compare(it.this, operator, value, or_null=or_null) for operator, value in operators]
+        return reduce(and_ if is_all else or_, masks)
 
-    def _may_not(self, it: Node) -> Mask:
-        """Returns the partitions in which a condition may be false, which a null is not."""
-        match it.key:
-            case "paren":
-                return self._may_not(it.this)
-            case "not":
-                return self._may(it.this)
-            case "and":
-                return self._may_not(it.left) | self._may_not(it.right)
-            case "or":
-                return self._may_not(it.left) & self._may_not(it.right)
-            case "between":
-                return self._compare(it.this, "lt", it.args["low"]) | self._compare(it.this, "gt", it.args["high"])
-            case "in" if it.expressions:
-                return reduce(and_, (self._compare(it.this, "neq", value) for value in it.expressions))
-            case "is" if it.expression.key == "null":
-                return self._validity(it.this, pc.is_valid)
-            case "column":
-                return self._compare(it, "eq", exp.false())
-            case "boolean":
-                return not it.this
-            case key if key in _OPPOSITES:
-                return self._compare(it.this, _OPPOSITES[key], it.expression)
-        return True
-
-    def _compare(self, left: Node, operator: str, right: Node) -> Mask:
+    def _compare(self, left: Node, operator: str, right: Node, *, or_null: bool) -> Mask:
         if (comparison := self._comparison(left, right)) is None:
             if (comparison := self._comparison(right, left)) is None:
                 return True
             operator = _SWAPPED.get(operator, operator)
         name, constant = comparison
+        if operator in _STRICT and (neighbour := _neighbour(constant, up=operator == "gt")) is not None:
+            operator, constant = _STRICT[operator], neighbour
         mask: Mask = True
         for key in self._keys[name]:
             expected = key.of(constant)[0]
             if operator == "eq":
                 mask = mask & _array(_same(key.values, expected))
             elif key.is_exact or (key.is_ordered and operator != "neq"):
-                with_equal = operator if key.is_exact else _LOOSE.get(operator, operator)
+                with_equal = operator if key.is_exact else _STRICT.get(operator, operator)
                 mask = mask & _array(_COMPARE[with_equal](key.values, expected))
             elif key.is_null_safe:
                 mask = mask & _array(pc.is_valid(key.values))
-        return mask
+        return mask | self._validity(left if self._name(left) else right, pc.is_null) if or_null else mask
 
     def _comparison(self, left: Node, right: Node) -> tuple[str, pa.Array] | None:
         """Returns the column on the left and the constant on the right; None if they are something else."""
@@ -283,6 +290,19 @@ def _array(mask: pa.Array) -> Mask:
     """Returns a mask in which null is False."""
     result: Mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
     return result
+
+
+def _neighbour(constant: pa.Array, *, up: bool) -> pa.Array | None:
+    """Returns the next value of a type whose values can be counted; None if there is none."""
+    kind = constant.type
+    if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+        return None
+    whole = kind if pa.types.is_integer(kind) else pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    try:
+        change = pc.add_checked if up else pc.subtract_checked
+        return change(constant.cast(whole), pa.scalar(1, whole)).cast(kind)
+    except pa.ArrowException:
+        return None
 
 
 def _constant(it: Node, kind: pa.DataType) -> pa.Array | None:

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
 
@@ -46,9 +47,9 @@ class PartitionedDataset:
             filter: A further condition in Lance's SQL; None for none.
 
         Raises:
-            KeyError: A column does not exist.
+            InvalidInputError: There is no such column, or `columns` is empty.
         """
-        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        schema = self._schema_of(columns)
 
         def begin(dataset: LanceDataset) -> Iterator[pa.RecordBatch]:
             scanner = dataset.scanner(columns=schema.names, filter=self._condition(filter))
@@ -76,7 +77,7 @@ class PartitionedDataset:
             filter: A further condition in Lance's SQL; None for none.
 
         Raises:
-            KeyError: A column does not exist.
+            InvalidInputError: There is no such column, or `columns` is empty.
         """
         return self.to_reader(columns, filter).read_all()
 
@@ -94,7 +95,17 @@ class PartitionedDataset:
         """Returns all rows as an Arrow stream, by the PyCapsule interface."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
+    def _schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
+        if columns is None:
+            return self.schema
+        unknown = [name for name in columns if name not in self.schema.names]
+        if isinstance(columns, str) or unknown or not columns:
+            raise InvalidInputError(f"columns {columns!r}: must be a list of some of {', '.join(self.schema.names)}")
+        return pa.schema([self.schema.field(name) for name in columns])
+
     def _condition(self, filter: str | None) -> str | None:
+        conditions = [text for text in (self.where, filter) if text is not None]
         # A comment may be at the end of a condition.
-        conditions = [f"({text}\n)" for text in (self.where, filter) if text is not None]
-        return " AND ".join(conditions) or None
+        return (
+            " AND ".join(f"({text}\n)" for text in conditions) if len(conditions) > 1 else next(iter(conditions), None)
+        )

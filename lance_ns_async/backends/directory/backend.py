@@ -344,16 +344,27 @@ class DirectoryBackend(Backend):
 
         return await self._call(work, NamespaceId(), "partitions")
 
-    async def add_partitions(self, spec: PartitionSpec, values: pa.Table) -> Sequence[TableId]:
-        ids: Sequence[TableId] = ()
+    async def add_partitions(self, spec: PartitionSpec, values: pa.Table) -> Sequence[Table]:
+        tables: Sequence[ManifestEntry] = ()
 
         def edit(entries: Entries) -> Change:
-            nonlocal ids
-            change, ids = partitions.add_partitions(entries, spec, values, _new_place)
+            nonlocal tables
+            change, tables = partitions.add_partitions(entries, spec, values, _new_place)
             return change
 
-        await self._call(lambda: self._directory.change(edit), NamespaceId(), "add_partitions", safe=False)
-        return ids
+        def work() -> Sequence[Table]:
+            self._directory.change(edit)
+            names = self._places.read_names()
+            ids = [TableId(it.object_id.split(DELIMITER)) for it in tables]
+            return [self._table(id, self._place(it, names), it.metadata) for id, it in zip(ids, tables, strict=True)]
+
+        return await self._call(work, NamespaceId(), "add_partitions", safe=False)
+
+    async def remove_empty_partitions(self) -> None:
+        def work() -> None:
+            self._directory.change(partitions.remove_empty)
+
+        await self._call(work, NamespaceId(), "remove_empty_partitions", safe=False)
 
     async def replace_table(
         self, old: Table, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -54,12 +54,14 @@ def add_spec(entries: Entries, schema: pa.Schema | None, by: Sequence[str | Mapp
     elif schema is not None and not schema.equals(partitioning.schema):
         raise InvalidInputError("schema: differs from that of the existing partitions; omit it")
     spec = new_spec(partitioning, by)
+    if partitioning.specs and partitioning.specs[-1].fields == spec.fields:
+        return Change()
+    if schema is not None and partitioning.specs:
+        raise InvalidInputError("schema: this directory already has partitions; omit it to divide new rows otherwise")
     # An interrupted call may have left the namespace of its spec, which is empty.
     others = entries.rows.num_rows - (entries.get(spec.namespace) is not None)
     if others and not partitioning.specs:
         raise InvalidInputError(f"this directory already has {others} tables and namespaces; partition a new directory")
-    if any(earlier.fields == spec.fields for earlier in partitioning.specs[-1:]):
-        raise InvalidInputError(f"by {list(by)!r}: new rows are already divided so")
     columns = [pa.field(field.column, field.result_type) for field in spec.fields]
     after = Partitioning(partitioning.schema, [*partitioning.specs, spec])
     put = [ManifestEntry(spec.namespace, "namespace")]
@@ -79,8 +81,8 @@ def tables_of(entries: Entries, spec: PartitionSpec) -> pa.Table:
 
 def add_partitions(
     entries: Entries, spec: PartitionSpec, values: pa.Table, place: Callable[[TableId], str]
-) -> tuple[Change, Sequence[TableId]]:
-    """Returns the change that adds the partitions that do not exist yet, and the ids of all of them.
+) -> tuple[Change, Sequence[ManifestEntry]]:
+    """Returns the change that adds the partitions that do not exist yet, and the tables of all of them.
 
     Args:
         entries: The current entries.
@@ -94,7 +96,7 @@ def add_partitions(
     names = [field.column for field in spec.fields]
     children = _children(entries, spec, values)
     put: dict[str, ManifestEntry] = {}
-    ids: list[TableId] = []
+    tables: list[ManifestEntry] = []
     texts = zip(*(write_values(column) for column in values.columns), strict=True)
     for row, text in zip(zip(*(column.to_pylist() for column in values.columns), strict=True), texts, strict=True):
         parent = spec.namespace
@@ -106,17 +108,32 @@ def add_partitions(
                 own = {} if text[level] is None else {f"{PROPERTY}{field.field_id}": str(text[level])}
                 put[id] = ManifestEntry(id, "namespace", None, own, dict(more))
             parent = id
-        table = TableId((*parent.split(DELIMITER), _TABLE))
-        ids.append(table)
-        key = DELIMITER.join(table)
-        if (there := entries.get(key)) is None:
-            put[key] = ManifestEntry(key, "table", place(table), {}, more)
+        key = f"{parent}{DELIMITER}{_TABLE}"
+        if (table := entries.get(key)) is None:
+            table = put[key] = ManifestEntry(key, "table", place(TableId(key.split(DELIMITER))), {}, more)
         elif pinned := {name: value for name, value in entries.columns_of(key, READ_COLUMNS).items() if value}:
             raise InvalidTableStateError(
-                f"partition {there.object_id} is read at {pinned}, so that new rows would not be seen; "
+                f"partition {key} is read at {pinned}, so that new rows would not be seen; "
                 "remove these values from the manifest first"
             )
-    return Change(put=list(put.values())), ids
+        tables.append(table)
+    return Change(put=list(put.values())), tables
+
+
+def remove_empty(entries: Entries) -> Change:
+    """Returns the change that removes the namespaces of partitions without a table."""
+    ids = entries.rows["object_id"].to_pylist()
+    kinds = entries.rows["object_type"].to_pylist()
+    used = {part for id, kind in zip(ids, kinds, strict=True) if kind == "table" for part in _above(id)}
+    versions = {spec.namespace for spec in partitioning_of(entries).specs}
+    namespaces = (id for id, kind in zip(ids, kinds, strict=True) if kind == "namespace" and DELIMITER in id)
+    return Change(remove=[id for id in namespaces if id.split(DELIMITER)[0] in versions and id not in used])
+
+
+def _above(id: str) -> Iterator[str]:
+    while DELIMITER in id:
+        id = id.rpartition(DELIMITER)[0]
+        yield id
 
 
 def _children(entries: Entries, spec: PartitionSpec, values: pa.Table) -> dict[tuple[str, Any], str]:

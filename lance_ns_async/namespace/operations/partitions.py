@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,14 +17,16 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.model import Partition, TableId
+from lance_ns_async.model import Partition, Table, TableId
 from lance_ns_async.namespace.operations import rows
+from lance_ns_async.namespace.operations.tables import drop_table
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.spec.arrow_json import arrow_schema, json_schema
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec, with_field_ids
+from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside
-from lance_ns_async.tables import arrow
+from lance_ns_async.tables import arrow, fields
 from lance_ns_async.tables.lifecycle import creating
 from lance_ns_async.tables.partitioned_dataset import PartitionedDataset
 from lance_ns_async.tables.sql_bounds import Texts
@@ -33,6 +36,9 @@ _SLICE_BYTES = 64 * 2**20
 
 _SLICE_ROWS = 2**16
 """Maximum number of rows of a table that are measured at a time."""
+
+_TIMES = 3
+"""Maximum number of attempts to append to partitions that other clients drop at the same time."""
 
 _NAMED = 5
 """Maximum number of partitions in a note on an error."""
@@ -48,27 +54,52 @@ def _operation(session: Session, name: str) -> Iterator[None]:
         yield
 
 
-async def partition_by(
-    session: Session, by: Sequence[str | Mapping[str, Any]], *, schema: pa.Schema | None = None
-) -> PartitionSpec:
+async def partition_by(session: Session, by: Any, *, schema: pa.Schema | None = None) -> PartitionSpec:
+    if (
+        isinstance(by, str | Mapping)
+        or not isinstance(by, Sequence)
+        or not all(isinstance(it, str | Mapping) for it in by)
+    ):
+        raise InvalidInputError(f"by {by!r}: must be a list of partition fields, such as ['day(at)', 'region']")
     if schema is not None:
-        schema = with_field_ids(schema)
-        stored = arrow_schema(json_schema(schema))
-        if changed := next((name for name in schema.names if stored.field(name).type != schema.field(name).type), None):
-            raise InvalidInputError(
-                f"schema: the spec cannot store the type {schema.field(changed).type} of {changed!r}; "
-                f"use {stored.field(changed).type}"
-            )
+        schema = await aside(lambda: _checked(schema))
     with _operation(session, "partition_by"):
         return await session.backend.partition_by(schema, by)
+
+
+def _checked(schema: pa.Schema) -> pa.Schema:
+    """Returns the schema with ids of its columns; raises InvalidInputError if it cannot be that of partitions."""
+    from lance_ns_async.tables.partition_pruning import check_condition
+
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"schema {type(schema).__name__}: must be a pyarrow.Schema")
+    fields.check_columns(schema.names, "schema")
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidInputError("schema: two columns have the same name")
+    check_condition("true", schema)
+    schema = with_field_ids(schema)
+    for field, stored in zip(schema, arrow_schema(json_schema(schema)), strict=True):
+        if field.type != stored.type:
+            raise InvalidInputError(
+                f"schema: the spec cannot store the type {field.type} of {field.name!r}; use {stored.type}"
+            )
+    return schema
 
 
 async def list_partitions(session: Session, where: str | None = None) -> list[Partition]:
     return (await _select(session, where))[1]
 
 
-async def _select(session: Session, where: str | None) -> tuple[Partitioning, list[Partition]]:
-    """Returns the schema and the specs, and the partitions that may have rows which match a condition."""
+async def _select(
+    session: Session, where: str | None, *, is_certain: bool = False
+) -> tuple[Partitioning, list[Partition]]:
+    """Returns the schema and the specs, and the partitions that may have rows which match a condition.
+
+    Args:
+        session: The session with the catalog.
+        where: The condition; None for all partitions.
+        is_certain: Whether only partitions are returned all of whose rows match.
+    """
     if not isinstance(where, str | None):
         raise InvalidInputError(f"where {where!r}: must be a condition in SQL, as text")
     with _operation(session, "partitions"):
@@ -77,9 +108,8 @@ async def _select(session: Session, where: str | None) -> tuple[Partitioning, li
         if where is not None:
             from lance_ns_async.tables import partition_pruning
 
-            def keep(partitioning: Partitioning, spec: PartitionSpec, values: pa.Table) -> pa.Array:
-                return partition_pruning.may_match(where, partitioning, spec, values)
-
+            prune = partition_pruning.must_match if is_certain else partition_pruning.may_match
+            keep = partial(prune, where)
             await session.check_sql(Texts({"where": where}))
             await aside(lambda: partition_pruning.check_condition(where, partitioning.schema))
         partitions = await session.backend.partitions(keep)
@@ -111,30 +141,70 @@ async def _write_slice(
 
     spec = partitioning.specs[-1]
     values, groups = await aside(lambda: divide(partitioning, spec, part))
-    with session.operation():
-        ids = await session.backend.add_partitions(spec, values)
+    numbers: Sequence[int] = range(len(groups))
+    errors: dict[TableId, LanceNamespaceError] = {}
+    dropped: dict[int, tuple[TableId, LanceNamespaceError]] = {}
+
+    async def append(numbered: tuple[int, Table]) -> None:
+        number, table = numbered
+        try:
+            with session.operation():
+                await rows.append(session, table, groups[number])
+            counts[table.id] = counts.get(table.id, 0) + groups[number].num_rows
+        except TableNotFoundError as e:
+            dropped[number] = table.id, e
+        except LanceNamespaceError as e:
+            errors[table.id] = e
+            with session.operation():
+                # A new partition without rows is not left behind.
+                if await datasets.is_only_declared(table):
+                    await creating.take_back(session.backend, table, e)
+
+    for _ in range(_TIMES):
+        with session.operation():
+            tables = await session.backend.add_partitions(spec, values.take(list(numbers)))
+        dropped.clear()
+        await each(append, zip(numbers, tables, strict=True), max_in_flight=workers)
+        # Other clients dropped these partitions meanwhile.
+        if not (numbers := list(dropped)):
+            break
+    errors.update(dropped.values())
+    if errors:
+        error = _first(errors, f"{sum(counts.values()):,} rows were appended to {len(counts):,} partitions")
+        error.add_note("all later rows were not appended either")
+        raise error
+
+
+def _first(errors: Mapping[TableId, LanceNamespaceError], done: str) -> LanceNamespaceError:
+    """Returns the first error, with a note about what was done and what was not."""
+    error = next(iter(errors.values()))
+    some = ", ".join(map(str, list(errors)[:_NAMED])) + (", ..." if len(errors) > _NAMED else "")
+    error.add_note(f"{done}, but {len(errors):,} partitions failed: {some}")
+    return error
+
+
+async def drop_partitions(session: Session, where: str, *, max_in_flight: int | None = None) -> list[Partition]:
+    workers = session.workers(max_in_flight)
+    if where is None:
+        raise InvalidInputError("where: required; 'true' drops all partitions")
+    _, partitions = await _select(session, where, is_certain=True)
     errors: dict[TableId, LanceNamespaceError] = {}
 
-    async def append(group: tuple[TableId, pa.Table]) -> None:
-        id, its_rows = group
+    async def drop(it: Partition) -> None:
         try:
-            await rows.write(session, id, its_rows, mode="append")
-            counts[id] = counts.get(id, 0) + its_rows.num_rows
+            await drop_table(session, {"id": list(it.id)})
+        except TableNotFoundError:
+            # Another client has dropped it.
+            return
         except LanceNamespaceError as e:
-            errors[id] = e
-            with session.operation():
-                # A partition without rows is not left behind.
-                await creating.take_back(session.backend, await session.backend.describe_table(id), e)
+            errors[it.id] = e
 
-    await each(append, zip(ids, groups, strict=True), max_in_flight=workers)
+    await each(drop, partitions, max_in_flight=workers)
+    with session.operation():
+        await session.backend.remove_empty_partitions()
     if errors:
-        error = next(iter(errors.values()))
-        some = ", ".join(map(str, list(errors)[:_NAMED])) + (", ..." if len(errors) > _NAMED else "")
-        error.add_note(
-            f"and {sum(counts.values()):,} rows were appended to {len(counts):,} partitions, but those of "
-            f"{len(errors):,} partitions and all later rows were not: {some}"
-        )
-        raise error
+        raise _first(errors, f"{len(partitions) - len(errors):,} partitions were dropped")
+    return partitions
 
 
 def _slices(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -154,30 +224,40 @@ def _slices(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _conform(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    if sorted(part.schema.names) != sorted(schema.names):
+    """Returns the rows with the columns of the partitions, if that changes no value."""
+    missing, additional = set(schema.names) - set(part.schema.names), set(part.schema.names) - set(schema.names)
+    if missing or additional or len(part.schema) > len(schema):
         raise TableSchemaValidationError(
-            f"the rows have the columns {part.schema.names}, and the partitions have {schema.names}"
+            f"the columns are not those of the partitions: missing {sorted(missing)}, additional {sorted(additional)}"
         )
+    part = part.select(schema.names)
     try:
-        return part.select(schema.names).cast(schema)
+        result = part.cast(schema)
+        for name in schema.names:
+            source, target = part.schema.field(name).type, schema.field(name).type
+            # The cast rounds floats to decimals, and drops time zones.
+            is_other_time = pa.types.is_timestamp(source) and source.tz is not None
+            if source != target and (is_other_time or not result[name].cast(source).equals(part[name])):
+                raise ValueError(f"column {name!r}: {source} would change as {target}; convert it first")
     except (pa.ArrowException, ValueError) as e:
         raise TableSchemaValidationError(f"the rows do not fit the columns of the partitions ({e})") from e
+    return result
 
 
 async def open_partitions(
     session: Session, where: str | None = None, *, max_in_flight: int | None = None
 ) -> PartitionedDataset:
     partitioning, partitions = await _select(session, where)
-    datasets = {}
+    opened = {}
 
     async def open(it: Partition) -> None:
         snapshot = Snapshot(it.read_version, tag=it.read_tag, branch=it.read_branch)
         with suppress(TableNotFoundError), session.operation():
             # Otherwise nothing was written to it yet.
-            datasets[it.id] = await session.open_and_run(it.table, lambda dataset: dataset, snapshot)
+            opened[it.id] = await session.open_and_run(it.table, lambda dataset: dataset, snapshot)
 
     await each(open, partitions, max_in_flight=session.workers(max_in_flight))
-    ordered = {it.id: datasets[it.id] for it in partitions if it.id in datasets}
+    ordered = {it.id: opened[it.id] for it in partitions if it.id in opened}
     return PartitionedDataset(partitioning.schema, ordered, where)
 
 
@@ -185,6 +265,6 @@ async def scan_partitions(
     session: Session, where: str | None = None, *, columns: Sequence[str] | None = None
 ) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
     dataset = await open_partitions(session, where)
-    reader = await aside(lambda: dataset.to_reader(columns))
+    reader = dataset.to_reader(columns)
     while (batch := await aside(lambda: next(reader, None))) is not None:
         yield [batch]

@@ -276,7 +276,15 @@ async def _insert(session: Session, id: TableId, branch: str | None, rows: Any, 
 
 async def _on_table(session: Session, id: TableId, work: Callable[[Table], T]) -> T:
     """Returns the result of `work`, which may write the first version of the table."""
-    table = await session.locator.locate(id)
+    return await _at(session, await session.locator.locate(id), work)
+
+
+async def append(session: Session, table: Table, rows: Any) -> LanceDataset:
+    """Appends rows to a table that is already located."""
+    return await _at(session, table, partial(writing.insert, session.opener, branch=None, data=rows, mode="append"))
+
+
+async def _at(session: Session, table: Table, work: Callable[[Table], T]) -> T:
     async with concurrent_changes.explain(session.backend, table):
         return await in_thread(table, lambda: work(table), changes=True, kind="writing")
 

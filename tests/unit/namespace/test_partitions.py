@@ -145,8 +145,9 @@ async def test_the_partitions_are_one_dataset(ns: AsyncNamespace) -> None:
     # What is written later is not in a dataset that is open.
     await ns.write_partitions(EVENTS)
     assert dataset.count_rows() == 3
-    with pytest.raises(KeyError):
-        dataset.to_table(["none"])
+    for columns in (["none"], [], "id"):
+        with pytest.raises(InvalidInputError, match="must be a list of some of id, event_date, country"):
+            dataset.to_table(columns)
 
 
 async def test_tables_of_partitions_are_tables(ns: AsyncNamespace) -> None:
@@ -245,18 +246,18 @@ async def test_a_partition_that_cannot_be_written_is_named(ns: AsyncNamespace) -
     lance.dataset(germany.location).drop_columns(["event_date"])
     with pytest.raises(TableSchemaValidationError) as caught:
         await ns.write_partitions(EVENTS)
-    note = "and 4 rows were appended to 2 partitions, but those of 1 partitions and all later rows were not"
-    assert f"{note}: {germany.id}" in caught.value.__notes__
+    note = f"4 rows were appended to 2 partitions, but 1 partitions failed: {germany.id}"
+    assert caught.value.__notes__ == [note, "all later rows were not appended either"]
     assert await ids(ns, "country = 'US' and id > 0") == [1, 1, 3, 3, 5, 5]
 
 
 async def test_a_partition_without_data_has_no_rows(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         spec = await ns.partition_by(["country"], schema=SCHEMA)
-        (id,) = await ns.session.backend.add_partitions(spec, pa.table({"partition_field_country": ["US"]}))
-        assert [it.id for it in await ns.list_partitions()] == [id]
+        (table,) = await ns.session.backend.add_partitions(spec, pa.table({"partition_field_country": ["US"]}))
+        assert [it.table for it in await ns.list_partitions()] == [table]
         assert await ids(ns) == []
-        assert await ns.write_partitions(EVENTS.slice(0, 1)) == {id: 1}
+        assert await ns.write_partitions(EVENTS.slice(0, 1)) == {table.id: 1}
 
 
 @pytest.mark.parametrize(
@@ -279,22 +280,108 @@ async def test_a_directory_is_divided_from_the_beginning(ns: AsyncNamespace) -> 
     with pytest.raises(InvalidInputError, match="already has 1 tables and namespaces; partition a new directory"):
         await ns.partition_by(["country"], schema=SCHEMA)
     await ns.drop_namespace({"id": ["other"]})
-    await ns.partition_by(["country"], schema=SCHEMA)
-    with pytest.raises(InvalidInputError, match="new rows are already divided so"):
-        await ns.partition_by(["country"])
+    first = await ns.partition_by(["country"], schema=SCHEMA)
+    assert await ns.partition_by(["country"], schema=SCHEMA) == await ns.partition_by(["country"]) == first
     with pytest.raises(InvalidInputError, match="differs from that of the existing partitions"):
         await ns.partition_by(["id"], schema=SCHEMA.remove(1))
+    with pytest.raises(InvalidInputError, match="omit it to divide new rows otherwise"):
+        await ns.partition_by(["id"], schema=SCHEMA)
 
 
 async def test_rows_of_other_columns_are_refused(ns: AsyncNamespace) -> None:
     await ns.partition_by(["country"], schema=SCHEMA)
-    for rows in (EVENTS.drop_columns(["country"]), EVENTS.set_column(1, "event_date", pa.array([1.5] * 5))):
-        with pytest.raises(TableSchemaValidationError, match="the rows"):
+    for rows, message in (
+        (EVENTS.drop_columns(["country"]), r"missing \['country'\], additional \[\]"),
+        (EVENTS.append_column("more", EVENTS["id"]), r"missing \[\], additional \['more'\]"),
+        (EVENTS.set_column(1, "event_date", pa.array([1.5] * 5)), "the rows do not fit"),
+        (EVENTS.set_column(0, "id", pa.array([1.5] * 5)), "the rows do not fit"),
+    ):
+        with pytest.raises(TableSchemaValidationError, match=message):
             await ns.write_partitions(rows)
     assert await ns.list_partitions() == []
     # The order of the columns is no difference.
     await ns.write_partitions(EVENTS.select(["country", "id", "event_date"]))
     assert await ids(ns) == [1, 2, 3, 4, 5]
+
+
+async def test_values_are_written_as_they_are_or_refused(ns: AsyncNamespace) -> None:
+    schema = pa.schema({"price": pa.decimal128(9, 2), "at": pa.timestamp("us")})
+    await ns.partition_by(["day(at)"], schema=schema)
+    at = datetime(2026, 1, 1, 23, 30)
+    zoned = pa.array([at], pa.timestamp("us", "America/New_York"))
+    for price, times in ((pa.array([1.005]), pa.array([at])), (pa.array([Decimal(1)]), zoned)):
+        with pytest.raises(TableSchemaValidationError, match=r"would change as .*; convert it first"):
+            await ns.write_partitions(pa.table({"price": price, "at": times}))
+    await ns.write_partitions(pa.table({"price": [1.25], "at": pa.array([at], pa.timestamp("ms"))}))
+    assert (await ns.open_partitions()).to_table().to_pylist() == [{"price": Decimal("1.25"), "at": at}]
+
+
+async def test_partitions_of_which_all_rows_match_are_dropped(ns: AsyncNamespace, tmp_path: Path) -> None:
+    await ns.partition_by(["year(event_date)", "country"], schema=SCHEMA)
+    await ns.write_partitions(EVENTS)
+    folders = set(tmp_path.glob("events/*dataset"))
+    assert await ns.drop_partitions("event_date <= date '2025-12-10'") != []
+    # The partition of 2025 and the United States also has a later day.
+    assert await ids(ns) == [1, 2, 3, 5]
+    dropped = await ns.drop_partitions("event_date < date '2026-01-01' and country = 'DE'")
+    assert [tuple(it.values.values()) for it in dropped] == [(2025, "DE")]
+    assert await ids(ns) == [1, 3, 5]
+    assert len(folders - set(tmp_path.glob("events/*dataset"))) == 2
+    # The namespaces without partitions are removed, too.
+    assert {row["object_id"].count("$") for row in manifest(tmp_path / "events")} == {0, 1, 2, 3}
+    assert len((await ns.list_namespaces({"id": ["v1"]})).namespaces) == 2
+    await ns.write_partitions(EVENTS.slice(3, 1))
+    assert await ids(ns) == [1, 3, 4, 5]
+    assert len(await ns.drop_partitions("true")) == 3 and await ids(ns) == []
+    assert [row["object_id"] for row in manifest(tmp_path / "events")] == ["v1"]
+    with pytest.raises(InvalidInputError, match="where: required"):
+        await ns.drop_partitions(None)  # type: ignore[arg-type]
+
+
+async def test_a_write_finds_a_place_while_partitions_are_dropped(tmp_path: Path) -> None:
+    properties = {"root": str(tmp_path)}
+    async with AsyncNamespace.connect("dir", properties) as ns, AsyncNamespace.connect("dir", properties) as other:
+        await ns.partition_by(["country"], schema=SCHEMA)
+
+        async def drop() -> None:
+            for _ in range(12):
+                await other.drop_partitions("true")
+
+        async def write() -> None:
+            for _ in range(12):
+                assert sum((await ns.write_partitions(EVENTS)).values()) == EVENTS.num_rows
+
+        await asyncio.gather(write(), drop())
+        await ns.write_partitions(EVENTS)
+        assert set(await ids(ns)) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("by", "schema", "message"),
+    [
+        (None, SCHEMA, "must be a list of partition fields"),
+        ("country", SCHEMA, "must be a list of partition fields"),
+        ([3], SCHEMA, "must be a list of partition fields"),
+        (["c"], {"c": pa.string()}, "schema dict: must be a pyarrow.Schema"),
+        (["c"], pa.schema({"c": pa.string(), "a.b": pa.string()}), "a.b"),
+        (["c"], pa.schema({"c": pa.string(), "": pa.string()}), "a name must not be empty"),
+        (["c"], pa.schema({"c": pa.string(), "_rowid": pa.string()}), "reserved by Lance"),
+        (["c"], pa.schema([pa.field("c", pa.string())] * 2), "two columns have the same name"),
+    ],
+    ids=range(8),
+)
+async def test_columns_that_no_partition_can_have_are_refused(
+    ns: AsyncNamespace, by: Any, schema: Any, message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        await ns.partition_by(by, schema=schema)
+
+
+async def test_a_column_may_have_the_name_of_a_keyword(ns: AsyncNamespace) -> None:
+    await ns.partition_by(["select"], schema=pa.schema({"select": pa.string(), "a b": pa.int64()}))
+    await ns.write_partitions(pa.table({"select": ["x", "y"], "a b": [1, 2]}))
+    assert (await ns.open_partitions("select='x'")).count_rows() == 1
+    assert (await ns.open_partitions("`a b` = 2")).count_rows("`select` = 'y'") == 1
 
 
 async def test_an_invalid_condition_is_refused(ns: AsyncNamespace) -> None:

@@ -28,6 +28,7 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "exists": lambda ns: ns.exists(ID),
     "iter_namespaces": lambda ns: ns.iter_namespaces(recursive=True),
     "iter_tables": lambda ns: ns.iter_tables(recursive=True),
+    "drop_partitions": lambda ns: ns.drop_partitions("true"),
     "list_partitions": lambda ns: ns.list_partitions(),
     "open_partitions": lambda ns: ns.open_partitions(),
     "partition_by": lambda ns: ns.partition_by(["day"]),

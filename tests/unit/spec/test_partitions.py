@@ -125,11 +125,10 @@ def test_a_field_is_a_column_or_a_transform(
 @pytest.mark.parametrize(
     ("by", "message"),
     [
-        ([], "must be a list of at least one field"),
-        ("region", "must be a list of at least one field"),
+        ([], "must have at least one field"),
         (["none"], "no column 'none'; the columns are at, user"),
         (["week(at)"], "'week' is no transform; use year"),
-        (["day(at"], "must be a column, or a transform"),
+        (["day(at"], "must be a column, a transform such as .* or an object of the spec"),
         (["day(at, user)"], "day takes one column"),
         (["bucket(user)"], r"the first argument must be a number from 1, as in 'bucket\(16, user\)'"),
         (["bucket(0, user)"], "the first argument must be a number from 1"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.spec.partitions import Partitioning, new_spec, with_field_ids
-from lance_ns_async.tables.partition_pruning import check_condition, may_match
+from lance_ns_async.tables.partition_pruning import check_condition, may_match, must_match
 from lance_ns_async.tables.partition_values import divide
 
 SCHEMA = with_field_ids(
@@ -96,7 +96,7 @@ conditions = st.recursive(
 )
 @example([dict.fromkeys(VALUES)], [0, 6], ["at is null", "not (at is null)", "at = null", "s not in ('a', null)"])
 @example([{**dict.fromkeys(VALUES), "day": DAYS[1]}], [1], ["day <> timestamp '2025-01-01 12:00:00'"])
-def test_no_partition_with_a_matching_row_is_left_out(
+def test_no_matching_row_is_left_out_and_no_other_one_is_dropped(
     rows: list[dict[str, Any]], fields: list[int], texts: list[str]
 ) -> None:
     partitioning = Partitioning(SCHEMA, ())
@@ -116,9 +116,12 @@ def test_no_partition_with_a_matching_row_is_left_out(
             continue
         kept = {n for n, it in enumerate(may_match(text, partitioning, spec, values).to_pylist()) if it}
         assert matching <= kept, (text, spec.fields, [values.slice(n, 1).to_pylist() for n in matching - kept])
+        others = set(dataset.to_table(columns=["partition"], filter=f"({text}) is not true")["partition"].to_pylist())
+        certain = {n for n, it in enumerate(must_match(text, partitioning, spec, values).to_pylist()) if it}
+        assert not others & certain, (text, spec.fields, [values.slice(n, 1).to_pylist() for n in others & certain])
 
 
-def kept(by: list[Any], where: str) -> list[Any]:
+def kept(by: list[Any], where: str, prune: Callable[..., pa.Array] = may_match) -> list[Any]:
     """Returns the values of the partitions of two months that a condition leaves."""
     start = datetime(2025, 1, 1)
     rows = [
@@ -134,7 +137,7 @@ def kept(by: list[Any], where: str) -> list[Any]:
     spec = new_spec(partitioning, by)
     values, _ = divide(partitioning, spec, pa.Table.from_pylist(rows, schema=SCHEMA))
     assert values.num_rows > 1
-    remaining = values.filter(may_match(where, partitioning, spec, values))
+    remaining = values.filter(prune(where, partitioning, spec, values))
     return sorted(tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in remaining.to_pylist())
 
 
@@ -143,7 +146,9 @@ def kept(by: list[Any], where: str) -> list[Any]:
     [
         (["month(at)"], "at = timestamp '2025-02-03 10:00:00'", [2]),
         (["year(at)", "month(at)"], "at >= timestamp '2025-02-01 00:00:00'", [(2025, 2), (2025, 3)]),
-        (["year(at)", "month(at)"], "at < timestamp '2025-02-01 00:00:00'", [(2025, 1), (2025, 2)]),
+        (["year(at)", "month(at)"], "at < timestamp '2025-02-01 00:00:00'", [(2025, 1)]),
+        (["year(at)", "month(at)"], "at <= timestamp '2025-02-01 00:00:00'", [(2025, 1), (2025, 2)]),
+        (["year(at)", "month(at)"], "at > timestamp '2025-02-28 23:59:59.999999'", [(2025, 3)]),
         (
             ["year(at)", "month(at)", "day(at)"],
             "at between timestamp '2025-01-31 13:00:00' and timestamp '2025-02-01 01:00:00'",
@@ -154,6 +159,8 @@ def kept(by: list[Any], where: str) -> list[Any]:
         (["day"], "day >= date '2025-02-28' and day < date '2025-03-01'", [date(2025, 2, 28)]),
         (["truncate(50, n)"], "n > 60", [50, 100]),
         (["truncate(50, n)"], "not (n <= 60)", [50, 100]),
+        (["truncate(50, n)"], "n < 50", [0]),
+        (["truncate(50, n)"], "n > 99", [100]),
         (["s"], "s in ('u0', 'u2')", ["u0", "u2"]),
         (["s"], "s not in ('u0', 'u2')", ["u1"]),
         (["s"], "s <> 'u0' and n > 3", ["u1", "u2"]),
@@ -172,6 +179,22 @@ def test_a_bucket_is_found_by_its_value_alone() -> None:
     assert len(kept(["bucket(16, n)"], "n in (5, 6, 7)")) <= 3
     assert len(kept(["bucket(16, n, s)"], "s = 'u1' and 7 = n")) == 1
     assert kept(["bucket(16, n)"], "n > 5") == kept(["bucket(16, n)"], "true")
+
+
+@pytest.mark.parametrize(
+    ("by", "where", "expected"),
+    [
+        (["year(at)", "month(at)"], "at < timestamp '2025-02-10 00:00:00'", [(2025, 1)]),
+        (["year(at)", "month(at)"], "at < timestamp '2025-03-01 00:00:00'", [(2025, 1), (2025, 2)]),
+        (["day"], "day = date '2025-01-02'", [date(2025, 1, 2)]),
+        (["s"], "s in ('u0', 'u2') and n >= 0", []),
+        (["s"], "not (s = 'u0' or s = 'u1')", ["u2"]),
+        (["s"], "true", ["u0", "u1", "u2"]),
+        (["s"], "n in (1, 2)", []),
+    ],
+)
+def test_partitions_of_which_all_rows_match(by: list[Any], where: str, expected: list[Any]) -> None:
+    assert kept(by, where, must_match) == expected
 
 
 @pytest.mark.parametrize("where", ["none = 1", "n = 'x'", "n =", "n = 1; n = 2"])
