@@ -1544,15 +1544,16 @@ class AsyncNamespace:
             LanceNamespaceError: Some partitions could not be written; a note names them.
 
         Cost:
-            For each part of the data, a commit to the manifest if there are new partitions; for each partition with
-            rows in it, one describe and one append.
+            For each part of the data, a commit to the manifest if there are new partitions, and one append for each
+            partition with rows in it.
         """
         return await partitions.write_partitions(self.session, data, max_in_flight=max_in_flight)
 
     async def list_partitions(self, where: str | None = None) -> list[Partition]:
         """Returns the partitions that may have rows which match a condition.
 
-        The ids of the result are those of tables, for operations such as `search_many` and `describe_tables`.
+        The ids of the result are those of tables, for operations such as `search_many` and `describe_tables`. The
+        partitions may also have other rows; `drop_partitions` drops those of which all rows match.
 
         Args:
             where: A condition in Lance's SQL, such as `at >= timestamp '2026-01-01 00:00:00' AND region = 'EU'`. Its
