@@ -208,14 +208,14 @@ class _Pruner:
 
     def _may(self, it: Node, truth: bool = True, *, or_null: bool = False) -> Mask:
         """Returns the partitions in which a condition may be true, or else false; with `or_null` also null."""
-        again = partial(self._may, or_null=or_null)
+        may = partial(self._may, or_null=or_null)
         match it.key:
             case "paren":
-                return again(it.this, truth)
+                return may(it.this, truth)
             case "not":
-                return again(it.this, not truth)
+                return may(it.this, not truth)
             case "and" | "or" as key:
-                both = again(it.left, truth), again(it.right, truth)
+                both = may(it.left, truth), may(it.right, truth)
                 return both[0] & both[1] if (key == "and") == truth else both[0] | both[1]
             case "column":
                 return self._compare(it, "eq", exp.true() if truth else exp.false(), or_null=or_null)
