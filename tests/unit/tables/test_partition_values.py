@@ -59,6 +59,14 @@ def test_equal_numbers_have_the_same_bucket() -> None:
     assert derived("bucket(97, n)", small) == derived("bucket(97, n)", small.cast(pa.schema({"n": pa.int16()})))
 
 
+def test_a_bucket_of_sixteen_is_in_one_of_eight() -> None:
+    """Appendix F of the published text: partitions of compatible buckets are joined without moving rows."""
+    rows = pa.table({"n": pa.array([*range(-500, 500), None])})
+    fine, coarse = derived("bucket(16, n)", rows), derived("bucket(8, n)", rows)
+    assert set(fine) == {*range(16), None}
+    assert [None if bucket is None else bucket % 8 for bucket in fine] == coarse
+
+
 def test_nulls_are_left_out_of_the_hash_of_several_columns() -> None:
     rows = pa.table({"a": ["x", None, "x", None], "b": ["y", "y", None, None]})
     both, first, second, neither = derived("bucket(97, a, b)", rows)
