@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.spec.partitions import Partitioning, new_spec, with_field_ids
@@ -57,6 +59,12 @@ def test_equal_numbers_have_the_same_bucket() -> None:
     assert derived("bucket(97, n)") == derived("bucket(97, wide)")
     small = pa.table({"n": pa.array([200, 0], pa.uint8())})
     assert derived("bucket(97, n)", small) == derived("bucket(97, n)", small.cast(pa.schema({"n": pa.int16()})))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
+def test_numbers_are_hashed_like_their_bytes(numbers: list[int]) -> None:
+    rows = pa.table({"n": numbers, "b": [number.to_bytes(8, "little", signed=True) for number in numbers]})
+    assert derived("bucket(1000000007, n)", rows) == derived("bucket(1000000007, b)", rows)
 
 
 def test_a_bucket_of_sixteen_is_in_one_of_eight() -> None:
