@@ -141,35 +141,41 @@ async def _write_slice(
     from lance_ns_async.tables.partition_values import divide
 
     spec = partitioning.specs[-1]
-    values, groups = await aside(lambda: divide(partitioning, spec, part))
-    numbers: Sequence[int] = range(len(groups))
+    values, parts = await aside(lambda: divide(partitioning, spec, part))
+    # Rows that were written are let go at once: cycles of references would keep them for several slices.
+    remaining = dict(enumerate(parts))
+    del parts
     errors: dict[TableId, LanceNamespaceError] = {}
-    dropped: dict[int, tuple[TableId, LanceNamespaceError]] = {}
+    dropped: dict[TableId, LanceNamespaceError] = {}
 
     async def append(numbered: tuple[int, Table]) -> None:
         number, table = numbered
         try:
             with session.operation():
-                await rows.append(session, table, groups[number])
-            counts[table.id] = counts.get(table.id, 0) + groups[number].num_rows
+                await rows.append(session, table, remaining[number])
         except TableNotFoundError as e:
-            dropped[number] = table.id, e
+            dropped[table.id] = e
+            return
         except LanceNamespaceError as e:
             errors[table.id] = e
             # A new partition without rows is removed if that is possible; one that is left has no effect.
             with suppress(LanceNamespaceError), session.operation():
                 if await datasets.is_only_declared(table):
                     await creating.take_back(session.backend, table, e)
+        else:
+            counts[table.id] = counts.get(table.id, 0) + remaining[number].num_rows
+        del remaining[number]
 
     for _ in range(_TIMES):
+        numbers = list(remaining)
         with session.operation():
-            tables = await session.backend.add_partitions(spec, values.take(list(numbers)))
+            tables = await session.backend.add_partitions(spec, values.take(numbers))
         dropped.clear()
         await each(append, zip(numbers, tables, strict=True), max_in_flight=workers)
-        # Other clients dropped these partitions meanwhile.
-        if not (numbers := list(dropped)):
+        # Other clients dropped the remaining partitions meanwhile.
+        if not remaining:
             break
-    errors.update(dropped.values())
+    errors.update(dropped)
     if errors:
         error = _first(errors, f"{sum(counts.values()):,} rows were appended to {len(counts):,} partitions")
         error.add_note("all later rows were not appended either")
