@@ -484,7 +484,7 @@ class Backend(ABC):
         """
         raise AssertionError(f"{type(self).__name__} has no partitions")
 
-    async def remove_empty_partitions(self) -> None:
+    async def remove_empty_partitions(self, dropped: Collection[TableId]) -> None:
         """Removes the namespaces of partitions whose tables were dropped; requires `has_partitions`."""
         raise AssertionError(f"{type(self).__name__} has no partitions")
 

@@ -137,8 +137,8 @@ class Watch:
         """The locations that the catalog or a trusted token has shown; no others are read."""
         self._foreign: dict[TableId, None] = {}
         """Listed tables of other formats, which are described again when it is their turn."""
-        self._told_tables: dict[TableId, type[LanceNamespaceError]] = {}
-        self._told_namespaces: dict[NamespaceId, type[LanceNamespaceError]] = {}
+        self._reported_tables: dict[TableId, type[LanceNamespaceError]] = {}
+        self._reported_namespaces: dict[NamespaceId, type[LanceNamespaceError]] = {}
         """The errors that were told, until what failed can be read; apart, because ids of both kinds can be equal."""
 
     async def begin(self) -> Sequence[Change]:
@@ -205,13 +205,13 @@ class Watch:
 
     async def _list(self, due: Collection[TableId]) -> _Look:
         """Lists the tables, and describes those that are new or due, unless the listing has described them."""
-        known, look = self.state.tables, _Look()
+        last_tables, look = self.state.tables, _Look()
         describes_listed = not self._backend.capabilities.listing_has_locations
         listed: set[TableId] = set()
         included: set[TableId] = set()
 
         def is_unknown(id: TableId) -> bool:
-            return id not in known or id in due
+            return id not in last_tables or id in due
 
         def include(id: TableId) -> bool:
             if not self._may_see(id):
@@ -235,11 +235,15 @@ class Watch:
         foreign = included.difference(result.tables, result.doubtful, result.vanished)
         self._foreign.update(dict.fromkeys(foreign))
         look.gone.update(foreign, result.vanished)
-        for id in known:
+        for id in last_tables:
             is_seen = id in look.tables or id in listed or id in candidates
             if not (is_seen or any(NamespaceId(id[:depth]) in look.unlisted for depth in range(len(id)))):
                 look.gone.add(id)
-        if known and look.gone >= known.keys() and not await self._backend.may_have_dropped(known.keys()):
+        if (
+            last_tables
+            and look.gone >= last_tables.keys()
+            and not await self._backend.may_have_dropped(last_tables.keys())
+        ):
             raise ServiceUnavailableError("Service unavailable: the storage of the catalog itself is gone")
         return look
 
@@ -276,10 +280,10 @@ class Watch:
             registration = self.state.tables[id].registration
             look.tables[id] = Table(id, self._locations[id], None, options, registration=registration)
         for id, table in look.tables.items():
-            known = self.state.tables.get(id)
+            last = self.state.tables.get(id)
             if table.managed_versioning:
                 look.versions[id] = table.version
-            elif known is None or id in due or not known.is_of(table):
+            elif last is None or id in due or not last.is_of(table):
                 to_read.append(table)
 
         async def read(group: Sequence[Table]) -> None:
@@ -307,12 +311,12 @@ class Watch:
         return last.version if last is not None and last.is_of(table) else None
 
     def _compare(self, look: _Look) -> Iterator[Observation]:
-        known = self.state.tables
-        gone = {id: known[id].location for id in known if id in look.gone}
+        last_tables = self.state.tables
+        gone = {id: last_tables[id].location for id in last_tables if id in look.gone}
         by_place = {place_of(location): id for id, location in gone.items()}
         created: list[Observation] = []
         for id, table in look.tables.items():
-            last, version = known.get(id), look.versions.get(id)
+            last, version = last_tables.get(id), look.versions.get(id)
             now = SeenTable(table.location, table.registration, version)
             if last is None:
                 old_id = by_place.pop(place_of(table.location), None)
@@ -331,18 +335,20 @@ class Watch:
     def _tell(self, look: _Look) -> Iterator[Observation]:
         """Yields the errors that were not told yet, and forgets those of what was read since."""
         read = look.gone | (look.versions.keys() if self._with_versions else look.tables.keys())
-        for id in (self._told_tables.keys() & read) - look.errors.keys():
-            del self._told_tables[id]
-        for namespace in self._told_namespaces.keys() - look.unlisted.keys():
-            del self._told_namespaces[namespace]
-        yield from _untold(look.unlisted, self._told_namespaces)
-        yield from _untold(look.errors, self._told_tables)
+        for id in (self._reported_tables.keys() & read) - look.errors.keys():
+            del self._reported_tables[id]
+        for namespace in self._reported_namespaces.keys() - look.unlisted.keys():
+            del self._reported_namespaces[namespace]
+        yield from _unreported(look.unlisted, self._reported_namespaces)
+        yield from _unreported(look.errors, self._reported_tables)
 
 
-def _untold(errors: Mapping[K, LanceNamespaceError], told: dict[K, type[LanceNamespaceError]]) -> Iterator[Observation]:
+def _unreported(
+    errors: Mapping[K, LanceNamespaceError], reported: dict[K, type[LanceNamespaceError]]
+) -> Iterator[Observation]:
     for id, error in errors.items():
-        if told.get(id) is not type(error):
-            told[id] = type(error)
+        if reported.get(id) is not type(error):
+            reported[id] = type(error)
             yield Change(ChangeKind.UNREADABLE, id, error=error), None
 
 

@@ -162,9 +162,8 @@ class LocationResolver:
             Tables in the cache are not described or opened again. Otherwise listings of the namespaces that a pattern
             can match in, at most about one describe for each table, and one open for each dataset with `pin_versions`.
         """
-        selection = Selection.read(what)
         request = PrefetchRequest(
-            selection,
+            Selection.read(what),
             on_error,
             max_in_flight,
             timeout,
@@ -200,9 +199,8 @@ class LocationResolver:
             timeout: As in `prefetch`.
             progress: As in `prefetch`.
         """
-        selection = Selection.read(what)
         request = PrefetchRequest(
-            selection,
+            Selection.read(what),
             on_error,
             max_in_flight,
             timeout,

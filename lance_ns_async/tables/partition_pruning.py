@@ -215,8 +215,8 @@ class _Pruner:
             case "not":
                 return may(it.this, not truth)
             case "and" | "or" as key:
-                both = may(it.left, truth), may(it.right, truth)
-                return both[0] & both[1] if (key == "and") == truth else both[0] | both[1]
+                # A chain of thousands would be too deep for a recursion.
+                return reduce(and_ if (key == "and") == truth else or_, (may(part, truth) for part in it.flatten()))
             case "column":
                 return self._compare(it, "eq", exp.true() if truth else exp.false(), or_null=or_null)
             case "boolean":
@@ -315,7 +315,8 @@ def _constant(it: Node, kind: pa.DataType) -> pa.Array | None:
             case "boolean" if pa.types.is_boolean(kind):
                 return pa.array([bool(it.this)], kind)
             case "cast" if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-                if (source := _TIME_TYPES.get(it.to.this.name)) is None or not it.this.is_string:
+                source = _TIME_TYPES.get(it.to.this.name)
+                if source is None or it.to.expressions or not it.this.is_string:
                     return None
                 moment = pa.array([it.this.name]).cast(source)
                 # A date loses the time of day.

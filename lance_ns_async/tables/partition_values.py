@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.spec.partitions import PartitionField, Partitioning, PartitionSpec
+from lance_ns_async.tables.sql_bounds import Texts
 
 
 def derive(partitioning: Partitioning, field: PartitionField, rows: pa.Table) -> pa.Array:
@@ -137,6 +138,8 @@ def _evaluate(field: PartitionField, columns: Sequence[pa.Array]) -> pa.Array:
     rows = pa.table({f"col{n}": column for n, column in enumerate(columns)})
     if not rows.num_rows:
         return pa.nulls(0)
+    # The expression is from the catalog.
+    Texts({f"partition field {field.field_id!r}": field.expression}).check()
     expressions: Any = {"value": field.expression}
     try:
         dataset = lance.write_dataset(rows, "memory://partition-values")

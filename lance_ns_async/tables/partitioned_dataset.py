@@ -24,8 +24,7 @@ _AHEAD = 8
 class PartitionedDataset:
     """The rows of partitions that match a condition, at the versions at which they were opened.
 
-    `pyarrow.table`, Polars, DuckDB and others read it as an Arrow stream. All methods block: use threads in an event
-    loop.
+    `pyarrow.table` and other tools read it as an Arrow stream. All methods block: use threads in an event loop.
     """
 
     def __init__(self, schema: pa.Schema, datasets: Mapping[TableId, LanceDataset], where: str | None) -> None:

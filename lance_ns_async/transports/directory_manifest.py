@@ -69,7 +69,7 @@ class ManifestEntry:
     location: str | None = None
     """The table's location, relative to the root; None for a namespace."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    more: Mapping[str, Any] = field(default_factory=dict)
+    column_values: Mapping[str, Any] = field(default_factory=dict)
     """Values of further columns of the manifest, by their names; other columns keep their values."""
 
 
@@ -169,7 +169,7 @@ class Entries:
         others = {} if row is None else self._rows.slice(row, 1).to_pylist()[0]
         return {
             **others,
-            **entry.more,
+            **entry.column_values,
             "object_id": entry.object_id,
             "object_type": entry.kind,
             "location": entry.location,

@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 
 import pyarrow as pa
+from lance_namespace.errors import InvalidTableStateError
 
 from lance_ns_async.model import DELIMITER
-from lance_ns_async.spec.partitions import PROPERTY, PartitionField, read_partitioning
+from lance_ns_async.spec.partitions import PROPERTY, read_partitioning
 
 
 def with_partition_values(rows: pa.Table, metadata: Mapping[str, str]) -> pa.Table:
@@ -30,16 +31,16 @@ def with_partition_values(rows: pa.Table, metadata: Mapping[str, str]) -> pa.Tab
     missing = [field for field in fields.values() if field.column not in rows.schema.names]
     if not missing:
         return rows
-    texts = _texts(rows)
-    for field in missing:
-        values = [above.get(field.field_id) for above in texts]
-        rows = rows.append_column(pa.field(field.column, field.result_type), read_values(values, field))
+    try:
+        texts = _texts(rows)
+        for field in missing:
+            values = pa.array([above.get(field.field_id) for above in texts], pa.string()).cast(field.result_type)
+            rows = rows.append_column(pa.field(field.column, field.result_type), values)
+    except (AttributeError, TypeError, ValueError, pa.ArrowException) as e:
+        raise InvalidTableStateError(
+            f"the manifest's columns of partitions cannot be restored from the properties of its namespaces ({e})"
+        ) from e
     return rows
-
-
-def read_values(texts: list[str | None], field: PartitionField) -> pa.Array:
-    """Returns the values of a field from their texts; None is null."""
-    return pa.array(texts, pa.string()).cast(field.result_type)
 
 
 def write_values(values: pa.Array) -> list[str | None]:

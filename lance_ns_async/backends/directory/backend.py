@@ -360,9 +360,9 @@ class DirectoryBackend(Backend):
 
         return await self._call(work, NamespaceId(), "add_partitions", safe=False)
 
-    async def remove_empty_partitions(self) -> None:
+    async def remove_empty_partitions(self, dropped: Collection[TableId]) -> None:
         def work() -> None:
-            self._directory.change(partitions.remove_empty)
+            self._directory.change(lambda entries: partitions.remove_empty(entries, dropped))
 
         await self._call(work, NamespaceId(), "remove_empty_partitions", safe=False)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -100,17 +101,17 @@ def add_partitions(
     texts = zip(*(write_values(column) for column in values.columns), strict=True)
     for row, text in zip(zip(*(column.to_pylist() for column in values.columns), strict=True), texts, strict=True):
         parent = spec.namespace
-        more: dict[str, Any] = {}
+        column_values: dict[str, Any] = {}
         for level, field in enumerate(spec.fields):
-            more[names[level]] = row[level]
+            column_values[names[level]] = row[level]
             if (id := children.get((parent, row[level]))) is None:
                 id = children[parent, row[level]] = f"{parent}{DELIMITER}{_random_name()}"
                 own = {} if text[level] is None else {f"{PROPERTY}{field.field_id}": str(text[level])}
-                put[id] = ManifestEntry(id, "namespace", None, own, dict(more))
+                put[id] = ManifestEntry(id, "namespace", None, own, dict(column_values))
             parent = id
         key = f"{parent}{DELIMITER}{_TABLE}"
         if (table := entries.get(key)) is None:
-            table = put[key] = ManifestEntry(key, "table", place(TableId(key.split(DELIMITER))), {}, more)
+            table = put[key] = ManifestEntry(key, "table", place(TableId(key.split(DELIMITER))), {}, column_values)
         elif pinned := {name: value for name, value in entries.columns_of(key, READ_COLUMNS).items() if value}:
             raise InvalidTableStateError(
                 f"partition {key} is read at {pinned}, so that new rows would not be seen; "
@@ -120,14 +121,16 @@ def add_partitions(
     return Change(put=list(put.values())), tables
 
 
-def remove_empty(entries: Entries) -> Change:
-    """Returns the change that removes the namespaces of partitions without a table."""
-    ids = entries.rows["object_id"].to_pylist()
-    kinds = entries.rows["object_type"].to_pylist()
-    used = {part for id, kind in zip(ids, kinds, strict=True) if kind == "table" for part in _above(id)}
-    versions = {spec.namespace for spec in partitioning_of(entries).specs}
-    namespaces = (id for id, kind in zip(ids, kinds, strict=True) if kind == "namespace" and DELIMITER in id)
-    return Change(remove=[id for id in namespaces if id.split(DELIMITER)[0] in versions and id not in used])
+def remove_empty(entries: Entries, dropped: Iterable[TableId]) -> Change:
+    """Returns the change that removes the namespaces above dropped tables, except those that have something else."""
+    namespaces = {above for id in dropped for above in _above(DELIMITER.join(id)) if DELIMITER in above}
+    removed: Counter[str] = Counter()
+    remove = []
+    for id in sorted(namespaces, key=lambda id: id.count(DELIMITER), reverse=True):
+        if entries.get(id) is not None and entries.count_below(id) == removed[id]:
+            remove.append(id)
+            removed.update(_above(id))
+    return Change(remove=remove)
 
 
 def _above(id: str) -> Iterator[str]:

@@ -208,7 +208,7 @@ async def drop_partitions(session: Session, where: str, *, max_in_flight: int | 
 
     await each(drop, partitions, max_in_flight=workers)
     with session.operation():
-        await session.backend.remove_empty_partitions()
+        await session.backend.remove_empty_partitions([it.id for it in partitions if it.id not in errors])
     if errors:
         raise _first(errors, f"{len(partitions) - len(errors):,} partitions were dropped")
     return partitions

@@ -201,6 +201,17 @@ async def test_a_change_by_pylance_loses_no_values(ns: AsyncNamespace, tmp_path:
         assert await other.list_partitions() == before
 
 
+async def test_values_that_cannot_be_restored_are_an_error(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.partition_by(["event_date"], schema=SCHEMA)
+        await ns.write_partitions(EVENTS)
+        dataset = lance.dataset(tmp_path / "__manifest")
+        dataset.drop_columns(["partition_field_event_date"])
+        dataset.update({"metadata": """'{"partition.event_date": "soon"}'"""}, where="object_id like 'v1$%'")
+        with pytest.raises(InvalidTableStateError, match="cannot be restored from the properties"):
+            await ns.list_partitions()
+
+
 async def test_writers_at_the_same_time_share_the_partitions(tmp_path: Path) -> None:
     properties = {"root": str(tmp_path)}
     async with AsyncNamespace.connect("dir", properties) as ns:
@@ -336,8 +347,15 @@ async def test_partitions_of_which_all_rows_match_are_dropped(ns: AsyncNamespace
     assert len((await ns.list_namespaces({"id": ["v1"]})).namespaces) == 2
     await ns.write_partitions(EVENTS.slice(3, 1))
     assert await ids(ns) == [1, 3, 4, 5]
+    # What others have added below a namespace stays.
+    (other,) = {it.id[:2] for it in await ns.list_partitions("event_date is null")}
+    await ns.create_namespace({"id": [*other, "other"]})
     assert len(await ns.drop_partitions("true")) == 3 and await ids(ns) == []
-    assert [row["object_id"] for row in manifest(tmp_path / "events")] == ["v1"]
+    assert {row["object_id"] for row in manifest(tmp_path / "events")} == {
+        "v1",
+        "$".join(other),
+        f"{'$'.join(other)}$other",
+    }
     with pytest.raises(InvalidInputError, match="where: required"):
         await ns.drop_partitions(None)  # type: ignore[arg-type]
 

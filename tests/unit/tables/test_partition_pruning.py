@@ -83,7 +83,9 @@ conditions = st.recursive(
     comparisons(),
     lambda inner: st.one_of(
         st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda it: f"({it[0]}) {it[1]} ({it[2]})"),
+        st.tuples(inner, st.sampled_from(["and", "or", "and not"]), inner).map(" ".join),
         inner.map(lambda it: f"not ({it})"),
+        inner.map(lambda it: f"not {it}"),
     ),
     max_leaves=4,
 )
@@ -172,6 +174,13 @@ def kept(by: list[Any], where: str, prune: Callable[..., pa.Array] = may_match) 
 )
 def test_a_condition_leaves_the_partitions_that_may_match(by: list[Any], where: str, expected: list[Any]) -> None:
     assert kept(by, where) == expected
+
+
+@pytest.mark.parametrize("operator", ["or", "and"])
+def test_a_condition_may_have_thousands_of_parts(operator: str) -> None:
+    compare, expected = {"or": ("=", ["u1"]), "and": ("<>", ["u0", "u2"])}[operator]
+    where = f" {operator} ".join(f"s {compare} 'u{n}'" for n in (1, *range(3, 3000)))
+    assert kept(["s"], where) == expected
 
 
 def test_a_bucket_is_found_by_its_value_alone() -> None:
