@@ -15,7 +15,7 @@ from lance_ns_async.conformance import Target
 from lance_ns_async.conformance.plugin import calls, home, ns, other, table
 from tests.contract.conftest import applies, site
 from tests.contract.site import Site
-from tests.contract.sites import ROUND_TRIPS, VARIANTS
+from tests.contract.sites import ROUND_TRIPS, SITES, is_usual, parametrize_site
 from tests.support import budget
 
 __all__ = ["applies", "calls", "home", "ns", "other", "site", "table"]
@@ -99,19 +99,24 @@ def leftovers() -> Iterator[list[str]]:
     assert leftovers == []
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Chooses the sites of a check; a thorough run has all."""
+    module = metafunc.definition.path.stem
+    sites = [site for site in SITES if site not in ROUND_TRIPS]
+    parametrize_site(metafunc, [site for site in sites if budget.is_thorough or _is_usual(site, module)])
+
+
+def _is_usual(site: str, module: str) -> bool:
+    return is_usual(site, module) and (module not in DATA or site in WITH_DATA)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what only a thorough run has."""
     for item in items:
-        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        site, module = str(parameters.get("site", "")), item.path.stem
-        enough = ENOUGH.get(getattr(item, "originalname", ""))
-        if (
-            (module in DATA and site not in WITH_DATA)
-            or (site in VARIANTS and (site in ROUND_TRIPS or module not in VARIANTS[site]))
-            or (enough is not None and enough.isdisjoint(parameters.values()))
-        ):
-            item.add_marker(budget.thorough)
+        if isinstance(item, pytest.Function) and (enough := ENOUGH.get(item.originalname)) is not None:
+            if enough.isdisjoint(item.callspec.params.values()):
+                item.add_marker(budget.thorough)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,7 +14,7 @@ from lance_namespace import CreateNamespaceRequest
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
 from tests.contract.site import Site
-from tests.contract.sites import PARAMS, ROUND_TRIPS, SITES, SYNC, VARIANTS
+from tests.contract.sites import ROUND_TRIPS, SITES, SYNC, VARIANTS, is_usual, parametrize_site
 from tests.support import budget
 from tests.support.gateway import Remote
 from tests.support.operations import OPERATIONS
@@ -56,28 +56,28 @@ async def _iterated(items: Iterator[Any]) -> AsyncIterator[Any]:
         yield item
 
 
-@pytest.hookimpl(tryfirst=True)  # Before the same function for all tests, which reads the marks.
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Chooses the sites of a test; a thorough run has all."""
+    is_round_trip = metafunc.definition.get_closest_marker("round_trip") is not None
+    sites = [site for site in SITES if is_round_trip or site not in ROUND_TRIPS]
+    module = metafunc.definition.path.stem
+    parametrize_site(metafunc, [it for it in sites if budget.is_thorough or is_usual(it, module)])
+
+
+@pytest.hookimpl(tryfirst=True)  # Before the same function for all tests, which needs time for each item.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Excludes what no run has, and marks what only a thorough run has."""
-    excluded = set()
-    for item in items:
-        site, face = _parameter(item, "site"), _parameter(item, "ns")
-        is_round_trip = item.get_closest_marker("round_trip") is not None
-        if site in ROUND_TRIPS and not is_round_trip:
-            excluded.add(item)
-        elif face == "sync" and (site == "dir-behind-a-gateway" or site in VARIANTS):
-            excluded.add(item)
-        elif (face == "sync" and site not in SYNC) or (
-            site in VARIANTS and site not in ROUND_TRIPS and item.path.stem not in VARIANTS[site]
-        ):
-            item.add_marker(budget.thorough)
+    """Excludes the sync interface from most sites."""
+    excluded = {item for item in items if _is_excluded(item)}
     config.hook.pytest_deselected(items=list(excluded))
     items[:] = [item for item in items if item not in excluded]
 
 
-def _parameter(item: pytest.Item, name: str) -> str:
+def _is_excluded(item: pytest.Item) -> bool:
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return str(parameters.get(name, ""))
+    site = parameters.get("site")
+    if parameters.get("ns") != "sync" or site in SYNC:
+        return False
+    return not budget.is_thorough or site in VARIANTS or site == "dir-behind-a-gateway"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Room:
         return [name.removeprefix(self.prefix) for name in result if name.startswith(self.prefix)]
 
 
-@pytest.fixture(scope="session", params=PARAMS)
+@pytest.fixture(scope="session")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with SITES[request.param](tmp_path_factory.mktemp(request.param)) as site:
         # A variant throttles in the same way as its site.

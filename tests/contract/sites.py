@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,6 @@ from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity.errors import Dialect
-from tests.support.budget import thorough
 
 
 @contextmanager
@@ -234,9 +233,9 @@ ROUND_TRIPS = {
     "rest-on-a-gateway-to-lakekeeper",
     "rest-on-a-gateway-to-unity",
 }
-"""Sites where only the tests with the mark `round_trip` are run: other sites of `rest` have all tests.
+"""Sites of the thorough run alone, which has the tests with the mark `round_trip` on them.
 
-A site that is removed here has all tests, which take about half a minute for each interface.
+The gateway does the same before each backend, and each backend has its own site.
 """
 
 VARIANTS: Mapping[str, Set[str]] = {
@@ -272,19 +271,16 @@ SYNC = {"dir"}
 It is generated from the async one, and `tests/conformance` has it on all sites.
 """
 
-NIGHTLY = {"rest-on-a-gateway-to-glue", "rest-on-a-gateway-to-polaris", "rest-on-a-gateway-to-lakekeeper"}
-"""Sites of the thorough run alone: the gateway does the same before each backend, and each backend has its site."""
-
 NIGHTLY_SERVERS = {"hive-4.0.1", "nessie-0.99.0"}
 """Real servers of the thorough run alone: the usual run has another one of their backends, and fakes of these."""
 
-PARAMS = [
-    pytest.param(
-        name,
-        marks=[
-            *([pytest.mark.integration] if name in REAL else []),
-            *([thorough] if name in NIGHTLY | NIGHTLY_SERVERS else []),
-        ],
-    )
-    for name in SITES
-]
+
+def is_usual(site: str, module: str) -> bool:
+    """Returns whether the usual run has the tests of a module on a site."""
+    return site not in NIGHTLY_SERVERS and (site not in VARIANTS or module in VARIANTS[site])
+
+
+def parametrize_site(metafunc: pytest.Metafunc, sites: Iterable[str]) -> None:
+    """Runs a test on sites; one server of each is started."""
+    values = [pytest.param(name, marks=[pytest.mark.integration] if name in REAL else []) for name in sites]
+    metafunc.parametrize("site", values, indirect=True, scope="session")
