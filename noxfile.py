@@ -60,7 +60,7 @@ def find_pythons() -> list[str]:
 PYTHONS = find_pythons()
 OLDEST, MIDDLE, NEWEST = PYTHONS[0], PYTHONS[len(PYTHONS) // 2], PYTHONS[-1]
 
-TESTS = (f"tests-{OLDEST}", "floors", "bare", "integration", "connector", "ecosystem")
+TESTS = (f"tests-{OLDEST}", "floors", "bare", "integration", "ecosystem")
 nox.options.sessions = ["lint", "docs", "types", *TESTS]
 
 DEMO_NAMESPACES = {
@@ -75,6 +75,9 @@ DEMO_NAMESPACES = {
 
 OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem", "connector")]
 """Excludes the tests that have their own sessions."""
+
+INTEGRATION = ["conformance", "consistency", "contract", "documentation", "integration"]
+"""The folders with tests of real servers; importing all tests takes each process half a minute."""
 
 ENVIRONMENT = [
     *("unit/storage", "unit/gateway/test_server.py", "unit/test_api.py"),
@@ -323,20 +326,27 @@ for _name in ("dir", *DEMO_NAMESPACES, "rest"):
 def integration(session: nox.Session) -> None:
     """Runs the tests of real servers, which they download and start; a server that cannot start is a failure."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "demo", "browser"))
-    run_pytest(session, "-m", "integration", "--ignore=tests/ecosystem", "--ignore=tests/connector", "tests")
+    run_pytest(session, "-m", "integration", *paths(*INTEGRATION))
 
 
 @session()
 def ecosystem(session: nox.Session) -> None:
-    """Runs the tests of other packages: pylance, lancedb, Ray and Daft, and the peer that users migrate from."""
-    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", "lancedb", "peers", "ray", "daft"))
+    """Runs the tests of pylance, lancedb and Daft, and of the peer that users migrate from."""
+    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", "lancedb", "peers", "daft"))
+    run_pytest(session, "--ignore-glob=*/ecosystem/test_*ray*.py", "tests/ecosystem")
+
+
+@session()
+def ray(session: nox.Session) -> None:
+    """Runs the tests of lance-ray, and of Daft on Ray, as each night."""
+    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", "daft", "ray"))
     # The start of Ray takes minutes on a loaded machine.
-    run_pytest(session, "--timeout=600", "tests/ecosystem")
+    run_pytest(session, "--timeout=600", *sorted(glob("tests/ecosystem/test_*ray*.py")))
 
 
 @session()
 def connector(session: nox.Session) -> None:
-    """Runs the tests of the JVM connector. Its newest version in Maven is for Spark 3.5, and has 240 MB."""
+    """Runs the tests of the JVM connector, as each night. Its newest version is for Spark 3.5, and has 240 MB."""
     install(session, "-e", ".[cli,connector]", *read_groups("test", "servers", "connector"))
     run_pytest(session, "tests/connector", processes=0)
 

@@ -80,6 +80,9 @@ def pytest_collection_finish() -> None:
 _SHARED = ("site", "catalog", "old")
 """Fixtures that start the server of their parameter, at most once in a process."""
 
+_WITH_SERVERS = {"conformance", "connector", "consistency", "contract", "documentation", "ecosystem", "integration"}
+"""The folders whose tests of real servers have a session of nox."""
+
 _LONG = (
     *("test_spark_cluster", "test_managed_versions", "test_hive_server", "test_spark_secrets"),
     *("test_network", "test_crash", "test_races", "test_copies", "test_examples", "test_docs", "test_cancelling"),
@@ -94,6 +97,9 @@ _WITH_RAY = ("test_daft_on_ray", "test_lance_ray", "test_lance_ray_docs", "test_
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Chooses tests, and makes one process run all tests of a server, and all other tests of a file."""
+    misplaced = [it.nodeid for it in items if it.get_closest_marker("integration") and _folder(it) not in _WITH_SERVERS]
+    if misplaced:
+        raise pytest.UsageError(f"no session runs these tests of real servers in this folder: {misplaced[:5]}")
     backends = set(config.getoption("--backend"))
     excluded = {
         item
@@ -113,6 +119,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             group = "Ray" if item.path.stem in _WITH_RAY else server or item.location[0]
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_start)
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.nodeid.split("/")[1]
 
 
 def _uses_spark(item: pytest.Item) -> bool:

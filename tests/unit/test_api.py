@@ -96,24 +96,21 @@ def test_a_public_name_is_there_and_explained(name: str) -> None:
     assert own and not own.startswith(f"{name}("), "a dataclass writes its signature where nobody wrote a docstring"
 
 
-def public_methods() -> list[Any]:
-    """Returns all public methods that the package defines in public classes."""
-    result = []
+def test_public_methods_are_explained() -> None:
+    unexplained = []
     for name in names():
-        cls: Any = getattr(lance_ns_async, name)
-        if inspect.isclass(cls):
-            own = [
-                member for base in cls.__mro__ if base.__module__.startswith("lance_ns_async") for member in vars(base)
-            ]
-            result += [pytest.param(cls, member, id=f"{name}.{member}") for member in dict.fromkeys(own)]
-    return [param for param in result if not str(param.values[1]).startswith("_")]
+        result = getattr(lance_ns_async, name)
+        bases = inspect.getmro(result) if inspect.isclass(result) else ()
+        own = {member for base in bases if base.__module__.startswith("lance_ns_async") for member in vars(base)}
+        unexplained += [f"{name}.{member}" for member in sorted(own) if _is_unexplained(result, member)]
+    assert unexplained == []
 
 
-@pytest.mark.parametrize(("cls", "member"), public_methods())
-def test_a_public_method_is_explained(cls: type, member: str) -> None:
-    result = inspect.getattr_static(cls, member)
-    if isinstance(result, property | classmethod) or inspect.isfunction(result):
-        assert inspect.getdoc(getattr(cls, member))
+def _is_unexplained(cls: type, name: str) -> bool:
+    """Returns whether a name is that of a public method or property without a docstring."""
+    member = inspect.getattr_static(cls, name)
+    is_documented = isinstance(member, property | classmethod) or inspect.isfunction(member)
+    return is_documented and not name.startswith("_") and not inspect.getdoc(getattr(cls, name))
 
 
 def test_other_names_are_no_attributes() -> None:
