@@ -76,9 +76,9 @@ def delete(user: str) -> None:
 def _run(key: str, command: str) -> str:
     # The command is the user's own, from the user's own file. It may ask on the terminal, but must not read the input
     # of this program.
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S602
         command,
-        shell=True,  # nosec B602
+        shell=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

@@ -15,10 +15,16 @@ from lance_ns_async.conformance import Target
 from lance_ns_async.conformance.plugin import calls, home, ns, other, table
 from tests.contract.conftest import applies, site
 from tests.contract.site import Site
-from tests.contract.sites import ROUND_TRIPS, SITES, is_usual, parametrize_site
+from tests.contract.sites import ROUND_TRIPS, SITES, VARIANTS, parametrize_site
 from tests.support import budget
 
 __all__ = ["applies", "calls", "home", "ns", "other", "site", "table"]
+
+SAME_AS_DIR = "dir-behind-a-gateway"
+"""A site that differs only for the async interface."""
+
+USUAL = [*(site for site in SITES if site not in VARIANTS.keys() | {SAME_AS_DIR}), "rest-on-a-gateway"]
+"""A site of each kind; `tests/contract` has the variants, too."""
 
 DATA = {"test_columns", "test_rows", "test_versions"}
 """Modules whose operations are the same for all catalogs, so the usual run has them on few."""
@@ -102,12 +108,11 @@ def leftovers() -> Iterator[list[str]]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Chooses the sites of a check; a thorough run has all."""
     module = metafunc.definition.path.stem
-    sites = [site for site in SITES if site not in ROUND_TRIPS]
-    parametrize_site(metafunc, [site for site in sites if budget.is_thorough or _is_usual(site, module)])
-
-
-def _is_usual(site: str, module: str) -> bool:
-    return is_usual(site, module) and (module not in DATA or site in WITH_DATA)
+    if budget.is_thorough:
+        sites = [site for site in SITES if site not in ROUND_TRIPS | {SAME_AS_DIR}]
+    else:
+        sites = [site for site in USUAL if module not in DATA or site in WITH_DATA]
+    parametrize_site(metafunc, sites)
 
 
 @pytest.hookimpl(tryfirst=True)

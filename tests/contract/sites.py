@@ -268,10 +268,10 @@ The sync interface is the same for all sites, so it is not tested on variants.
 SYNC = {"dir"}
 """The sites where the usual run has the sync interface, too.
 
-It is generated from the async one, and `tests/conformance` has it on all sites.
+It is generated from the async one, and `tests/conformance` has it on a site of each kind.
 """
 
-NIGHTLY_SERVERS = {"hive-4.0.1", "nessie-0.99.0"}
+NIGHTLY_SERVERS = {"hive-2.3.9", "hive-4.0.1", "nessie-0.99.0"}
 """Real servers of the thorough run alone: the usual run has another one of their backends, and fakes of these."""
 
 
