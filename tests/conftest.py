@@ -114,7 +114,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         parameters = _parameters(item)
         server = next((it for name in _SHARED if isinstance(it := parameters.get(name), str)), None)
         if _uses_spark(item):
-            group = f"Spark in {item.path.parent.name}"
+            # Each JVM of Spark computes for half a minute before its queries are fast.
+            group = "Spark: reads" if item.path.parent.name == "integration" else "Spark: writes and pages"
         else:
             group = "Ray" if item.path.stem in _WITH_RAY else server or item.location[0]
         item.add_marker(pytest.mark.xdist_group(group))

@@ -15,7 +15,7 @@ from lance_ns_async.conformance import Target
 from lance_ns_async.conformance.plugin import calls, home, ns, other, table
 from tests.contract.conftest import applies, site
 from tests.contract.site import Site
-from tests.contract.sites import ROUND_TRIPS, SITES, VARIANTS, parametrize_site
+from tests.contract.sites import REAL, ROUND_TRIPS, SITES, VARIANTS, parametrize_site
 from tests.support import budget
 
 __all__ = ["applies", "calls", "home", "ns", "other", "site", "table"]
@@ -23,8 +23,8 @@ __all__ = ["applies", "calls", "home", "ns", "other", "site", "table"]
 SAME_AS_DIR = "dir-behind-a-gateway"
 """A site that differs only for the async interface."""
 
-USUAL = [*(site for site in SITES if site not in VARIANTS.keys() | {SAME_AS_DIR}), "rest-on-a-gateway"]
-"""A site of each kind; `tests/contract` has the variants, too."""
+USUAL = [*(site for site in SITES if site not in REAL | VARIANTS.keys() | {SAME_AS_DIR}), "rest-on-a-gateway"]
+"""A site of each kind; `tests/contract` also has the variants and the real servers."""
 
 DATA = {"test_columns", "test_rows", "test_versions"}
 """Modules whose operations are the same for all catalogs, so the usual run has them on few."""

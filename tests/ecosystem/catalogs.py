@@ -22,8 +22,8 @@ TRIED = tuple(impl for impl in BACKENDS if impl in {"dir", "rest", *CATALOGS})
 USUAL = ("dir", "iceberg")
 """The catalogs of the usual run: one without a server, and one with a server."""
 
-on_each_kind = pytest.mark.parametrize("catalog", with_usual(TRIED, *USUAL, "hive3", "unity"), indirect=True)
-"""For tests whose results depend on the catalog: the usual run also has one by Thrift, and one with credentials."""
+on_each_kind = pytest.mark.parametrize("catalog", with_usual(TRIED, *USUAL, "unity"), indirect=True)
+"""For tests whose results depend on the catalog: the usual run also has one with credentials."""
 
 on_one_catalog = pytest.mark.parametrize("catalog", with_usual(TRIED, "iceberg"), indirect=True)
 """For slow tests whose results do not depend on the catalog: the usual run has one."""

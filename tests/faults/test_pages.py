@@ -14,6 +14,7 @@ from tests.faults.backends import Catalog
 from tests.faults.operations import connect, outcome
 from tests.faults.server import Action, FaultyServer
 from tests.faults.table import CATALOGS, HTTP
+from tests.support.budget import with_usual
 
 PAGING = pytest.mark.parametrize("impl", [*HTTP, "glue"])
 
@@ -42,7 +43,7 @@ async def _many_for_a_while(ns: AsyncNamespace, parent: NamespaceId) -> list[str
     return [id.name for id in listing.raise_for_errors().tables[parent]]
 
 
-WAYS = pytest.mark.parametrize("ask", [_list, _walk, _many])
+WAYS = pytest.mark.parametrize("ask", with_usual([_list, _walk, _many], _list, _many))
 
 
 def _pages(catalog: Catalog, pages: Iterable[tuple[list[str], object]]) -> FaultyServer:
@@ -93,7 +94,7 @@ async def test_an_endless_listing_ends_with_the_operation(impl: str, ask: Ask) -
 
 @PAGING
 @WAYS
-@pytest.mark.parametrize("token", [7, 1.5, True, [1], {"a": 1}], ids=str)
+@pytest.mark.parametrize("token", with_usual([7, 1.5, True, [1], {"a": 1}], 7, [1]), ids=str)
 async def test_a_token_that_is_not_a_string_is_an_error(impl: str, ask: Ask, token: object) -> None:
     catalog = CATALOGS[impl]()
     server = _pages(catalog, chain([(["t0"], "a")], repeat((["t1"], token))))

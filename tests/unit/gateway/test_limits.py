@@ -7,6 +7,7 @@ import gzip
 import threading
 import zlib
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -199,13 +200,16 @@ async def test_compressed_rows_are_bounded_as_what_they_become(
     assert (await ask(gateway, "POST", "/v1/table/few/create", few)).status == 200
 
 
-NULLS = pa.nulls(2**31 - 2)
+@cache
+def nulls() -> pa.Array:
+    return pa.nulls(2**31 - 2)
+
 
 BOMBS: dict[str, Callable[[], pa.Table]] = {
-    "nulls": lambda: pa.table({"a": NULLS}),
-    "lists of nulls": lambda: pa.table({"a": pa.ListArray.from_arrays(pa.array([0, 2**31 - 2], pa.int32()), NULLS)}),
-    "long lists of nulls": lambda: pa.table({"a": pa.FixedSizeListArray.from_arrays(NULLS.slice(0, 2**30), 2**20)}),
-    "empty structs": lambda: pa.table({"a": pa.StructArray.from_arrays([NULLS], ["b"])}),
+    "nulls": lambda: pa.table({"a": nulls()}),
+    "lists of nulls": lambda: pa.table({"a": pa.ListArray.from_arrays(pa.array([0, 2**31 - 2], pa.int32()), nulls())}),
+    "long lists of nulls": lambda: pa.table({"a": pa.FixedSizeListArray.from_arrays(nulls().slice(0, 2**30), 2**20)}),
+    "empty structs": lambda: pa.table({"a": pa.StructArray.from_arrays([nulls()], ["b"])}),
     "columns": lambda: pa.table({f"c{i}": pa.nulls(1) for i in range(6_000)}),
     "views": lambda: pa.table({"a": views()}),
     "views in lists": lambda: pa.table({"a": pa.ListArray.from_arrays(pa.array([0, 1_000], pa.int32()), views())}),
