@@ -270,7 +270,7 @@ class _Discovery:
 
     async def compare(self, tables: Mapping[TableId, str], whole_catalog: bool) -> Mapping[TableId, str]:
         """Returns the paths of tables that are not registered; reports the others."""
-        known = await self._known(NamespaceId() if whole_catalog else self.into)
+        registered = await self._registered(NamespaceId() if whole_catalog else self.into)
         key = self.session.backend.capabilities.key
         by_place: dict[str, TableId] = {}
         by_id: dict[tuple[str, ...], Table] = {}
@@ -279,7 +279,7 @@ class _Discovery:
             by_place.setdefault(place_key(table.location), table.id)
             by_id[key(table.id)] = table
 
-        await in_slices(index, known)
+        await in_slices(index, registered)
         new: dict[TableId, str] = {}
 
         def check(item: tuple[TableId, str]) -> None:
@@ -369,7 +369,7 @@ class _Discovery:
             return _registered_row(id, location, result.tables[id])
         return self._failure(id, error, location)
 
-    async def _known(self, start: NamespaceId) -> Sequence[Table]:
+    async def _registered(self, start: NamespaceId) -> Sequence[Table]:
         """Returns the tables of the catalog below a namespace; none if it does not exist."""
         try:
             ids = [id async for id in bulk.flatten(bulk.table_groups(self.session, start, recursive=True))]

@@ -375,8 +375,8 @@ def _match_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
 
 def _request_id(request: web.BaseRequest) -> str:
     """Returns the id that the client gave the request, or a new one."""
-    given = request.headers.get(_REQUEST_ID, "")
-    return given if _PLAIN_ID.fullmatch(given) else uuid4().hex
+    requested = request.headers.get(_REQUEST_ID, "")
+    return requested if _PLAIN_ID.fullmatch(requested) else uuid4().hex
 
 
 def _health() -> web.Response:

@@ -15,15 +15,12 @@ from lance_ns_async.conformance import Target
 from lance_ns_async.conformance.plugin import calls, home, ns, other, table
 from tests.contract.conftest import applies, site
 from tests.contract.site import Site
-from tests.contract.sites import REAL, ROUND_TRIPS, SITES, VARIANTS, parametrize_site
+from tests.contract.sites import BEHIND_A_GATEWAY, REAL, ROUND_TRIPS, SITES, VARIANTS, parametrize_site
 from tests.support import budget
 
 __all__ = ["applies", "calls", "home", "ns", "other", "site", "table"]
 
-SAME_AS_DIR = "dir-behind-a-gateway"
-"""A site that differs only for the async interface."""
-
-USUAL = [*(site for site in SITES if site not in REAL | VARIANTS.keys() | {SAME_AS_DIR}), "rest-on-a-gateway"]
+USUAL = [*(site for site in SITES if site not in REAL | VARIANTS.keys() | {BEHIND_A_GATEWAY}), "rest-on-a-gateway"]
 """A site of each kind; `tests/contract` also has the variants and the real servers."""
 
 DATA = {"test_columns", "test_rows", "test_versions"}
@@ -109,7 +106,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Chooses the sites of a check; a thorough run has all."""
     module = metafunc.definition.path.stem
     if budget.is_thorough:
-        sites = [site for site in SITES if site not in ROUND_TRIPS | {SAME_AS_DIR}]
+        sites = [site for site in SITES if site not in ROUND_TRIPS | {BEHIND_A_GATEWAY}]
     else:
         sites = [site for site in USUAL if module not in DATA or site in WITH_DATA]
     parametrize_site(metafunc, sites)

@@ -14,7 +14,7 @@ from lance_namespace import CreateNamespaceRequest
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
 from tests.contract.site import Site
-from tests.contract.sites import ROUND_TRIPS, SITES, SYNC, VARIANTS, is_usual, parametrize_site
+from tests.contract.sites import BEHIND_A_GATEWAY, ROUND_TRIPS, SITES, SYNC, VARIANTS, is_usual, parametrize_site
 from tests.support import budget
 from tests.support.gateway import Remote
 from tests.support.operations import OPERATIONS
@@ -77,7 +77,7 @@ def _is_excluded(item: pytest.Item) -> bool:
     site = parameters.get("site")
     if parameters.get("ns") != "sync" or site in SYNC:
         return False
-    return not budget.is_thorough or site in VARIANTS or site == "dir-behind-a-gateway"
+    return not budget.is_thorough or site in VARIANTS or site == BEHIND_A_GATEWAY
 
 
 @dataclass(frozen=True)

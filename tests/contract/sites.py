@@ -265,6 +265,9 @@ VARIANTS: Mapping[str, Set[str]] = {
 The sync interface is the same for all sites, so it is not tested on variants.
 """
 
+BEHIND_A_GATEWAY = "dir-behind-a-gateway"
+"""A site that differs from `dir` only for the async interface."""
+
 SYNC = {"dir"}
 """The sites where the usual run has the sync interface, too.
 

@@ -63,8 +63,8 @@ def execute(text: str) -> Iterator[str]:
                     key, dataset = (id, version), open_snapshot(table, Snapshot(version))
                 result = maintaining.execute(dataset, kind, content)
         except Exception as e:  # an error of one table must not end the Spark task, which has further ones
-            known = isinstance(e, LanceNamespaceError)
-            dataset, error = None, (type(e).__name__ if known else "InternalError", str(e))
+            is_ours = isinstance(e, LanceNamespaceError)
+            dataset, error = None, (type(e).__name__ if is_ours else "InternalError", str(e))
         yield json.dumps((id, number, result, error, monotonic() - started))
 
 

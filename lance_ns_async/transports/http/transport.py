@@ -375,10 +375,10 @@ def open_http(
 def _sign_in_advice(settings: HttpSettings, headers: Mapping[str, str]) -> str:
     """Returns which property to set, or the question whether that which is set is right."""
     names = [name for name in _SIGN_IN if name in type(settings).model_fields]
-    given = [name for name in names if getattr(settings, name)]
-    if not given and "authorization" in headers:
-        given = ["header.Authorization"]
-    return f"is {given[0]} right?" if given else f"no credentials are set; set {' or '.join(names[:2])}"
+    used = [name for name in names if getattr(settings, name)]
+    if not used and "authorization" in headers:
+        used = ["header.Authorization"]
+    return f"is {used[0]} right?" if used else f"no credentials are set; set {' or '.join(names[:2])}"
 
 
 def _wire(settings: HttpSettings) -> AiohttpWire:
