@@ -22,7 +22,7 @@ from lance_ns_async.spark.read.plan import Condition, Entry, Plan
 from lance_ns_async.spark.read.reading import batches
 from lance_ns_async.spark.read.schemas import common
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
-from tests.support.budget import with_usual
+from tests.support.budget import rounds, with_usual
 from tests.support.spark_sessions import SPARK
 
 pytestmark = SPARK
@@ -42,7 +42,7 @@ def test_a_dataframe_that_is_planned_twice_keeps_its_rows(spark: SparkSession, t
     lake = Lake(tmp_path)
     for n in range(10):
         lake.write(f"t{n}", pa.table({"id": range(n * 1000, n * 1000 + 1000)}))
-    everything = lake.prefetch().dataframe(spark)
+    everything = lake.prefetch().dataframe(spark, partitions=2)
     few, last = everything.where("id < 1000"), everything.where("id >= 9990")
     assert (few.count(), everything.count(), last.count(), everything.count()) == (1_000, 10_000, 10, 10_000)
     assert few.union(last).count() == 1_010
@@ -50,7 +50,7 @@ def test_a_dataframe_that_is_planned_twice_keeps_its_rows(spark: SparkSession, t
     assert few.alias("a").join(everything.alias("b"), "id").count() == 1_000
     assert everything.alias("a").join(last.alias("b"), "id").count() == 10
 
-    filtered = lake.prefetch().dataframe(spark, filter="id % 10 = 3")
+    filtered = lake.prefetch().dataframe(spark, filter="id % 10 = 3", partitions=2)
     part = filtered.where("id < 1000")
     assert (part.count(), filtered.count(), part.count()) == (100, 1_000, 100)
     assert part.union(filtered).count() == 1_100
@@ -188,7 +188,7 @@ def read_each(locations: Locations, filters: list[str]) -> list[list[int]]:
     return [[row for batch in scan for row in batch["row"].to_pylist()] for scan in scans]
 
 
-@settings(max_examples=4, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=rounds(2, 20), deadline=None, derandomize=True, phases=[Phase.generate])
 @given(st.lists(FILTERS, min_size=60, max_size=60))
 def test_lance_and_spark_keep_the_same_rows(shared_spark: SparkSession, values: Locations, filters: list[str]) -> None:
     everything = values.dataframe(shared_spark, columns=["row", *sorted(VALUES)])

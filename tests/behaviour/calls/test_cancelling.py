@@ -183,7 +183,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 quick = partial(settings, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
-@quick(max_examples=rounds(3, 10))
+@quick(max_examples=rounds(2, 10))
 @given(attempts, troubles, st.booleans())
 def test_nothing_is_left_of_what_was_given_up(
     place: Place, attempted: Sequence[Attempt], trouble: int, hedging: bool

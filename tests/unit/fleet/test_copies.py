@@ -77,7 +77,6 @@ Open = Callable[[Path], AbstractContextManager[Place]]
         [(iceberg, polaris), (hive, iceberg), (glue, unity), (unity, hive), (polaris, glue), (unity, unity)],
         (hive, iceberg),
         (glue, unity),
-        (polaris, glue),
     ),
     ids=lambda open: open.__wrapped__.__name__,
 )
