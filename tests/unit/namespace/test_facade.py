@@ -25,6 +25,7 @@ from lance_namespace import (
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
+    ServiceUnavailableError,
     TableNotFoundError,
     UnsupportedOperationError,
 )
@@ -261,6 +262,9 @@ def test_a_pickle_is_as_good_in_another_process(server: FakeIceberg) -> None:
     again.close()
     named.close()
     assert pickle.loads(pickle.dumps(named)).exists(["db", "t"])
+    server.fail(503, times=1)
+    with pickle.loads(pickle.dumps(plain)) as without_retries, pytest.raises(ServiceUnavailableError):
+        without_retries.exists(["db", "t"])
 
 
 def test_a_process_may_end_in_the_middle_of_things(server: FakeIceberg) -> None:

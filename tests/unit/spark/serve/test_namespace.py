@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pyarrow as pa
@@ -18,6 +19,7 @@ from lance_namespace import (
     DescribeTableRequest,
     DescribeTableResponse,
     DropNamespaceRequest,
+    DropTableRequest,
     ListNamespacesRequest,
     ListTablesRequest,
     NamespaceExistsRequest,
@@ -110,11 +112,16 @@ async def test_what_is_about_to_expire_is_requested_again(tmp_path: Path) -> Non
     assert len(lake.calls) == 1
 
 
-async def test_a_table_is_requested_again_once_it_may_have_moved(lake: Lake, over: Make) -> None:
+@pytest.mark.parametrize(
+    ("operation", "request_class"), [("deregister_table", DeregisterTableRequest), ("drop_table", DropTableRequest)]
+)
+async def test_a_table_is_requested_again_once_it_may_have_moved(
+    lake: Lake, over: Make, operation: str, request_class: type[Any]
+) -> None:
     lake.write("t")
     lake.write("u")
     namespace = over(lake.prefetch())
-    await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    await getattr(namespace, operation)(request_class(id=["db", "t"]))
     with pytest.raises(TableNotFoundError):
         await describe(namespace, "db", "t")
     assert namespace.hits == 0
