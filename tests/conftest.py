@@ -94,12 +94,16 @@ _WITH_RAY = ("test_daft_on_ray", "test_lance_ray", "test_lance_ray_docs", "test_
 """The files of which one process runs all tests, because Ray uses all cores and takes long to start."""
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Fails the collection of a test of a real server in a folder where no session runs it."""
+    test = metafunc.definition
+    if test.get_closest_marker("integration") and test.nodeid.split("/")[1] not in _WITH_SERVERS:
+        pytest.fail("no session runs the tests of real servers in this folder", pytrace=False)
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Chooses tests, and makes one process run all tests of a server, and all other tests of a file."""
-    misplaced = [it.nodeid for it in items if it.get_closest_marker("integration") and _folder(it) not in _WITH_SERVERS]
-    if misplaced:
-        raise pytest.UsageError(f"no session runs these tests of real servers in this folder: {misplaced[:5]}")
     backends = set(config.getoption("--backend"))
     excluded = {
         item
@@ -120,10 +124,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             group = "Ray" if item.path.stem in _WITH_RAY else server or item.location[0]
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_start)
-
-
-def _folder(item: pytest.Item) -> str:
-    return item.nodeid.split("/")[1]
 
 
 def _uses_spark(item: pytest.Item) -> bool:
