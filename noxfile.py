@@ -227,7 +227,7 @@ def audit(session: nox.Session) -> None:
 @session()
 def types(session: nox.Session) -> None:
     """Checks the types of the package, the tests and the benchmarks, and that users see all types of the package."""
-    install(session, "-e", ".[cli,glue,spark]", *read_groups("types", "test", "servers", "bench"), "nox")
+    install(session, "-e", ".[cli,glue]", *read_groups("types", "spark-types", "test", "servers", "bench"), "nox")
     command = ("pyright", "--verifytypes", "lance_ns_async", "--ignoreexternal", "--outputjson")
     with ThreadPoolExecutor() as threads:
         pyright = threads.submit(session.run, *command, silent=True, success_codes=[0, 1])
@@ -301,7 +301,8 @@ def bare(session: nox.Session) -> None:
 @session()
 def quick(session: nox.Session) -> None:
     """Checks what changed since the main branch, types, and the tests of the directory and of one catalog over HTTP."""
-    install(session, "-e", ".[cli,glue,spark]", *read_groups("test", "servers", "types", "lint", "bench"), "nox")
+    groups = read_groups("test", "servers", "types", "spark-types", "lint", "bench")
+    install(session, "-e", ".[cli,glue]", *groups, "nox")
     changed = subprocess.run(("git", "diff", "--name-only", "--diff-filter=d", "main"), capture_output=True, text=True)
     files = [name for name in changed.stdout.split() if name.endswith(".py")]
     if files:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lance_namespace.errors import InvalidInputError
 
@@ -74,11 +74,11 @@ def local_properties(context: SparkContext | None, properties: Mapping[str, str 
     before = {name: context.getLocalProperty(name) for name in properties}
     try:
         for name, value in properties.items():
-            context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
+            context.setLocalProperty(name, cast(str, value))  # None removes it
         yield
     finally:
         for name, value in before.items():
-            context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
+            context.setLocalProperty(name, cast(str, value))
 
 
 def label(verb: str, tables: Collection[TableId]) -> str:

@@ -49,4 +49,4 @@ def rows(n: int) -> pa.Table:
 
 
 def partitions(frame: DataFrame) -> int:
-    return frame.rdd.getNumPartitions()
+    return int(frame.rdd.getNumPartitions())

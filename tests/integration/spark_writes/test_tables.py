@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -188,9 +188,9 @@ def test_job_descriptions(spark: SparkSession, lake: Lake) -> None:
     try:
         assert description("append") == "my job"
         assert properties() == ["my job", "mine"]
-        context.setJobDescription(None)  # type: ignore[arg-type]  # None removes it
+        context.setJobDescription(cast(str, None))  # None removes it
         assert description("append") == "lance-ns: append to db.t"
         assert properties() == [None, "mine"]
     finally:
         for name in ("spark.job.description", "spark.jobGroup.id"):
-            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
+            context.setLocalProperty(name, cast(str, None))
