@@ -84,7 +84,7 @@ _WITH_SERVERS = {"conformance", "connector", "consistency", "contract", "documen
 """The folders whose tests of real servers have a session of nox."""
 
 _LONG = (
-    *("test_spark_cluster", "test_managed_versions", "test_hive_server", "test_spark_secrets"),
+    *("test_spark_cluster", "test_managed_versions", "test_hive_server"),
     *("test_network", "test_crash", "test_races", "test_copies", "test_examples", "test_docs", "test_cancelling"),
     *("test_process_end", "test_dropping", "test_writing", "test_mutations", "test_reports", "test_facade"),
 )

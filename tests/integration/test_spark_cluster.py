@@ -1,9 +1,11 @@
-"""Work on many tables by executors in separate processes, which get locations and make no catalog call."""
+"""Work on many tables by executors in separate processes: they make no catalog call, and nothing shows a secret."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -28,18 +30,40 @@ pytestmark = SPARK
 TABLES = 16
 WRITTEN = 8
 EXECUTORS = 2
+SECRET = "hush-hush-4711"
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    stop_spark()
-    # Executors work in a folder of Spark's home, which must not be its installation folder.
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Provides Spark's home, in which executors work, so that it must not be the installation folder."""
     home = tmp_path_factory.mktemp("spark")
     for part in Path(pyspark.__file__).parent.iterdir():
         (home / part.name).symlink_to(part)
-    with pytest.MonkeyPatch.context() as environment:
+    (home / "events").mkdir()
+    return home
+
+
+@contextmanager
+def output_to(path: Path) -> Iterator[None]:
+    """Lets the processes that are started in the block write their output to a file."""
+    with ExitStack() as stack, path.open("wb") as file:
+        for stream in (1, 2):
+            before = os.dup(stream)
+            stack.callback(os.close, before)
+            stack.callback(os.dup2, before, stream)
+            os.dup2(file.fileno(), stream)
+        yield
+
+
+@pytest.fixture(scope="module")
+def spark(home: Path) -> Iterator[SparkSession]:
+    stop_spark()
+    with pytest.MonkeyPatch.context() as environment, output_to(home / "driver.log"):
         environment.setenv("SPARK_HOME", str(home))
         cluster = {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": (home / "events").as_uri(),
             "spark.master": f"local-cluster[{EXECUTORS},1,1024]",
             "spark.executor.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
@@ -143,3 +167,27 @@ def test_executors_get_the_credentials_that_the_driver_was_given(spark: SparkSes
             assert frame.count() == 60
             assert catalog.requests == []
             assert len(catalog.issued) == 6
+
+
+def test_event_log_output_and_command_lines_tell_no_secret(
+    spark: SparkSession, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Namespace.connect("dir", {"root": str(tmp_path), "storage.aws_secret_access_key": SECRET}) as ns:
+        ns.create_namespace({"id": ["db"]})
+        ns.write("db.t", pa.table({"id": [1, 2, 3]}))
+        frame = LocationResolver(ns).prefetch("db.t", progress=False).dataframe(spark)
+        frame.createOrReplaceTempView("secretly")
+        assert spark.sql("select * from secretly where id > 1").count() == 2
+        frame.explain("extended")
+    # All that the tests have started, and nobody else.
+    lines = ("ps", "-ww", "-o", "args=", "-s", str(os.getsid(0)))
+    commands = subprocess.run(lines, capture_output=True, text=True, check=True).stdout
+    assert "deploy.SparkSubmit" in commands and "CoarseGrainedExecutorBackend" in commands
+    printed = capsys.readouterr().out
+    assert "== Physical Plan ==" in printed
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    events = [file.read_text() for file in (home / "events").rglob("*") if file.is_file()]
+    assert any("SparkListenerSQLExecutionStart" in text and "secretly" in text for text in events)
+    logs = [file.read_text() for file in (home / "driver.log", *(home / "work").rglob("std*"))]
+    assert len(logs) >= 1 + 2 * EXECUTORS
+    assert not [text for text in (commands, printed, *events, *logs) if SECRET in text]
