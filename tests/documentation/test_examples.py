@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import runpy
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,25 @@ SHOWN = {
 """The output of each program on the page, by the name of its file."""
 
 
-def run(name: str, stands_for: Mapping[str, str]) -> tuple[int, str]:
-    """Returns the exit code of a program in the working directory, and what it prints."""
+def run(name: str, stands_for: Mapping[str, str]) -> tuple[object, str]:
+    """Returns the exit code of a program in the working directory, and what it prints.
+
+    It runs in this process, because a new one imports pylance first.
+    """
     source = (FOLDER / name).read_text(encoding="utf-8")
     for written, here in stands_for.items():
         source = source.replace(written, here)
     Path(name).write_text(source, encoding="utf-8")
-    done = subprocess.run([sys.executable, name], stdout=subprocess.PIPE, text=True, check=False, timeout=240)
-    printed = done.stdout
+    code: object = 0
+    with redirect_stdout(StringIO()) as output:
+        try:
+            runpy.run_path(name, run_name="__main__")
+        except SystemExit as end:
+            code = end.code
+    printed = output.getvalue()
     for written, here in stands_for.items():
         printed = printed.replace(here, written)
-    return done.returncode, comparable(printed)
+    return code, comparable(printed)
 
 
 @pytest.fixture

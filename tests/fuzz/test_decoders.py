@@ -39,7 +39,7 @@ def test_an_answer_of_json_is_understood_or_refused(client: Asking, case: Case) 
     good = decode(client, json.dumps(case.good).encode())
     assert isinstance(good, case.ends) if case.ends else not isinstance(good, LanceNamespaceError), repr(good)
 
-    @settings(max_examples=examples(40))
+    @settings(max_examples=examples(20))
     @given(bodies(case.good))
     def check(body: bytes) -> None:
         decode(client, body)

@@ -22,6 +22,7 @@ from lance_ns_async.spark import LocationResolver, Locations, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
+from tests.support import budget
 from tests.support.budget import thorough
 from tests.support.spark_sessions import SPARK, stop_spark
 
@@ -29,7 +30,7 @@ pytestmark = SPARK
 
 TABLES = 16
 WRITTEN = 8
-EXECUTORS = 2
+EXECUTORS = 2 if budget.is_thorough else 1
 SECRET = "hush-hush-4711"
 
 

@@ -35,7 +35,7 @@ from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.unity import FakeUnity
-from tests.support.budget import rounds
+from tests.support.budget import rounds, with_usual
 
 SLOTS = 4
 TURN = 5e-5
@@ -164,7 +164,8 @@ def names() -> Sequence[str]:
     return [f"t{i}" for i in range(6)]
 
 
-@pytest.fixture(scope="module", params=PLACES)
+# By night also the second catalog over HTTP.
+@pytest.fixture(scope="module", params=with_usual(PLACES, "iceberg", "hive3", "glue"))
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with PLACES[request.param](tmp_path_factory.mktemp("place")) as place:
         place.heal()
