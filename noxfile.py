@@ -25,6 +25,7 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
 
+CORES = os.cpu_count() or 1
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -238,7 +239,7 @@ def types(session: nox.Session) -> None:
         session.error(f"{report['completenessScore']:.2%} of the types are known, {TYPED:.2%} required; not: {unknown}")
 
 
-def run_pytest(session: nox.Session, *arguments: str, processes: int = (os.cpu_count() or 1) + 1) -> None:
+def run_pytest(session: nox.Session, *arguments: str, processes: int = CORES + 1) -> None:
     """Runs tests in one process more than there are cores, as tests also wait; a server or file is of one process.
 
     The order is that of the collection, which begins with the longest files.
@@ -295,7 +296,9 @@ def bare(session: nox.Session) -> None:
     # The group contains aiobotocore for its other dependencies.
     no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
-    run_pytest(session, "-m", "not integration and not glue", *for_backends("dir", "none"), *paths(*BARE))
+    selection = ("-m", "not integration and not glue", *for_backends("dir", "none"))
+    # The tests are few, and each process first imports their modules.
+    run_pytest(session, *selection, *paths(*BARE), processes=CORES)
 
 
 @session()

@@ -121,7 +121,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # Each JVM of Spark computes for half a minute before its queries are fast.
             group = "Spark: reads" if item.path.parent.name == "integration" else "Spark: writes and pages"
         else:
-            group = "Ray" if item.path.stem in _WITH_RAY else server or item.location[0]
+            group = "Ray" if item.path.stem in _WITH_RAY else server or item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_start)
 
