@@ -15,10 +15,10 @@ from tests.contract.sites import REAL
 from tests.support.budget import rounds, thorough
 
 KILLS = {
-    "dir": rounds(8, 80),
-    "iceberg-1.11.0": rounds(4, 60),
+    "dir": rounds(6, 80),
+    "iceberg-1.11.0": rounds(2, 60),
     "hive-3.1.3": rounds(2, 40),
-    "unity-fake": rounds(4, 30),
+    "unity-fake": rounds(3, 30),
 }
 """Number of kills for each catalog."""
 
