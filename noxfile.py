@@ -123,7 +123,7 @@ BARE = [
     *("unit/test_api.py", "unit/gateway/test_server.py"),
     "unit/transports/http/test_wire.py",
     *(f"unit/namespace/test_{it}.py" for it in ("background_loop", "client", "facade", "requests", "session", "sync")),
-    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/spec", "unit/tables/test_columns.py"),
+    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/tables/test_columns.py"),
     *("behaviour/namespace", "contract/test_data.py"),
 ]
 """Tests that import all modules, and use the event loop, threads, processes and servers, without extras.
