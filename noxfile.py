@@ -187,7 +187,7 @@ def install(session: nox.Session, *requirements: str) -> None:
     The PYTHONPATH of nox itself is ignored. Python keeps what it compiles, because tests start many processes.
     """
     session.env.update(PYTHONPATH="", PYTHONDONTWRITEBYTECODE="")
-    # What is installed needs no metadata, for which uv would build these 480 MB again if the index does not date files.
+    # uv asks the index about what is not installed, and some indexes make it download and build PySpark again for that.
     spark = [it for it in requirements if it.startswith("pyspark")]
     if spark:
         session.install("--no-deps", *spark)
