@@ -5,8 +5,6 @@ from __future__ import annotations
 import runpy
 import shutil
 from collections.abc import Mapping
-from contextlib import redirect_stdout
-from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,40 +13,32 @@ import pytest
 
 from tests.documentation.pages import CODE_COLUMNS, DOCS, Block, Page
 from tests.support.budget import thorough
-from tests.support.reader import comparable
+from tests.support.reader import Reader, comparable
 from tests.support.spark_sessions import SPARK
 from tests.support.stand_ins import stand_ins
 
 FOLDER = DOCS / "examples"
+PAGE = Page("examples.md")
 # Its calls are those of the code for Spark in the README.
 MARKS: dict[str, Any] = {"spark_job.py": [*SPARK, thorough]}
 SHOWN = {
     Path(block.included).name: following.source if following is not None and following.is_output else ""
-    for block, following in pairwise([*Page("examples.md").blocks(), None])
+    for block, following in pairwise([*PAGE.blocks(), None])
     if block is not None and block.included is not None
 }
 """The output of each program on the page, by the name of its file."""
 
 
-def run(name: str, stands_for: Mapping[str, str]) -> tuple[object, str]:
-    """Returns the exit code of a program in the working directory, and what it prints.
+def program(name: str) -> Block:
+    """Returns a program as a block of the page."""
+    return Block("python", name, (FOLDER / name).read_text(encoding="utf-8"), 1, None, None)
 
-    It runs in this process, because a new one imports pylance first.
-    """
-    source = (FOLDER / name).read_text(encoding="utf-8")
-    for written, here in stands_for.items():
-        source = source.replace(written, here)
-    Path(name).write_text(source, encoding="utf-8")
-    code: object = 0
-    with redirect_stdout(StringIO()) as output:
-        try:
-            runpy.run_path(name, run_name="__main__")
-        except SystemExit as end:
-            code = end.code
-    printed = output.getvalue()
-    for written, here in stands_for.items():
-        printed = printed.replace(here, written)
-    return code, comparable(printed)
+
+async def run(name: str, stands_for: Mapping[str, str]) -> tuple[object, str]:
+    """Returns the exit status of a program in the working directory, and what it prints."""
+    reader = Reader(PAGE, stands_for)
+    printed = await reader.printed(program(name))
+    return reader.status, printed
 
 
 @pytest.fixture
@@ -60,16 +50,21 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", [pytest.param(it, marks=MARKS.get(it, ())) for it in SHOWN])
-def test_a_program_prints_what_the_page_shows(name: str, lake: Path) -> None:
-    source = Block("python", None, (FOLDER / name).read_text(encoding="utf-8"), 1, None, None)
-    with stand_ins([source]) as servers:
-        assert run(name, {"/home/you": str(lake.parent), **servers}) == (0, comparable(SHOWN[name]))
+async def test_a_program_prints_what_the_page_shows(name: str, lake: Path) -> None:
+    with stand_ins([program(name)]) as servers:
+        assert await run(name, {"/home/you": str(lake.parent), **servers}) == (0, comparable(SHOWN[name]))
 
 
-def test_the_audit_fails_for_a_damaged_table(lake: Path) -> None:
+@pytest.fixture
+def damaged(lake: Path) -> None:
+    """Deletes the rows of a table."""
     shutil.rmtree(next(lake.glob("*day1")) / "data")
-    code, printed = run("audit_in_ci.py", {})
-    assert code == 1
+
+
+@pytest.mark.usefixtures("damaged")
+async def test_the_audit_fails_for_a_damaged_table() -> None:
+    status, printed = await run("audit_in_ci.py", {})
+    assert status == 1
     assert printed.startswith("sales$day1 data-missing ")
 
 

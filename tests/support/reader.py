@@ -44,6 +44,8 @@ class Reader:
         self._stands_for = stands_for
         self._session: dict[str, Any] = {"__name__": "__main__"}
         self._exports: list[str] = []
+        self.status: object = 0
+        """The exit status of the last program."""
 
     @property
     def named(self) -> Mapping[str, Any]:
@@ -115,7 +117,7 @@ class Reader:
         with redirect_stdout(io.StringIO()) as out:
             if block.title is not None:
                 # In a separate thread, because a program may start an event loop.
-                await anyio.to_thread.run_sync(_run_program, Path(block.title), source)
+                self.status = await anyio.to_thread.run_sync(_run_program, Path(block.title), source)
             else:
                 await self._evaluate(code)
         return out.getvalue()
@@ -135,6 +137,10 @@ def comparable(printed: str) -> str:
     return "\n".join(line.rstrip() for line in printed.splitlines())
 
 
-def _run_program(path: Path, source: str) -> None:
+def _run_program(path: Path, source: str) -> object:
     path.write_text(source, encoding="utf-8")
-    runpy.run_path(str(path), run_name="__main__")
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as end:
+        return end.code or 0
+    return 0
