@@ -204,4 +204,4 @@ def test_event_log_output_and_command_lines_tell_no_secret(
     assert any("SparkListenerSQLExecutionStart" in text and "secretly" in text for text in events)
     logs = [file.read_text() for file in (home / "driver.log", *(home / "work").rglob("std*"))]
     assert len(logs) >= 1 + 2 * EXECUTORS
-    assert not [text for text in (commands, printed, *events, *logs) if SECRET in with_decoded(text)]
+    assert not [text for text in (*commands.splitlines(), printed, *events, *logs) if SECRET in with_decoded(text)]
