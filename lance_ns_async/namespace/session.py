@@ -22,6 +22,7 @@ from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.steps import next_step
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
@@ -217,6 +218,8 @@ class Session:
 
         def run() -> T:
             opened.append(self.opener.open(table, snapshot))
+            if changes:
+                next_step("change", table.location)
             return work(opened[0])
 
         try:

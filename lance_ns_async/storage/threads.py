@@ -19,6 +19,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.calls.deadline import remaining
+from lance_ns_async.calls.steps import Step, scheduler
 from lance_ns_async.errors import error_about, shortened
 from lance_ns_async.model import Table
 from lance_ns_async.storage.locations import check_writable
@@ -208,6 +209,13 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         )
     if changes:
         check_writable(table)
+    if (hold := scheduler.get()) is not None:
+        async with hold(Step(kind, table.location, changes=changes, remote=False)):
+            return await _in_thread(table, work, changes=changes, kind=kind)
+    return await _in_thread(table, work, changes=changes, kind=kind)
+
+
+async def _in_thread(table: Table, work: Callable[[], T], *, changes: bool, kind: Kind) -> T:
     left = remaining()
     seconds = PATIENCE if left is None else left
     mine = Work(str(table.id))
@@ -273,6 +281,13 @@ async def aside(work: Callable[[], T]) -> T:
     Raises:
         ServiceUnavailableError: The work did not end in time.
     """
+    if (hold := scheduler.get()) is not None:
+        async with hold(Step("aside", "", changes=False, remote=False)):
+            return await _aside(work)
+    return await _aside(work)
+
+
+async def _aside(work: Callable[[], T]) -> T:
     try:
         async with asyncio.timeout(remaining()):
             return await Work("data in memory").run(work, _limiter("aside"))

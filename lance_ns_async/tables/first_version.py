@@ -11,6 +11,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
+from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table
 from lance_ns_async.storage import datasets, files
@@ -36,6 +37,7 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
     """
     rows = _write_files(opener, table, data)
     try:
+        next_step("commit", table.location)
         under_way().check()
         commit(opener, table, rows)
     except GivenUp as e:

@@ -18,6 +18,7 @@ from lance_namespace.errors import (
 )
 from pydantic import TypeAdapter, ValidationError
 
+from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import PHRASES, error_about
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
@@ -70,6 +71,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
         fields.check_columns(data.schema.names, "columns")
+    next_step(mode, table.location)
     with translate_errors(table):
         dataset.insert(arrow.stoppable(data), mode=mode)
     return dataset
@@ -146,6 +148,7 @@ def merge(
             return counts, dataset.version
         except TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
+    next_step("merge", table.location)
     counts = _merge(dataset, request, rows, timeout)
     return counts, dataset.version
 

@@ -34,6 +34,7 @@ from lance_ns_async.backends.directory.places import (
     is_within,
     masked_uri,
 )
+from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import Failure, shortened, without_source, without_user
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.storage import dir_markers, files
@@ -128,6 +129,7 @@ class Dropping:
                 raise
         else:
             with _report_as_dropped(self._places.uri(place)):
+                next_step("delete", self._places.uri(place))
                 self._delete(place, paths)
             return
         # The disk is full, and only a drop can free space. Until the next commit, the table exists without data.

@@ -1,0 +1,53 @@
+"""No order of steps of two clients, or of three, loses rows or shows wrong ones, also if one of them is killed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.interleavings.programs import Stage
+from tests.interleavings.runs import Case, all_deaths, all_orders, cases, pick, stage, tell
+from tests.interleavings.search import by_chance
+from tests.support import budget
+
+SITES = ["dir", "iceberg-fake", "hive-fake-3.1.3", "glue", "polaris-fake", "lakekeeper-fake", "unity-fake"]
+
+USUAL = [
+    *(Case(pair) for pair in (("append", "overwrite"), ("drop", "append"), ("drop", "recreate"), ("move", "drop"))),
+    *(Case(pair, exists=False) for pair in (("create", "create"), ("create", "drop"), ("overwrite", "append"))),
+]
+"""The pairs of the usual run: a first look at each kind of conflict."""
+
+MOST = 10
+"""Maximum number of orders of a pair in the usual run."""
+
+
+@pytest.fixture
+async def theater(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(request.param, tmp_path) as it:
+        yield it
+
+
+@pytest.mark.parametrize("theater", SITES, indirect=True)
+async def test_pairs_have_an_explanation(theater: Stage) -> None:
+    for case in cases(theater.site) if budget.is_thorough else USUAL:
+        tally = await all_orders(theater, case, most=None if budget.is_thorough else MOST)
+        assert not tally.wrong, tally.wrong[0]
+
+
+@pytest.mark.parametrize("theater", budget.with_usual(SITES, "dir", "iceberg-fake"), indirect=True)
+async def test_kills_have_an_explanation(theater: Stage) -> None:
+    for case in cases(theater.site) if budget.is_thorough else [Case(("drop", "create"))]:
+        for tally in await all_deaths(theater, case, most=None if budget.is_thorough else 1):
+            assert not tally.wrong, tally.wrong[0]
+
+
+@pytest.mark.parametrize("theater", SITES, indirect=True)
+async def test_three_clients_have_an_explanation(theater: Stage) -> None:
+    for seed in range(budget.rounds(5, 2000)):
+        random = Random(seed)
+        story = await tell(theater, pick(theater.site, random), by_chance(random))
+        assert story.wrong is None, f"seed {seed}\n{story}"
