@@ -8,12 +8,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tagged_results import CacheUse
-from lance_ns_async.errors import ErrorTable, error_about, spelled
-from lance_ns_async.model import NamespaceId, Page, Partition, Table, TableId, has, same_place
+from lance_ns_async.errors import (
+    BadLocationError,
+    ErrorTable,
+    UnreadableRegistrationError,
+    error_about,
+    spelled,
+)
+from lance_ns_async.model import NamespaceId, Page, Partition, Table, TableId, has, is_same, same_place
 from lance_ns_async.settings import Settings
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec
 from lance_ns_async.storage.locations import FOLDERS, check_location, unique_location
@@ -322,9 +333,41 @@ class Backend(ABC):
         """
         raise AssertionError(f"{type(self).__name__} declares no batches")
 
+    async def deregister_table(self, id: TableId, expected: Table | None = None) -> Table:
+        """Removes the registration of a table, and returns it; its data stays.
+
+        No catalog with a server removes a registration only if it is the expected one, so it is looked at immediately
+        before.
+
+        Args:
+            id: The table.
+            expected: The table as the caller has seen it; None for any Lance table of that name.
+
+        Returns:
+            The table. Its location is empty if its registration cannot be read, or if its location is invalid.
+
+        Raises:
+            TableNotFoundError: The table does not exist, or another client has replaced the expected one.
+
+        Cost: two calls.
+        """
+        try:
+            table = await self.describe_table(id)
+        except (BadLocationError, UnreadableRegistrationError):
+            table = Table(id, "")
+        self.check_expected(table, expected)
+        await self.remove_registration(id)
+        return table
+
+    @staticmethod
+    def check_expected(table: Table, expected: Table | None) -> None:
+        """Raises TableNotFoundError if a table is not the expected one; None expects any."""
+        if expected is not None and not is_same(expected, table):
+            raise error_about(TableNotFoundError, table.id, "another client has replaced it by another table")
+
     @abstractmethod
-    async def deregister_table(self, id: TableId) -> None:
-        """Removes the registration of a table, which the caller has checked to be a Lance table; its data stays."""
+    async def remove_registration(self, id: TableId) -> None:
+        """Removes the registration that a name has, which must be that of a Lance table; its data stays."""
 
     @abstractmethod
     async def rename_table(self, id: TableId, to: TableId) -> None:

@@ -12,8 +12,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.errors import BadLocationError, UnreadableRegistrationError, error_about
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.errors import error_about
+from lance_ns_async.model import NamespaceId
 
 _TIMES = 6
 """Maximum number of attempts to keep or create a namespace that other clients create or drop at the same time."""
@@ -58,17 +58,3 @@ async def keep_or_create_namespace(
         "create_namespace: the catalog says that it exists, "
         "but does not describe it; other clients may create and drop it at the same time: try again later",
     ) from error
-
-
-async def deregister(backend: Backend, id: TableId) -> Table:
-    """Removes the registration of a Lance table and returns it.
-
-    Returns:
-        The table as it was described. Its location is empty if the registration is unreadable or the location invalid.
-    """
-    try:
-        table = await backend.describe_table(id)
-    except (BadLocationError, UnreadableRegistrationError):
-        table = Table(id, "")
-    await backend.deregister_table(id)
-    return table

@@ -182,7 +182,7 @@ class CopyRun:
             try:
                 if not is_same(table, await self.target.backend.describe_table(table.id)):
                     raise _changed_meanwhile(table.id)
-                await self.target.backend.deregister_table(table.id)
+                await self.target.backend.deregister_table(table.id, table)
             except TableNotFoundError:
                 return
 

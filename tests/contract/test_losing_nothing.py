@@ -59,11 +59,12 @@ class Meddled(Backend):
             await meddle(id)
         return made
 
-    async def deregister_table(self, id: TableId) -> None:
-        await super().deregister_table(id)  # type: ignore[safe-super]
+    async def deregister_table(self, id: TableId, expected: Table | None = None) -> Table:
+        table = await super().deregister_table(id, expected)
         meddle, self.removed = self.removed, None
         if meddle is not None:
             await meddle(id)
+        return table
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         before, self.before = self.before, None

@@ -177,7 +177,7 @@ class MemoryBackend(Backend):
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         """Accepts all tables."""
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         await self._call("deregister_table", id, lambda: self.tables.pop(self._table(id).id))
 
     async def replace_table(

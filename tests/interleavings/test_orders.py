@@ -15,8 +15,12 @@ from tests.support import budget
 
 SITES = ["dir", "iceberg-fake", "hive-fake-3.1.3", "glue", "polaris-fake", "lakekeeper-fake", "unity-fake"]
 
+REPLACED = [Case((removal, "move-and-create")) for removal in ("drop", "deregister")]
+"""While a table is removed, others move it to another name, and make a new one."""
+
 USUAL = [
     *(Case(pair) for pair in (("append", "overwrite"), ("drop", "append"), ("drop", "recreate"), ("move", "drop"))),
+    *REPLACED,
     *(Case(pair, exists=False) for pair in (("create", "create"), ("create", "drop"), ("overwrite", "append"))),
 ]
 """The pairs of the usual run: a first look at each kind of conflict."""

@@ -421,20 +421,37 @@ class DirectoryBackend(Backend):
         if location is not None:
             self._relative_place(id, location)
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def deregister_table(self, id: TableId, expected: Table | None = None) -> Table:
+        """Removes the registration that is returned, and no other one; see the base class. Cost: one call."""
+        removed: list[Table] = []
+
         def edit(entries: Entries) -> Change:
-            # This is the only way to remove an entry with an invalid location, so the location is not checked.
             if (entry := entries.get(_key(id))) is None or entry.kind != "table":
                 raise TableNotFoundError("there is no table of that name")
+            look(entries)
             return Change(remove=[_key(id)])
 
-        def work() -> None:
+        def look(entries: Entries | None = None) -> None:
+            try:
+                table = self._describe(id, entries)
+            except BadLocationError:
+                # This is the only way to remove an entry with an invalid location.
+                table = Table(id, "")
+            self.check_expected(table, expected)
+            removed[:] = [table]
+
+        def work() -> Table:
             if id.parent:
                 self._directory.change(edit)
             else:
+                look()
                 self._deregister_at_root(id)
+            return removed[0]
 
-        await self._call(work, id, "deregister_table", safe=False)
+        return await self._call(work, id, "deregister_table", safe=False)
+
+    async def remove_registration(self, id: TableId) -> None:
+        await self.deregister_table(id)
 
     async def drop_table(self, table: Table) -> None:
         id = table.id
@@ -459,8 +476,8 @@ class DirectoryBackend(Backend):
     async def _call(self, work: Callable[[], T], subject: Id, operation: str, *, safe: bool = True) -> T:
         return await self._lance.call(work, subject=subject, operation=operation, safe=safe)
 
-    def _describe(self, id: TableId) -> Table:
-        entries = self._directory.entries()
+    def _describe(self, id: TableId, entries: Entries | None = None) -> Table:
+        entries = entries or self._directory.entries()
         try:
             if not id.parent:
                 return self._at_root(id, entries)

@@ -251,7 +251,7 @@ class GlueBackend(Backend):
             if (value := properties.get(key, only)).lower() != only:
                 raise InvalidInputError(f"table {id}: {key}={value!r} is not supported; only {only!r} is")
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         arguments = {**await self._within(id.parent), "Name": id.name.lower()}
         await remove_or_check(self._change("delete_table", arguments, id, "deregister_table"), partial(self._table, id))
 

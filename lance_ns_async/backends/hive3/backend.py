@@ -265,7 +265,7 @@ class HiveBackend(Backend):
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         check_declaration(id, location, properties)
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         check_findable(id)
         operation = "deregister_table"
         await remove_or_check(partial(self._hive.drop_table, id, operation), partial(self._table, id, operation))

@@ -170,7 +170,7 @@ class IcebergBackend(IcebergNamespaces):
             partial(self._load, id, "declare_table", MaskedPartial(table_of_uuid, id, self._storage_options, uuid)),
         )
         if result.location.rstrip("/") != place:
-            await self.deregister_table(id)
+            await self.deregister_table(id, result)
             raise InvalidInputError(
                 f"table {id}: the catalog would register it at {result.location}, not at {place}; "
                 "give a location that it accepts"
@@ -184,7 +184,7 @@ class IcebergBackend(IcebergNamespaces):
                 "'impl', where the catalog does"
             )
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         routes = self._routes or await self._config()
         self._forget(routes.table(id))
         await self._http.request(

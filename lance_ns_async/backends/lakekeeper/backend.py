@@ -186,7 +186,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             "the warehouse, nor that of a deleted table that can still be restored"
         ) from error
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         path = wire.table(self._routes or await self._config(), id)
         # The server's default is to delete the files.
         await self._delete_table(id, path, "purgeRequested=false")

@@ -178,7 +178,7 @@ class PolarisBackend(GenericTableBackend):
                 f"table {id}: property {reserved_keys[0]!r}: names that begin with polaris. are reserved for the server"
             )
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         await self._delete_table(id, wire.table(id))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:

@@ -206,7 +206,7 @@ class RestBackend(Backend):
     ) -> Table:
         table = await self._declare(id, location, properties)
         if location is None and is_relative(table.location):
-            async with rollback(lambda error: self.deregister_table(id)):
+            async with rollback(lambda error: self.remove_registration(id)):
                 table = await self.describe_table(id)
                 check_default(table, "the server")
         return table
@@ -238,7 +238,7 @@ class RestBackend(Backend):
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.path_segment(id, self._delimiter)
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         await self._ask("deregister_table", id, partial(wire.check_removed, id))
 
     async def drop_table(self, table: Table) -> None:

@@ -111,7 +111,7 @@ class GenericTableBackend(Backend):
     async def _undo(self, id: TableId, error: LanceNamespaceError) -> None:
         """Removes the registration that was just made; if that fails, adds a note to the error."""
         try:
-            await self.deregister_table(id)
+            await self.remove_registration(id)
         except LanceNamespaceError as e:
             error.add_note(f"and it is still registered there, because that could not be undone ({e})")
 

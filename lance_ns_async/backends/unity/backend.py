@@ -212,7 +212,7 @@ class UnityBackend(Backend):
             raise InvalidInputError(f"table {id}: property table_type={kind!r}: it marks Lance tables; omit it")
         normalize_location(id, default_location(self._root, id) if location is None else location)
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         self._check(id, "deregister_table", "TABLE_NOT_FOUND")
         await self._delete(wire.table_path(id), id, "deregister_table")
 

@@ -158,7 +158,7 @@ async def deregister_table(
     request = requests.parse(spec.DeregisterTableRequest, request)
     id = session.table(request.id)
     with session.changing(id):
-        table = await operations.deregister(session.backend, id)
+        table = await session.backend.deregister_table(id)
     answer = requests.registration(table)
     return spec.DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 

@@ -6,8 +6,9 @@ table to describe.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
 from urllib.parse import unquote
 
 from lance_namespace.errors import (
@@ -18,6 +19,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend
+from lance_ns_async.calls.paging import walk
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.errors import BadLocationError, NotALanceTableError, UnreadableRegistrationError
@@ -84,18 +86,57 @@ class Claims:
             return owner
         if has_names and not (backend.allow_aliases or can.listing_has_locations or can.describe_batch):
             return None
+        return await self._at_location(table, ())
+
+    async def names(self, table: Table) -> Collection[str]:
+        """Returns the names in the namespace of a table, as far as `find_since` needs them; see there for the cost."""
+        if self._backend.capabilities.listing_has_locations:
+            return ()
+        names: list[str] = []
+        # A client that may drop a table need not have the right to list the namespace.
+        with suppress(PermissionDeniedError):
+            async with aclosing(walk(partial(self._backend.list_tables, table.id.parent, limit=None))) as pages:
+                async for _, page in pages:
+                    names += page.items
+        return frozenset(names)
+
+    async def find_since(self, table: Table, before: Collection[str]) -> TableId | None:
+        """Returns a table of the same namespace that is registered at the location of a table that was removed.
+
+        Catalogs remove by name. So another client may have given the location to another table before the removal, and
+        the removed registration was a newer one. In other namespaces, only a table for which the layout made the
+        location is found.
+
+        Args:
+            table: The table as it was before its removal.
+            before: The result of `names` before the removal: tables that had a name then are not described again.
+
+        Cost:
+            The calls of `check_unclaimed`, and those to list the namespace: once if listings have locations, otherwise
+            before and now, with a describe of each new name.
+        """
+        if (owner := await self._find_owner(table.id, table.location)) is not None:
+            return owner
+        return await self._at_location(table, before)
+
+    async def _at_location(self, table: Table, before: Collection[str]) -> TableId | None:
+        """Returns a table of the namespace, without those of some names, that has the location of a table."""
+        backend, can, parent = self._backend, self._backend.capabilities, table.id.parent
+        lister = Lister(backend, max_in_flight=_AT_ONCE)
         try:
-            ids = await Lister(backend, max_in_flight=_AT_ONCE).everything(table.id.parent)
-        except PermissionDeniedError:
+            names = [name for name in await self.names(table) if name not in before] if before else None
+            ids = await lister.everything(parent) if names is None else [parent.table(name) for name in names]
+        except (PermissionDeniedError, NamespaceNotFoundError):
             # A client that may drop a table need not have the right to list the namespace.
             return None
         others = [id for id in ids if can.key(id) != can.key(table.id)]
-        descriptions = await describe_tables(backend, others, max_in_flight=_AT_ONCE)
+        left = [id for id in others if id not in lister.descriptions]
+        descriptions = await describe_tables(backend, left, max_in_flight=_AT_ONCE)
         for error in descriptions.errors.values():
             if not isinstance(error, (*_NO_CLAIM, PermissionDeniedError)):
                 raise error
-        at_location = [it.id for it in descriptions.tables.values() if same_place(it.location, table.location)]
-        return at_location[0] if at_location else None
+        tables = {**lister.descriptions, **descriptions.tables}
+        return next((id for id in others if id in tables and same_place(tables[id].location, table.location)), None)
 
     async def _find_owner(self, id: TableId, location: str) -> TableId | None:
         """Returns another table for which the layout made a location, if it is registered there."""

@@ -373,16 +373,13 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         if clear:
             # Listed while the name is registered: later files may belong to the next table of that name.
             files = await datasets.data_files(place)
-        # Catalogs remove by name only, so the registration is checked again just before.
-        if not is_same(table, await backend.describe_table(table.id)):
-            return
     except TableNotFoundError:
         return
     except LanceNamespaceError as e:
         error.add_note(left.format(why=e))
         return
     try:
-        await backend.deregister_table(table.id)
+        await backend.deregister_table(table.id, table)
     except TableNotFoundError:
         return
     except LanceNamespaceError as e:

@@ -67,23 +67,24 @@ async def drop(backend: Backend, id: TableId) -> Table:
         InvalidTableStateError: Other tables or files are under its location; nothing was removed.
         PermissionDeniedError: The catalog does not permit the removal; nothing was removed.
 
-    Cost: two calls, those for credentials, those of `Claims.find`, a listing and the deletes in the storage.
+    Cost: three calls, those for credentials, those of `Claims`, a listing and the deletes in the storage.
     """
     try:
         table = await locate(backend, id)
     except UnreadableRegistrationError:
-        await backend.deregister_table(id)
-        return Table(id, "")
+        return await backend.deregister_table(id)
     paths: Sequence[str] = () if backend.passes_on("drop_table") else await datasets.check_alone(table)
     if backend.capabilities.drops:
         await backend.drop_table(table)
         return table
-    if (other := await Claims(backend).find(table)) is not None:
-        await backend.deregister_table(id)
+    claims = Claims(backend)
+    other = await claims.find(table)
+    before = () if other is not None else await claims.names(table)
+    paths = await in_thread(table, partial(_select, table, paths))
+    await backend.deregister_table(id, table)
+    if (other := other or await claims.find_since(table, before)) is not None:
         log.warning("table %s was only deregistered, because table %s is also at %s", id, other, table.location)
         return table
-    paths = await in_thread(table, partial(_select, table, paths))
-    await backend.deregister_table(id)
     left = f"the table is no longer registered; its remaining data is at {table.location}"
     try:
         await in_thread(table, partial(_delete, table, paths), changes=True)

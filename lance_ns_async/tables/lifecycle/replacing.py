@@ -114,7 +114,7 @@ async def replace(
             error.add_note(_left(e, was))
 
     async with rollback(undo):
-        await backend.deregister_table(old.id)
+        await backend.deregister_table(old.id, old)
         removed = True
         return await backend.register_table(old.id, location, properties, schema)
 

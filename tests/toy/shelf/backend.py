@@ -78,7 +78,7 @@ class ShelfBackend(Backend):
         body = {"location": location or await self._choose_location(id), "properties": dict(properties)}
         return await self._call("POST", "/table", id, "declare_table", body, decode=partial(table, id))
 
-    async def deregister_table(self, id: TableId) -> None:
+    async def remove_registration(self, id: TableId) -> None:
         await self._call("DELETE", "/table", id, "deregister_table", decode=ignore)
 
     async def rename_table(self, id: TableId, to: TableId) -> None:

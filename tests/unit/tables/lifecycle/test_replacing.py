@@ -104,7 +104,7 @@ async def test_a_cancellation_loses_nothing(kind: type[Stuck], what: str, done: 
     check(backend, what)
 
 
-@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("calls", [1, 2, 3])
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_registration_that_is_removed_and_made_again_is_restored(done: bool, calls: int) -> None:
     backend = Fixed(calls, done=done)
@@ -115,7 +115,7 @@ async def test_a_registration_that_is_removed_and_made_again_is_restored(done: b
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    if (calls, done) == (1, True):
+    if (calls, done) == (2, True):
         # It is unknown whether the removal succeeded, and another client may have made it.
         assert backend.tables == {}
         return
