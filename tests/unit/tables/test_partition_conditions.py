@@ -264,6 +264,6 @@ async def test_a_partition_with_another_row_is_not_dropped(tmp_path: Path) -> No
         await ns.partition_by(["region"], schema=rows.schema)
         await ns.write_partitions(rows)
         (eu,) = await ns.list_partitions("region = 'EU'")
-        await ns.write({"id": list(eu.id)}, pa.table({"n": [3], "region": ["DE"]}), mode="append")
+        await ns.write(eu.id, pa.table({"n": [3], "region": ["DE"]}), mode="append")
         assert await ns.drop_partitions("region = 'EU'") == []
         assert (await ns.open_partitions()).count_rows() == 3
