@@ -199,7 +199,7 @@ def matching(dataset: lance.LanceDataset, text: str) -> set[int] | None:
         return None
 
 
-@settings(max_examples=rounds(40, 2500))
+@settings(max_examples=rounds(25, 2500))
 @given(st.randoms(use_true_random=False), st.integers(0, 9))
 def test_masks_never_say_more_than_lance(chosen: random.Random, seed: int) -> None:
     partitioning = Partitioning(SCHEMA, ())
@@ -221,7 +221,7 @@ def test_masks_never_say_more_than_lance(chosen: random.Random, seed: int) -> No
 
 
 async def test_public_methods_answer_as_lance_does(tmp_path: Path) -> None:
-    for n in range(rounds(4, 60)):
+    for n in range(rounds(3, 60)):
         chosen = random.Random(n)
         fields = fields_of(chosen)
         table, dataset = rows_of(n % 10)
