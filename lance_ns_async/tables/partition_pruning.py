@@ -310,6 +310,9 @@ def _constant(it: Node, kind: pa.DataType) -> pa.Array | None:
                 return constant if (constant := moment.cast(kind)).cast(source).equals(moment) else None
             case "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind):
                 return pa.array([it.text], kind)
+            case "number" if not -(2**63) < int(it.text) < 2**64:
+                # Lance reads a float, also for the smallest integer of 64 bits.
+                return None
             case "number" if pa.types.is_integer(kind):
                 return pa.array([int(it.text)], kind)
             case "number" if pa.types.is_decimal(kind):

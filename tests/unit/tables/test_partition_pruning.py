@@ -192,6 +192,19 @@ def test_a_condition_may_have_thousands_of_parts(operator: str) -> None:
     assert kept(["s"], where) == expected
 
 
+def test_the_smallest_integer_is_a_float_to_lance() -> None:
+    """Its neighbours are equal to it, as in the dataset here."""
+    schema = with_field_ids(pa.schema([pa.field("i", pa.int64())]))
+    rows = pa.table({"i": [-(2**63), -(2**63) + 1, 0]}, schema=schema)
+    where = "not (i = -9223372036854775808 and i + 1 <> 5)"
+    assert lance.write_dataset(rows, "memory://smallest").count_rows(where) == 1
+    partitioning = Partitioning(schema, ())
+    spec = new_spec(partitioning, ["i"])
+    partitions, _ = divide(partitioning, spec, rows)
+    assert may_match(where, partitioning, spec, partitions).to_pylist()[2]
+    assert must_match(where, partitioning, spec, partitions).to_pylist()[:2] == [False, False]
+
+
 @pytest.mark.parametrize(
     ("expression", "values", "found"), [("sqrt(col0)", [-1, 4, 9], [-1]), ("100 / col0", [1, 2, 5], [0, 5])]
 )
