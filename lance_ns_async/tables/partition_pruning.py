@@ -188,13 +188,21 @@ class _Pruner:
         """Returns the partitions in which a condition may be false or null."""
         return self._may(condition, truth=False, or_null=True)
 
-    def _may(self, it: Node, truth: bool = True, *, or_null: bool = False) -> Mask:
-        """Returns the partitions in which a condition may be true, or else false; with `or_null` also null."""
-        may = partial(self._may, or_null=or_null)
+    def _may(self, it: Node, truth: bool = True, *, or_null: bool = False, within_or: bool = False) -> Mask:
+        """Returns the partitions in which a condition may be true, or else false; with `or_null` also null.
+
+        Lance's optimizer replaces some conditions that are null by others: `x IN (1) AND x IN (2)` by false, also within
+        NOT, and `x NOT IN (1) OR x NOT IN (2)` by true. So null counts as true there.
+        """
+        may = partial(self._may, or_null=or_null, within_or=within_or)
+        or_null = or_null or (within_or and (not truth or it.kind == "neq"))
         match it.kind:
+            case "not" if it.parts[0].kind in ("and", "or"):
+                return may(it.parts[0], not truth, or_null=True)
             case "not":
                 return may(it.parts[0], not truth)
             case "and" | "or" as kind:
+                may = partial(may, within_or=within_or or kind == "or")
                 # The masks of thousands of parts are not kept at once.
                 return reduce(and_ if (kind == "and") == truth else or_, (may(part, truth) for part in it.parts))
             case "name" | "quoted":

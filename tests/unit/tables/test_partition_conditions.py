@@ -13,6 +13,7 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
@@ -176,6 +177,7 @@ class Conditions:
         one, other = self.condition(depth - 1), self.condition(depth - 1)
         operator = self.random.choice(["and", "or", "AND", "OR", "and not", "or not"])
         joined = [f"{one} {operator} {other}"] * 4 + [f"({one}) {operator} ({other})", f"not ({one})", f"not {one}"]
+        joined += [f"not ({one} {operator} {other})", f"{one} or not {other}"]
         joined += [f"({one} {operator} {other})", f"({one}) is not true", f"not not {one}"]
         joined += [f"({one}) is distinct from ({other})", f"({one}) is not distinct from {other}"]
         joined += [f"{one} {operator} {other} -- x", f"{one} /* or */ {operator} {other}"] if self.is_odd(10) else []
@@ -197,6 +199,18 @@ def matching(dataset: lance.LanceDataset, text: str) -> set[int] | None:
         return set(dataset.to_table(columns=["_row"], filter=text)["_row"].to_pylist())
     except (InvalidInputError, OSError, ValueError, RuntimeError):
         return None
+
+
+@pytest.mark.parametrize(
+    "where", ["not (s in ('a', 'b') and s in ('x', 'y'))", "s not in ('a') or not s in ('x', 'y')"]
+)
+def test_null_is_true_where_it_is_to_lance(where: str) -> None:
+    rows = pa.table({"s": ["a", "x", None]})
+    assert lance.write_dataset(rows, "memory://nulls").count_rows(where) == 3
+    partitioning = Partitioning(with_field_ids(rows.schema), ())
+    spec = new_spec(partitioning, ["s"])
+    values, _ = divide(partitioning, spec, rows)
+    assert may_match(where, partitioning, spec, values).to_pylist() == [True, True, True]
 
 
 @settings(max_examples=rounds(25, 2500))
