@@ -191,8 +191,8 @@ class _Pruner:
     def _may(self, it: Node, truth: bool = True, *, or_null: bool = False, within_or: bool = False) -> Mask:
         """Returns the partitions in which a condition may be true, or else false; with `or_null` also null.
 
-        Lance's optimizer replaces some conditions that are null by others: `x IN (1) AND x IN (2)` by false, also within
-        NOT, and `x NOT IN (1) OR x NOT IN (2)` by true. So null counts as true there.
+        Lance's optimizer replaces some conditions that are null by others: `x IN (1) AND x IN (2)` by false, also
+        within NOT, and `x NOT IN (1) OR x NOT IN (2)` by true. So null counts as true there.
         """
         may = partial(self._may, or_null=or_null, within_or=within_or)
         or_null = or_null or (within_or and (not truth or it.kind == "neq"))
@@ -219,6 +219,9 @@ class _Pruner:
                 parts, is_all = [(kind, it.parts[1])], True
             case _:
                 return True
+        if len(parts) > 1 and any(self._comparison(it.parts[0], value) is None for _, value in parts):
+            # Beside a float, Lance reads all the values as floats.
+            return True
         operators = [(operator if truth else _OPPOSITES[operator], value) for operator, value in parts]
         masks = [self._compare(it.parts[0], operator, value, or_null=or_null) for operator, value in operators]
         return reduce(and_ if is_all else or_, masks)
