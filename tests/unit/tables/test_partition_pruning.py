@@ -192,11 +192,14 @@ def test_a_condition_may_have_thousands_of_parts(operator: str) -> None:
     assert kept(["s"], where) == expected
 
 
-def test_the_smallest_integer_is_a_float_to_lance() -> None:
-    """Its neighbours are equal to it, as in the dataset here."""
+@pytest.mark.parametrize(
+    "where",
+    ["not (i = -9223372036854775808 and i + 1 <> 5)", "not (i between -9223372036854775807 and -12.5 and i <> 1)"],
+)
+def test_some_integers_are_floats_to_lance(where: str) -> None:
+    """Their neighbours are equal to them."""
     schema = with_field_ids(pa.schema([pa.field("i", pa.int64())]))
     rows = pa.table({"i": [-(2**63), -(2**63) + 1, 0]}, schema=schema)
-    where = "not (i = -9223372036854775808 and i + 1 <> 5)"
     assert lance.write_dataset(rows, "memory://smallest").count_rows(where) == 1
     partitioning = Partitioning(schema, ())
     spec = new_spec(partitioning, ["i"])
