@@ -1597,8 +1597,8 @@ class AsyncNamespace:
     async def drop_partitions(self, where: str, *, max_in_flight: int | None = None) -> list[Partition]:
         """Drops the partitions of which all rows match a condition, with their data.
 
-        A partition that may also have other rows stays; `delete_from_table` deletes rows of it. A write at the same
-        time appends its rows to a new partition.
+        A partition that may also have other rows stays; `delete_from_table` deletes rows of it. Lance counts the
+        matching rows of a partition before it is dropped. A write at the same time appends its rows to a new partition.
 
         Args:
             where: As in `list_partitions`; `"true"` drops all partitions.
@@ -1613,7 +1613,7 @@ class AsyncNamespace:
             LanceNamespaceError: Some partitions could not be dropped; a note names them.
 
         Cost:
-            As `list_partitions`, a `drop_table` for each of them, and one commit to the manifest.
+            As `list_partitions`, an open, a count and a `drop_table` for each of them, and one commit to the manifest.
         """
         return await partitions.drop_partitions(self.session, where, max_in_flight=max_in_flight)
 

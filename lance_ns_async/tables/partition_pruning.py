@@ -1,37 +1,33 @@
 """Pruning: which partitions may contain rows that match a condition in SQL.
 
 A condition is read as far as it compares single columns with literals; any other part may be true in every partition.
+What is not certainly read as Lance reads it says nothing.
 So no partition with a matching row is left out, and the caller still filters the rows of the others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import partial, reduce
 from operator import and_, or_
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace.errors import InvalidInputError
-from sqlglot import exp, parse_one
-from sqlglot.dialects import Dialect
-from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Tokenizer
 
 from lance_ns_async.errors import one_line, without_source
 from lance_ns_async.spec.partitions import PartitionField, Partitioning, PartitionSpec
+from lance_ns_async.tables.partition_conditions import Node, read_condition
 from lance_ns_async.tables.partition_values import derive
 from lance_ns_async.tables.sql_bounds import tokens
 
 Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]] | bool"
 """For each partition, or for all of them, whether a condition may be true for one of its rows."""
-
-Node: TypeAlias = Any
-"""A node of sqlglot's syntax tree; its `key` is the name of its kind."""
 
 _OPPOSITES = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
 """The comparisons that are true where another one is false."""
@@ -51,17 +47,10 @@ _STRICT = {"lt": "lte", "gt": "gte"}
 """The comparisons that are true of different values alone, and those that are true of equal values, too."""
 
 _TIME = ("year", "month", "day", "hour")
-_TIME_TYPES = {"DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us")}
+_TIME_TYPES = {"date": pa.date32(), "timestamp": pa.timestamp("us")}
+_TIME_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}( [0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?)?")
+"""Dates and times that all parsers read alike."""
 _TIME_SIZES = (1, 13, 32, 24)
-
-
-class _LanceTokenizer(Tokenizer):
-    # Lance reads text in double quotes as a string in some places; such a condition prunes nothing.
-    IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ["`"]
-
-
-class _Lance(Dialect):  # type: ignore[misc]  # its metaclass has no types
-    tokenizer_class = _LanceTokenizer
 
 
 def check_condition(where: str, schema: pa.Schema) -> None:
@@ -101,16 +90,8 @@ def _pruned(
     partitions: pa.Table,
     prune: Callable[[_Pruner, Node], Mask],
 ) -> pa.Array:
-    mask = prune(_Pruner(partitioning, spec, partitions), _parse(where))
+    mask = prune(_Pruner(partitioning, spec, partitions), read_condition(where))
     return pa.array(np.broadcast_to(np.asarray(mask), partitions.num_rows))
-
-
-def _parse(where: str) -> Node:
-    """Returns the syntax tree of a condition; one of a kind that says nothing if it cannot be read."""
-    try:
-        return parse_one(where, dialect=_Lance)
-    except SqlglotError:
-        return exp.Placeholder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,49 +173,57 @@ class _Pruner:
         """Returns the partitions in which a condition may be true."""
         mask = self._may(condition)
         constants: dict[str, pa.Array] = {}
-        for part in condition.flatten() if condition.key == "and" else [condition]:
-            if part.key == "eq":
-                sides = part.this, part.expression
-                constants.update(filter(None, (self._comparison(*sides), self._comparison(*reversed(sides)))))
+        for part in condition.parts if condition.kind == "and" else [condition]:
+            if part.kind == "eq":
+                left, right = part.parts
+                constants.update(filter(None, (self._comparison(left, right), self._comparison(right, left))))
         for names, field, values in self._multiple:
             if constants.keys() >= set(names):
                 rows = self._table({name: constants[name] for name in names})
-                mask = mask & _array(_same(values, derive(self._partitioning, field, rows)[0]))
+                if (expected := _first(partial(derive, self._partitioning, field, rows))) is not None:
+                    mask = mask & _array(_same(values, expected))
         return mask
 
     def where_not(self, condition: Node) -> Mask:
         """Returns the partitions in which a condition may be false or null."""
         return self._may(condition, truth=False, or_null=True)
 
-    def _may(self, it: Node, truth: bool = True, *, or_null: bool = False) -> Mask:
-        """Returns the partitions in which a condition may be true, or else false; with `or_null` also null."""
-        may = partial(self._may, or_null=or_null)
-        match it.key:
-            case "paren":
-                return may(it.this, truth)
+    def _may(self, it: Node, truth: bool = True, *, or_null: bool = False, within_or: bool = False) -> Mask:
+        """Returns the partitions in which a condition may be true, or else false; with `or_null` also null.
+
+        Lance's optimizer replaces some conditions that are null by others: `x IN (1) AND x IN (2)` by false, also
+        within NOT, and `x NOT IN (1) OR x NOT IN (2)` by true. So null counts as true there.
+        """
+        may = partial(self._may, or_null=or_null, within_or=within_or)
+        or_null = or_null or (within_or and (not truth or it.kind == "neq"))
+        match it.kind:
+            case "not" if it.parts[0].kind in ("and", "or"):
+                return may(it.parts[0], not truth, or_null=True)
             case "not":
-                return may(it.this, not truth)
-            case "and" | "or" as key:
-                # A chain of thousands would be too deep for a recursion.
-                return reduce(and_ if (key == "and") == truth else or_, (may(part, truth) for part in it.flatten()))
-            case "column":
-                return self._compare(it, "eq", exp.true() if truth else exp.false(), or_null=or_null)
+                return may(it.parts[0], not truth)
+            case "and" | "or" as kind:
+                may = partial(may, within_or=within_or or kind == "or")
+                # The masks of thousands of parts are not kept at once.
+                return reduce(and_ if (kind == "and") == truth else or_, (may(part, truth) for part in it.parts))
+            case "name" | "quoted":
+                return self._compare(it, "eq", Node("boolean", text=str(truth).lower()), or_null=or_null)
             case "boolean":
-                return bool(it.this) == truth
-            case "is" if it.expression.key == "null":
-                return self._validity(it.this, pc.is_null if truth else pc.is_valid)
+                return (it.text == "true") == truth
+            case "null":
+                return self._validity(it.parts[0], pc.is_null if truth else pc.is_valid)
             case "between":
-                parts = [("gte", it.args["low"]), ("lte", it.args["high"])]
-                is_all = truth
-            case "in" if it.expressions:
-                parts = [("eq", value) for value in it.expressions]
-                is_all = not truth
-            case key if key in _COMPARE:
-                parts, is_all = [(key, it.expression)], True
+                parts, is_all = [("gte", it.parts[1]), ("lte", it.parts[2])], truth
+            case "in":
+                parts, is_all = [("eq", value) for value in it.parts[1:]], not truth
+            case kind if kind in _COMPARE:
+                parts, is_all = [(kind, it.parts[1])], True
             case _:
                 return True
+        if len(parts) > 1 and any(self._comparison(it.parts[0], value) is None for _, value in parts):
+            # Beside a float, Lance reads all the values as floats.
+            return True
         operators = [(operator if truth else _OPPOSITES[operator], value) for operator, value in parts]
-        masks = [self._compare(it.this, operator, value, or_null=or_null) for operator, value in operators]
+        masks = [self._compare(it.parts[0], operator, value, or_null=or_null) for operator, value in operators]
         return reduce(and_ if is_all else or_, masks)
 
     def _compare(self, left: Node, operator: str, right: Node, *, or_null: bool) -> Mask:
@@ -247,7 +236,8 @@ class _Pruner:
             operator, constant = _STRICT[operator], neighbour
         mask: Mask = True
         for key in self._keys[name]:
-            expected = key.of(constant)[0]
+            if (expected := _first(partial(key.of, constant))) is None:
+                continue
             if operator == "eq":
                 mask = mask & _array(_same(key.values, expected))
             elif key.is_exact or (key.is_ordered and operator != "neq"):
@@ -265,12 +255,11 @@ class _Pruner:
         return None if constant is None else (name, constant)
 
     def _name(self, it: Node) -> str | None:
-        """Returns the name of the column of the schema that an expression is; None if it is something else."""
-        if it.key != "column" or it.table:
-            return None
-        # As in Lance, the case of a name only counts if a column has exactly that name.
-        alike = [name for name in self._keys if name == it.name]
-        alike = alike or [name for name in self._keys if name.casefold() == it.name.casefold()]
+        """Returns the name of the column of the schema that a value is; None if it is something else."""
+        if it.kind in ("name", "quoted") and it.text in self._keys:
+            return it.text
+        # As in Lance, the case of a name only counts in backticks, or if a column has exactly that name.
+        alike = [name for name in self._keys if it.kind == "name" and name.casefold() == it.text.casefold()]
         return alike[0] if len(alike) == 1 else None
 
     def _validity(self, it: Node, check: Callable[[pa.Array], pa.Array]) -> Mask:
@@ -282,8 +271,20 @@ class _Pruner:
         return mask
 
 
+def _first(derived: Callable[[], pa.Array]) -> pa.Scalar | None:
+    """Returns the first derived value; None if the expression of a field fails for it, which no row has then."""
+    try:
+        return derived()[0]
+    except (InvalidInputError, pa.ArrowException):
+        return None
+
+
 def _same(values: pa.Array, expected: pa.Scalar) -> pa.Array:
-    return pc.equal(values, expected) if expected.is_valid else pc.is_null(values)
+    if not expected.is_valid:
+        return pc.is_null(values)
+    # The result of an expression may be NaN.
+    is_same = pc.equal(values, expected)
+    return pc.or_kleene(is_same, pc.is_nan(values)) if pa.types.is_floating(values.type) else is_same
 
 
 def _array(mask: pa.Array) -> Mask:
@@ -307,28 +308,27 @@ def _neighbour(constant: pa.Array, *, up: bool) -> pa.Array | None:
 
 def _constant(it: Node, kind: pa.DataType) -> pa.Array | None:
     """Returns a literal as a value of a column's type; None if it is no literal, or is not exactly such a value."""
-    sign = ""
-    if it.key == "neg":
-        sign, it = "-", it.this
     try:
-        match it.key:
+        match it.kind:
             case "boolean" if pa.types.is_boolean(kind):
-                return pa.array([bool(it.this)], kind)
-            case "cast" if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-                source = _TIME_TYPES.get(it.to.this.name)
-                if source is None or it.to.expressions or not it.this.is_string:
+                return pa.array([it.text == "true"], kind)
+            case "date" | "timestamp" if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+                if not _TIME_TEXT.fullmatch(it.text):
                     return None
-                moment = pa.array([it.this.name]).cast(source)
+                source = _TIME_TYPES[it.kind]
+                moment = pa.array([it.text]).cast(source)
                 # A date loses the time of day.
                 return constant if (constant := moment.cast(kind)).cast(source).equals(moment) else None
-            case "literal" if it.is_string and not sign:
-                is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-                return pa.array([it.name], kind) if is_text else None
-            case "literal" if pa.types.is_integer(kind):
-                return pa.array([int(sign + it.name)], kind)
-            case "literal" if pa.types.is_decimal(kind):
-                return pa.array([Decimal(sign + it.name)], kind)
-    except (ValueError, OverflowError, InvalidOperation, pa.ArrowException):
+            case "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                return pa.array([it.text], kind)
+            case "number" if not -(2**63) < int(it.text) < 2**64:
+                # Lance reads a float, also for the smallest integer of 64 bits.
+                return None
+            case "number" if pa.types.is_integer(kind):
+                return pa.array([int(it.text)], kind)
+            case "number" if pa.types.is_decimal(kind):
+                return pa.array([Decimal(it.text)], kind)
+    except (ValueError, OverflowError, pa.ArrowException):
         # Lance may convert it, but not to one value of that type.
         return None
     return None

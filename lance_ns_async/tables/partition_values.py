@@ -39,7 +39,7 @@ def divide(partitioning: Partitioning, spec: PartitionSpec, rows: pa.Table) -> t
         The values of each partition, with a column for each field; and the rows of each partition in their order.
 
     Raises:
-        InvalidInputError: The expression of a field fails.
+        InvalidInputError: The expression of a field fails, or a value has no Python object.
     """
     values = [derive(partitioning, field, rows) for field in spec.fields]
     numbers = np.zeros(rows.num_rows, np.int64)
@@ -54,8 +54,14 @@ def divide(partitioning: Partitioning, spec: PartitionSpec, rows: pa.Table) -> t
     starts = np.cumsum(lengths) - lengths
     sorted_rows = rows.take(pa.array(order))
     parts = [sorted_rows.slice(start, length) for start, length in zip(starts, lengths, strict=True)]
-    table = pa.table(values, names=[field.column for field in spec.fields])
-    return table.take(pa.array(order[starts])), parts
+    table = pa.table(values, names=[field.column for field in spec.fields]).take(pa.array(order[starts]))
+    try:
+        table.to_pylist()
+    except OverflowError as e:
+        raise InvalidInputError(
+            "the value of a partition is a date or time outside the years 1 to 9999; divide by its year instead"
+        ) from e
+    return table, parts
 
 
 def _transform(field: PartitionField, columns: Sequence[pa.Array]) -> pa.Array:
@@ -66,8 +72,10 @@ def _transform(field: PartitionField, columns: Sequence[pa.Array]) -> pa.Array:
         case "year" | "month" | "day" | "hour":
             return getattr(pc, field.transform)(column)
         case "truncate" if pa.types.is_integer(column.type):
-            # The quotient is rounded towards zero, as in DataFusion.
-            return pc.multiply(pc.divide(column, pa.scalar(field.number, column.type)), field.number)
+            # The quotient is rounded towards zero, as in DataFusion. The width may be too large for the column's type.
+            wide = column.cast(pa.uint64() if pa.types.is_uint64(column.type) else pa.int64())
+            width = pa.scalar(field.number, wide.type)
+            return pc.multiply(pc.divide(wide, width), width)
         case "truncate":
             return pc.utf8_slice_codeunits(column, 0, field.number)
         case "bucket" | "multi_bucket":

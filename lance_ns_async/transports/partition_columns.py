@@ -7,13 +7,18 @@ partitions' namespaces, from which the columns are restored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidTableStateError
 
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.spec.partitions import PROPERTY, read_partitioning
+
+_BASE64: Final = "base64:"
+"""Prefix of the text of bytes that are no UTF-8."""
 
 
 def with_partition_values(rows: pa.Table, metadata: Mapping[str, str]) -> pa.Table:
@@ -34,7 +39,7 @@ def with_partition_values(rows: pa.Table, metadata: Mapping[str, str]) -> pa.Tab
     try:
         texts = _texts(rows)
         for field in missing:
-            values = pa.array([above.get(field.field_id) for above in texts], pa.string()).cast(field.result_type)
+            values = _read_values([above.get(field.field_id) for above in texts], field.result_type)
             rows = rows.append_column(pa.field(field.column, field.result_type), values)
     except (AttributeError, TypeError, ValueError, pa.ArrowException) as e:
         raise InvalidTableStateError(
@@ -45,8 +50,34 @@ def with_partition_values(rows: pa.Table, metadata: Mapping[str, str]) -> pa.Tab
 
 def write_values(values: pa.Array) -> list[str | None]:
     """Returns the texts of a field's values, from which they can be read without a difference."""
+    if _is_binary(values.type):
+        return [None if it is None else _text(it) for it in values.to_pylist()]
     texts: list[str | None] = values.cast(pa.string()).to_pylist()
     return texts
+
+
+def _read_values(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    if _is_binary(kind):
+        return pa.array([None if it is None else _bytes(it) for it in texts], kind)
+    return pa.array(texts, pa.string()).cast(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _text(value: bytes) -> str:
+    """Returns bytes as text: in Base64 if they are no UTF-8, or would be read as Base64."""
+    try:
+        if not (text := value.decode()).startswith(_BASE64):
+            return text
+    except UnicodeDecodeError:
+        pass
+    return _BASE64 + b64encode(value).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return b64decode(text.removeprefix(_BASE64), validate=True) if text.startswith(_BASE64) else text.encode()
 
 
 def _texts(rows: pa.Table) -> list[Mapping[str, str]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from lance_namespace.errors import (
@@ -30,6 +30,11 @@ from lance_ns_async.tables import arrow, fields
 from lance_ns_async.tables.lifecycle import creating
 from lance_ns_async.tables.partitioned_dataset import PartitionedDataset
 from lance_ns_async.tables.sql_bounds import Texts
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+T = TypeVar("T")
 
 _SLICE_BYTES = 64 * 2**20
 """Approximate size of the rows that are divided into partitions at a time."""
@@ -196,22 +201,36 @@ async def drop_partitions(session: Session, where: str, *, max_in_flight: int | 
         raise InvalidInputError("where: required; 'true' drops all partitions")
     _, partitions = await _select(session, where, is_certain=True)
     errors: dict[TableId, LanceNamespaceError] = {}
+    dropped: set[TableId] = set()
 
     async def drop(it: Partition) -> None:
         try:
+            # Rows that were added to the table itself may have other values than the partition.
+            if await _read(session, it, lambda dataset: dataset.count_rows(where) < dataset.count_rows()):
+                return
             await drop_table(session, {"id": list(it.id)})
         except TableNotFoundError:
             # Another client has dropped it.
-            return
+            pass
         except LanceNamespaceError as e:
             errors[it.id] = e
+            return
+        dropped.add(it.id)
 
     await each(drop, partitions, max_in_flight=workers)
     with session.operation():
-        await session.backend.remove_empty_partitions([it.id for it in partitions if it.id not in errors])
+        await session.backend.remove_empty_partitions(dropped)
     if errors:
-        raise _first(errors, f"{len(partitions) - len(errors):,} partitions were dropped")
-    return partitions
+        raise _first(errors, f"{len(dropped):,} partitions were dropped")
+    return [it for it in partitions if it.id in dropped]
+
+
+async def _read(session: Session, partition: Partition, work: Callable[[LanceDataset], T]) -> T | None:
+    """Returns the result of `work` on a partition's dataset, at the version to read; None if nothing was written."""
+    snapshot = Snapshot(partition.read_version, tag=partition.read_tag, branch=partition.read_branch)
+    with suppress(TableNotFoundError), session.operation():
+        return await session.open_and_run(partition.table, work, snapshot)
+    return None
 
 
 def _slices(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -258,10 +277,8 @@ async def open_partitions(
     opened = {}
 
     async def open(it: Partition) -> None:
-        snapshot = Snapshot(it.read_version, tag=it.read_tag, branch=it.read_branch)
-        with suppress(TableNotFoundError), session.operation():
-            # Otherwise nothing was written to it yet.
-            opened[it.id] = await session.open_and_run(it.table, lambda dataset: dataset, snapshot)
+        if (dataset := await _read(session, it, lambda dataset: dataset)) is not None:
+            opened[it.id] = dataset
 
     await each(open, partitions, max_in_flight=session.workers(max_in_flight))
     ordered = {it.id: opened[it.id] for it in partitions if it.id in opened}

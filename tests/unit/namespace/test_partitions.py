@@ -174,6 +174,8 @@ async def test_a_change_by_pylance_loses_no_values(ns: AsyncNamespace, tmp_path:
             pa.field("ok", pa.bool_()),
             pa.field("n", pa.int16()),
             pa.field("s", pa.string()),
+            pa.field("b", pa.binary()),
+            pa.field("c", pa.binary(2)),
         ]
     )
     rows = pa.table(
@@ -183,6 +185,8 @@ async def test_a_change_by_pylance_loses_no_values(ns: AsyncNamespace, tmp_path:
             "ok": [True, None],
             "n": [-3, None],
             "s": ['a "$/=é', None],
+            "b": [b"base64:/w==", None],
+            "c": [b"\xff\x00", None],
         },
         schema=schema,
     )
@@ -358,6 +362,18 @@ async def test_partitions_of_which_all_rows_match_are_dropped(ns: AsyncNamespace
     }
     with pytest.raises(InvalidInputError, match="where: required"):
         await ns.drop_partitions(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("days", [-800_000, 4_000_000])
+async def test_a_day_outside_the_years_of_python_is_refused(ns: AsyncNamespace, days: int) -> None:
+    rows = events((1, None, "US")).set_column(1, "event_date", pa.array([days], pa.int32()).cast(pa.date32()))
+    await ns.partition_by(["event_date"], schema=SCHEMA)
+    with pytest.raises(InvalidInputError, match="outside the years 1 to 9999; divide by its year"):
+        await ns.write_partitions(rows)
+    await ns.partition_by(["year(event_date)"])
+    await ns.write_partitions(rows)
+    where = "event_date is not null and event_date <> date '2025-01-01'"
+    assert (await ns.open_partitions(where)).count_rows() == 1 and await ns.drop_partitions("country = 'DE'") == []
 
 
 async def test_a_write_finds_a_place_while_partitions_are_dropped(tmp_path: Path) -> None:

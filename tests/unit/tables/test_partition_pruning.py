@@ -170,6 +170,15 @@ def kept(by: list[Any], where: str, prune: Callable[..., pa.Array] = may_match) 
         (["s"], "s is null", []),
         (["s"], "length(s) = 1", ["u0", "u1", "u2"]),
         ([EXPRESSION], "n = 0", [0.0]),
+        # The name of a column is plain or in backticks.
+        (["s"], "`s` = 'u0'", ["u0"]),
+        (["s"], "S = 'u0'", ["u0"]),
+        (["s"], "'u1' <= (s) and length(`s`) > 1", ["u1", "u2"]),
+        (["s"], "\"s\" = 'u0' and s = 'u0'", ["u0", "u1", "u2"]),
+        # Lance reads all that follows FROM as one value.
+        (["s"], "n > 3 is distinct from true and s = 'u0'", ["u0", "u1", "u2"]),
+        (["s"], "s = 'u0' = true", ["u0", "u1", "u2"]),
+        (["s"], "s = 'u0' -- and no more", ["u0", "u1", "u2"]),
     ],
 )
 def test_a_condition_leaves_the_partitions_that_may_match(by: list[Any], where: str, expected: list[Any]) -> None:
@@ -181,6 +190,36 @@ def test_a_condition_may_have_thousands_of_parts(operator: str) -> None:
     compare, expected = {"or": ("=", ["u1"]), "and": ("<>", ["u0", "u2"])}[operator]
     where = f" {operator} ".join(f"s {compare} 'u{n}'" for n in (1, *range(3, 3000)))
     assert kept(["s"], where) == expected
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["not (i = -9223372036854775808 and i + 1 <> 5)", "not (i between -9223372036854775807 and -12.5 and i <> 1)"],
+)
+def test_some_integers_are_floats_to_lance(where: str) -> None:
+    """Their neighbours are equal to them."""
+    schema = with_field_ids(pa.schema([pa.field("i", pa.int64())]))
+    rows = pa.table({"i": [-(2**63), -(2**63) + 1, 0]}, schema=schema)
+    assert lance.write_dataset(rows, "memory://smallest").count_rows(where) == 1
+    partitioning = Partitioning(schema, ())
+    spec = new_spec(partitioning, ["i"])
+    partitions, _ = divide(partitioning, spec, rows)
+    assert may_match(where, partitioning, spec, partitions).to_pylist()[2]
+    assert must_match(where, partitioning, spec, partitions).to_pylist()[:2] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("expression", "values", "found"), [("sqrt(col0)", [-1, 4, 9], [-1]), ("100 / col0", [1, 2, 5], [0, 5])]
+)
+def test_an_expression_may_fail_or_be_no_number(expression: str, values: list[int], found: list[int]) -> None:
+    field = {"field_id": "x", "source_ids": [2], "expression": expression, "result_type": {"type": "float64"}}
+    partitioning = Partitioning(SCHEMA, ())
+    spec = new_spec(partitioning, [field])
+    rows = pa.Table.from_pylist([{"n": it} for it in values], schema=SCHEMA)
+    partitions, parts = divide(partitioning, spec, rows)
+    for n in found:
+        mask = may_match(f"n = {n}", partitioning, spec, partitions).to_pylist()
+        assert all(is_kept for is_kept, part in zip(mask, parts, strict=True) if n in part["n"].to_pylist())
 
 
 def test_a_bucket_is_found_by_its_value_alone() -> None:

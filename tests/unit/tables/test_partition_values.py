@@ -49,6 +49,15 @@ def test_a_transform_is_the_expression_of_the_spec(text: str, expression: str) -
     assert derived(text) == derived({**field, "expression": expression})
 
 
+def test_a_width_may_be_larger_than_the_values() -> None:
+    rows = pa.table(
+        {"n": pa.array([2**64 - 1, 2**63 + 5, 7], pa.uint64()), "i": pa.array([-128, 127, None], pa.int8())}
+    )
+    assert derived("truncate(10, n)", rows) == [2**64 - 6, 2**63 + 2, 0]
+    assert derived("truncate(200, i)", rows) == [0, 0, None]
+    assert derived("truncate(100, i)", rows) == [-100, 100, None]
+
+
 def test_a_hash_is_that_of_murmur3() -> None:
     """The hash of "hello" is 0x248bfa47 and that of "hello, world" is 0x149bbb7f, as published for the algorithm."""
     rows = pa.table({"s": ["hello", "hello, world", None]})
