@@ -23,6 +23,7 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.iceberg.wire import table
 from lance_ns_async.backends.shared import vended_credentials
 from lance_ns_async.model import EXPIRY, Table, TableId
+from lance_ns_async.storage.options import merge_options
 
 DELEGATION: Mapping[str, str] = {"x-iceberg-access-delegation": "vended-credentials"}
 """The header that requests credentials."""
@@ -102,7 +103,7 @@ async def with_credentials(load_result: LoadedTable, renew: Callable[[], Awaitab
 
 def _with_options(plain: Table, properties: Mapping[str, Any]) -> Table:
     vended_options = vended_credentials.storage_options(properties, plain.location)
-    options = vended_credentials.merge_options(plain.storage_options or {}, vended_options)
+    options = merge_options(plain.storage_options, vended_options)
     return replace(plain, storage_options=options or None)
 
 
