@@ -1,4 +1,4 @@
-"""Merging of storage options: one set of credentials replaces another one as a whole.
+"""Merging of storage options, where one set of credentials replaces another one as a whole, and their expiry.
 
 Lance reads the options of the object_store crate and those of OpenDAL, in any case, and most of them in several
 spellings. Options of two sets would sign requests with the key of the one and the token of the other.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from time import time
 
 from lance_ns_async.model import EXPIRY
 
@@ -36,6 +37,10 @@ _ALIASES = {
 """Other spellings of options that are no credentials, without the prefix of a store."""
 
 
+_LEAD, _USUAL_LEAD_MILLIS = "refresh_offset_millis", 60_000
+"""The name and the default value of a storage option: Lance requests new credentials so long before they expire."""
+
+
 def merge_options(options: Mapping[str, str] | None, others: Mapping[str, str] | None) -> dict[str, str]:
     """Returns the options, overridden by the others in any spelling.
 
@@ -53,6 +58,14 @@ def merge_options(options: Mapping[str, str] | None, others: Mapping[str, str] |
         return names.isdisjoint([(store, name), ("", name)]) and (bool(store) or all(name != it for _, it in names))
 
     return {**{key: value for key, value in options.items() if is_kept(key)}, **others}
+
+
+def ends_soon(options: Mapping[str, str] | None) -> bool:
+    """Returns whether the credentials expire, and so soon that Lance would request new ones."""
+    options = options or {}
+    end, lead = options.get(EXPIRY, ""), options.get(_LEAD, "")
+    lead_millis = int(lead) if lead.isdecimal() else _USUAL_LEAD_MILLIS
+    return end.isdecimal() and int(end) <= time() * 1000 + lead_millis
 
 
 def _split(key: str) -> tuple[str, str]:

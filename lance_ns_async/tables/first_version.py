@@ -37,6 +37,7 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
     rows = _write_files(opener, table, data)
     try:
         under_way().check()
+        table = opener.renew(table)
         commit(opener, table, rows)
     except GivenUp as e:
         discard(table, rows, e)
