@@ -145,6 +145,8 @@ HTTP_STATUSES: Mapping[ErrorCode, int] = {
 _LONGEST_ID, _LONGEST_MESSAGE, _LONGEST_CODE = 600, 1000, 100
 """Maximum number of characters in a message of an id, of a server's message and of a server's error code."""
 
+_THROTTLED = 429
+
 
 class NotALanceTableError(InvalidInputError):
     """The table exists in the catalog, but is not a Lance table."""
@@ -176,6 +178,8 @@ class Failure(Exception):
         # Both texts come from a server, and go to logs, observers and terminals.
         message = shortened(one_line(message), _LONGEST_MESSAGE)
         super().__init__(message)
+        # HTTP 429 is throttling, whatever the error code in the body: proxies and catalogs reuse codes for it.
+        codes = (_THROTTLED,) if _THROTTLED in codes else codes
         self.codes: tuple[Code, ...] = tuple(
             shortened(one_line(code), _LONGEST_CODE) if isinstance(code, str) else code for code in codes
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from time import time
 from typing import Any
 
 from lance_namespace.errors import (
@@ -25,6 +24,7 @@ from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import EXPIRY, Table, TableId
+from lance_ns_async.storage.options import ends_soon
 
 REMEMBERED_SECONDS = 1.0
 """Seconds for which an outcome is reused without a call."""
@@ -33,11 +33,6 @@ REMEMBERED_TABLES = 1024
 """Maximum number of tables with a remembered outcome; the least recently requested ones are removed first."""
 
 _MISSING = (NamespaceNotFoundError, TableNotFoundError)
-
-_LEAD = "refresh_offset_millis"
-"""The storage option with the milliseconds before expiry at which Lance requests new credentials."""
-
-_USUAL_LEAD_MILLIS = 60_000
 
 
 async def locate(backend: Backend, id: TableId) -> Table:
@@ -166,6 +161,4 @@ class _Request:
 def _lasting(table: Table) -> bool:
     """Returns whether the credentials expire, but not so soon that Lance would request new ones at once."""
     options = table.storage_options or {}
-    ends, lead = options.get(EXPIRY, ""), options.get(_LEAD, "")
-    lead_millis = int(lead) if lead.isdecimal() else _USUAL_LEAD_MILLIS
-    return ends.isdecimal() and int(ends) > time() * 1000 + lead_millis
+    return options.get(EXPIRY, "").isdecimal() and not ends_soon(options)

@@ -312,13 +312,14 @@ async def _remove_clone(backend: Backend, place: Table, error: BaseException) ->
     """Removes the files of a clone that no registration leads to."""
 
     def work() -> None:
-        session = files.open_session(place.location, place.storage_options)
+        session = files.open_session(place.location, there.storage_options)
         for path in session.list():
             files.delete(session, path)
 
     try:
-        # The response of a replacement may be lost.
-        if not same_place((await backend.describe_table(place.id)).location, place.location):
+        # The response of a replacement may be lost, and the credentials may have expired since.
+        there = await locate(backend, place.id)
+        if not same_place(there.location, place.location):
             await in_thread(place, work, changes=True)
     except LanceNamespaceError as e:
         error.add_note(f"and files of a clone of table {place.id} may be left at {place.location} ({e})")

@@ -39,6 +39,7 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
     try:
         next_step("commit", table.location)
         under_way().check()
+        table = opener.renew(table)
         commit(opener, table, rows)
     except GivenUp as e:
         discard(table, rows, e)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,11 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls import request_headers
 from lance_ns_async.errors import error_about, suggest
-from lance_ns_async.model import EXPIRY, Table
+from lance_ns_async.model import EXPIRY, Table, same_place
 from lance_ns_async.spec.responses import DescribeTableResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
+from lance_ns_async.storage.options import ends_soon, merge_options
 from lance_ns_async.storage.pylance_errors import translate_errors
 
 if TYPE_CHECKING:
@@ -96,6 +98,20 @@ class Opener:
                 ", and with the identity of that namespace",
             )
         return {}
+
+    def renew(self, table: Table) -> Table:
+        """Returns the table with new credentials if its own end soon, for commits, in which Lance renews none.
+
+        Cost:
+            One call if they end soon.
+        """
+        if not ends_soon(table.storage_options) or not (asking := self.asking(table)):
+            return table
+        request = spec.DescribeTableRequest(id=asking["table_id"], vend_credentials=True)
+        there: spec.DescribeTableResponse = asking["namespace_client"].describe_table(request)
+        if there.location is None or not same_place(there.location, table.location):
+            return table
+        return replace(table, storage_options=merge_options(table.storage_options, there.storage_options))
 
     def caches(self) -> Any:
         """Returns the session with the caches that all datasets share; a new one for a request with headers."""

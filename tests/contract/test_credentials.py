@@ -34,6 +34,19 @@ async def test_credentials_are_given_out_where_a_catalog_says_so(site: Site, hom
         assert vended == plain and calls_for_them == calls
 
 
+async def test_vended_credentials_replace_own_ones(site: Site, home: Home) -> None:
+    if not site.vends:
+        pytest.skip("it vends no credentials")
+    id = home.table("t")
+    own = {"storage.Access_Key_Id": "own", "storage.token": "own", "storage.account_key": "own", "storage.k": "own"}
+    async with AsyncNamespace.connect(site.impl, {**site.properties, **own}) as ns:
+        await ns.declare_table(DeclareTableRequest(id=id, location=f"s3://lake/{home.id.name}/t"))
+        response = await ns.describe_table(DescribeTableRequest(id=id, vend_credentials=True))
+    options = response.storage_options or {}
+    assert options.items() >= KEY.items()
+    assert {key: value for key, value in options.items() if value == "own"} == {"k": "own"}
+
+
 async def test_a_declaration_gives_what_a_describe_gives(ns: AsyncNamespace, site: Site, home: Home) -> None:
     location = f"s3://lake/{home.id.name}/t" if site.vends else None
     request = DeclareTableRequest(id=home.table("t"), location=location, vend_credentials=True)

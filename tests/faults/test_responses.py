@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from lance_namespace.errors import ThrottlingError
 
 from tests.faults.backends import FINE, location
 from tests.faults.operations import ANY, ATTEMPTS, check, connect, describe, for_faults, list_tables
@@ -50,3 +51,25 @@ async def test_a_long_retry_after_ends_the_operation(impl: str, status: int) -> 
             result = str(await describe(ns, catalog.id("t0")))
         assert "not sent again within the operation's time, because the server asks to wait 86400 s" in result
         assert len(server.table_requests) == 1
+
+
+_ICEBERG_BODY = {"error": {"type": "NoSuchTableException", "message": "busy", "code": 404}}
+
+_OTHER_CODES = {
+    "glue": {"__type": "AccessDeniedException", "Message": "busy"},
+    "iceberg": _ICEBERG_BODY,
+    "polaris": _ICEBERG_BODY,
+    "rest": {"code": 13, "error": "busy"},
+    "unity": {"error_code": "PERMISSION_DENIED", "message": "busy"},
+}
+"""Errors whose code in the body does not mean throttling."""
+
+
+@pytest.mark.parametrize("impl", _OTHER_CODES)
+async def test_http_429_is_throttling_whatever_the_body_says(impl: str) -> None:
+    catalog = CATALOGS[impl]()
+    async with FaultyServer(catalog, answer(429, _OTHER_CODES[impl])) as server:
+        async with connect(catalog, server.url, repeats=ATTEMPTS - 1) as ns:
+            error = await describe(ns, catalog.id("t0"))
+        assert isinstance(error, ThrottlingError) and "busy" in str(error), repr(error)
+        assert len(server.table_requests) == ATTEMPTS

@@ -31,7 +31,6 @@ from lance_ns_async.backends.glue.namespaces import Namespaces
 from lance_ns_async.backends.glue.patterns import Patterns
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.backends.shared.response_checks import check_empty
-from lance_ns_async.backends.shared.vended_credentials import merge_options
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import SingleFlights
@@ -40,6 +39,7 @@ from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import Endpoint, LocationSettings, Seconds
 from lance_ns_async.storage.locations import Root, default_location, segment
+from lance_ns_async.storage.options import merge_options
 from lance_ns_async.transports.aws.settings import AwsSettings
 from lance_ns_async.transports.aws.transport import AwsTransport, open_aws
 
@@ -189,7 +189,7 @@ class GlueBackend(Backend):
             if self._options is None:
                 raise
             return table
-        return replace(table, storage_options=merge_options(table.storage_options or {}, credentials))
+        return replace(table, storage_options=merge_options(table.storage_options, credentials))
 
     async def describe_tables(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
         return await self._patterns.describe(await self._within(parent), parent, names)

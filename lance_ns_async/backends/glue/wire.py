@@ -15,6 +15,7 @@ from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.errors import not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage import locations
+from lance_ns_async.storage.options import merge_options
 
 KIND = "glue.kind"
 """The namespace property with the kind, `catalog` or `database`; used in requests and responses, never stored."""
@@ -308,7 +309,7 @@ def _table(id: TableId, options: Mapping[str, str] | None, description: Mapping[
         text(description["StorageDescriptor"]["Location"]),
         properties,
         # The configured options take precedence over the table's parameters.
-        {**own, **(options or {})} or None,
+        merge_options(own, options) or None,
         registration=registrations.identity(stored_parameters, description.get("CreateTime")),
     )
 

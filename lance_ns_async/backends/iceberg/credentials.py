@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from time import time
 from typing import Any
 
 from lance_namespace.errors import (
@@ -22,13 +21,11 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.iceberg.wire import table
 from lance_ns_async.backends.shared import vended_credentials
-from lance_ns_async.model import EXPIRY, Table, TableId
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage.options import ends_soon, merge_options
 
 DELEGATION: Mapping[str, str] = {"x-iceberg-access-delegation": "vended-credentials"}
 """The header that requests credentials."""
-
-_LEAD, _USUAL_LEAD_MILLIS = "refresh_offset_millis", 60_000
-"""The name and the default value of a storage option: Lance requests new credentials so long before they expire."""
 
 _NONE_VENDED = (InvalidInputError, TableNotFoundError, UnsupportedOperationError)
 """Errors of a server that vends no credentials for a table."""
@@ -90,7 +87,7 @@ async def with_credentials(load_result: LoadedTable, renew: Callable[[], Awaitab
 
     Cost: none if the table came with credentials that do not end soon; otherwise one call.
     """
-    if renew is None or (load_result.has_credentials and not _ends_soon(load_result.table)):
+    if renew is None or (load_result.has_credentials and not ends_soon(load_result.table.storage_options)):
         return load_result.table
     try:
         return await renew()
@@ -102,16 +99,9 @@ async def with_credentials(load_result: LoadedTable, renew: Callable[[], Awaitab
 
 def _with_options(plain: Table, properties: Mapping[str, Any]) -> Table:
     vended_options = vended_credentials.storage_options(properties, plain.location)
-    options = vended_credentials.merge_options(plain.storage_options or {}, vended_options)
+    options = merge_options(plain.storage_options, vended_options)
     return replace(plain, storage_options=options or None)
 
 
 def _entry(plain: Table, body: Any) -> Mapping[str, Any]:
     return vended_credentials.nearest(body.get("storage-credentials") or (), plain.location)
-
-
-def _ends_soon(table: Table) -> bool:
-    options = table.storage_options or {}
-    end, lead = options.get(EXPIRY), options.get(_LEAD, "")
-    lead_millis = int(lead) if lead.isdecimal() else _USUAL_LEAD_MILLIS
-    return end is not None and int(end) < time() * 1000 + lead_millis

@@ -15,6 +15,7 @@ from lance_ns_async.backends.shared.response_checks import check_levels, check_n
 from lance_ns_async.errors import AnotherAnswerError, Code, failure_of, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.extensions import UNAVAILABLE
+from lance_ns_async.storage.options import merge_options
 
 NOT_LANCE = "not a Lance table"
 """Code of this package for a table of another format, which the protocol reports as an invalid input."""
@@ -142,7 +143,7 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
     """Returns the table in the response to a describe, a declaration or a registration.
 
     Args:
-        options: Configured storage options; those in the response override them.
+        options: Configured storage options; those in the response override them, see `merge_options`.
 
     Raises:
         AnotherAnswerError: The response describes another table.
@@ -160,7 +161,7 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
         id,
         _without_slash(text(body["location"])),
         None if properties is None else registrations.remove_identity(properties, key=registrations.REST_KEY),
-        {**(options or {}), **response_options} or None,
+        merge_options(options, response_options) or None,
         managed_versioning=is_managed,
         version=body.get("version") if is_managed else None,
         registration=None if properties is None else registrations.identity(properties, key=registrations.REST_KEY),

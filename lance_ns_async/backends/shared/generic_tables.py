@@ -15,13 +15,14 @@ from urllib.parse import quote
 from lance_namespace.errors import InternalError, InvalidTableStateError, LanceNamespaceError
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.backends.shared import registrations, vended_credentials
+from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import check_empty, text
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.errors import AnotherAnswerError, not_lance
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, same_place
 from lance_ns_async.storage.locations import check_default
+from lance_ns_async.storage.options import merge_options
 from lance_ns_async.transports.http.transport import HttpTransport
 
 TYPE_KEY = "table_type"
@@ -142,10 +143,10 @@ def lance_table(
         raise not_lance(id, "it has no base-location")
     stored_properties = present_properties(description)
     properties = registrations.remove_identity(stored_properties)
-    storage_options = {**options, **properties}
+    storage_options = merge_options(options, properties)
     storage_options.pop(TYPE_KEY, None)
     if vend is not None:
-        storage_options = vended_credentials.merge_options(storage_options, vend(body, location))
+        storage_options = merge_options(storage_options, vend(body, location))
     return Table(
         id, text(location), properties, storage_options or None, registration=registrations.identity(stored_properties)
     )

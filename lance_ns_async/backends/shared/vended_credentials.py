@@ -52,49 +52,6 @@ _CREDENTIALS = (
 
 _AZURE_SCHEMES = ("abfs", "abfss", "adl", "az", "azure", "wasb", "wasbs")
 
-_AZURE_SAS = ("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
-_AZURE_KEY = (
-    "azure_storage_account_key",
-    "azure_storage_access_key",
-    "azure_storage_master_key",
-    "account_key",
-    "access_key",
-    "master_key",
-)
-_AZURE_TOKEN = ("azure_storage_token", "bearer_token", "token")
-_AZURE_OTHER = (
-    "azure_storage_client_id",
-    "azure_client_id",
-    "client_id",
-    "azure_credential_type",
-    "credential_type",
-    "azure_skip_signature",
-    "skip_signature",
-)
-
-_RIVALS: Mapping[str, tuple[str, ...]] = {
-    "aws_access_key_id": (
-        "access_key_id",
-        "aws_secret_access_key",
-        "secret_access_key",
-        "aws_session_token",
-        "aws_token",
-        "session_token",
-        "token",
-        "aws_skip_signature",
-        "skip_signature",
-    ),
-    "aws_region": ("region",),
-    "aws_endpoint": ("aws_endpoint_url", "aws_endpoint_url_s3", "endpoint", "endpoint_url"),
-    "aws_virtual_hosted_style_request": ("virtual_hosted_style_request",),
-    "google_storage_token": ("google_skip_signature", "skip_signature"),
-    "azure_storage_account_name": ("account_name",),
-    "azure_storage_sas_token": (*_AZURE_SAS, *_AZURE_KEY, *_AZURE_TOKEN, *_AZURE_OTHER),
-    "azure_storage_account_key": (*_AZURE_SAS, *_AZURE_KEY, *_AZURE_TOKEN, *_AZURE_OTHER),
-    "azure_storage_token": (*_AZURE_SAS, *_AZURE_KEY, *_AZURE_TOKEN, *_AZURE_OTHER),
-}
-"""Options that conflict with a vended one: its aliases, and options that prevent Lance from using it."""
-
 
 def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
     """Returns the storage options in the properties that a catalog vended for a table.
@@ -137,15 +94,6 @@ def combine(config: Mapping[str, Any], credentials: Mapping[str, Any]) -> dict[s
     if any(key.startswith(_CREDENTIALS) for key in credentials):
         config = {key: value for key, value in config.items() if not key.startswith(_CREDENTIALS)}
     return {**config, **credentials}
-
-
-def merge_options(options: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
-    """Returns the options with the vended ones added and all options removed that conflict with them."""
-    conflicts = {rival for key in credentials for rival in _RIVALS.get(key, ())}
-    return {
-        **{key: value for key, value in options.items() if key.lower() not in conflicts | credentials.keys()},
-        **credentials,
-    }
 
 
 def _s3(properties: Mapping[str, str]) -> dict[str, str]:

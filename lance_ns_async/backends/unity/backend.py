@@ -27,7 +27,6 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
-from lance_ns_async.backends.shared.vended_credentials import merge_options
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
 from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
@@ -42,6 +41,7 @@ from lance_ns_async.errors import ErrorTable, Failure, error_about, error_for, f
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage.locations import default_location
+from lance_ns_async.storage.options import merge_options
 from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
@@ -183,7 +183,7 @@ class UnityBackend(Backend):
         if not (vend and table.uuid):
             return table.table
         credentials = await self._credentials.vend(id, table.uuid)
-        return replace(table.table, storage_options=merge_options(self._storage_options or {}, credentials) or None)
+        return replace(table.table, storage_options=merge_options(self._storage_options, credentials) or None)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None

@@ -440,6 +440,7 @@ class _Maintenance:
     async def _discard(self, table: Table, contents: Sequence[str], error: LanceNamespaceError) -> None:
         """Deletes the files of tasks that are not committed; otherwise, a clean-up removes them after seven days."""
         try:
+            table = await in_thread(table, lambda: self.session.opener.renew(table))
             await remove_files(table, maintaining.new_files(contents))
         except LanceNamespaceError as e:
             error.add_note(f"and unused files are left at {table.location} ({e})")

@@ -32,6 +32,7 @@ from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId, is_same, same_place
 from lance_ns_async.storage import datasets, dir_markers
+from lance_ns_async.storage.options import ends_soon, merge_options
 from lance_ns_async.storage.threads import in_thread, under_way
 from lance_ns_async.tables import fields, first_version, writing
 from lance_ns_async.tables.lifecycle import concurrent_changes, replacing
@@ -61,9 +62,7 @@ class Content:
 
     def place(self, table: Table) -> Table:
         """Returns the table with the storage options for this write."""
-        return (
-            replace(table, storage_options={**(table.storage_options or {}), **self.options}) if self.options else table
-        )
+        return replace(table, storage_options=merge_options(table.storage_options, self.options) or None)
 
     @property
     def schema(self) -> pa.Schema:
@@ -268,7 +267,7 @@ async def look_before(
     location = await backend.default_location(id)
     if location is None:
         return None, False
-    table = Table(id, location, storage_options={**(backend.configured_options or {}), **(options or {})} or None)
+    table = Table(id, location, storage_options=merge_options(backend.configured_options, options) or None)
     if not datasets.is_at_hand(table):
         return location, False
     if not await datasets.is_only_declared(table):
@@ -361,9 +360,11 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         there = await backend.describe_table(table.id)
         if not is_same(table, there):
             return
-        if backend.capabilities.vends and not table.storage_options:
+        options = merge_options(there.storage_options, table.storage_options)
+        if backend.capabilities.vends and (not table.storage_options or ends_soon(table.storage_options)):
             there = await locate(backend, table.id)
-        place = replace(there, storage_options={**(there.storage_options or {}), **(table.storage_options or {})})
+            options = merge_options(table.storage_options, there.storage_options)
+        place = replace(there, storage_options=options)
         if not datasets.is_at_hand(place):
             error.add_note(left.format(why="its storage is not accessible from here"))
             return

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 from lance_namespace import (
     CountTableRowsRequest,
@@ -15,6 +16,7 @@ from lance_namespace import (
     UpdateTableRequest,
 )
 from lance_namespace.errors import (
+    InvalidInputError,
     PermissionDeniedError,
     ServiceUnavailableError,
     UnauthenticatedError,
@@ -28,6 +30,7 @@ from tests.fakes.faults import Answer, Received
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, over
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.renewing import KeyedS3, RenewingPolaris
 from tests.fakes.s3 import FakeS3
 from tests.support.lake import ROWS, stream
 from tests.support.polaris import QUICK, connected
@@ -181,6 +184,40 @@ async def test_lance_requests_none_while_those_it_has_last(s3: FakeS3) -> None:
             dataset = await ns.open(["cat", "a", "t"])
             assert dataset.to_table() == ROWS
             assert len(server.requests) == 2
+
+
+async def test_the_first_version_is_committed_with_new_keys() -> None:
+    with KeyedS3() as storage, RenewingPolaris(storage) as server:
+        server.lasts = 1
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            reader = slow_reader(storage, server)
+            assert (await ns.write(["cat", "a", "t"], reader)).to_table() == ROWS
+            await ns.declare_table({"id": ["cat", "a", "u"]})
+            reader = slow_reader(storage, server)
+            assert (await ns.write(["cat", "a", "u"], reader, mode="append")).to_table() == ROWS
+
+
+async def test_a_failed_write_is_taken_back_with_new_keys() -> None:
+    with KeyedS3() as storage, RenewingPolaris(storage) as server:
+        server.lasts = 1
+        server.add_namespace("cat", ("a",))
+        async with connected(server) as ns:
+            with pytest.raises(InvalidInputError, match="no more rows"):
+                await ns.write(["cat", "a", "t"], slow_reader(storage, server, ValueError("no more rows")))
+            assert (await ns.write(["cat", "a", "t"], ROWS)).to_table() == ROWS
+
+
+def slow_reader(storage: KeyedS3, server: RenewingPolaris, error: Exception | None = None) -> pa.RecordBatchReader:
+    """Returns a reader after whose rows the storage refuses all keys that the catalog has vended so far."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches()
+        storage.revoked.update(server.issued)
+        if error is not None:
+            raise error
+
+    return pa.RecordBatchReader.from_batches(ROWS.schema, batches())
 
 
 async def test_a_storage_that_denies_is_distinguished_from_a_missing_one(s3: FakeS3) -> None:

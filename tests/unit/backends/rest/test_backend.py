@@ -37,6 +37,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
+from lance_ns_async.gateway import serving
 from tests.fakes.rest import FakeRest, RestDialect
 
 
@@ -91,6 +92,22 @@ async def test_credentials_are_requested_only_where_they_are_needed() -> None:
     assert with_credentials.storage_options == {"key": "vended", "region": "eu"}
     assert by_default.storage_options == {"key": "vended"}
     assert "vend_credentials" not in server.requests[0].json
+
+
+async def test_vended_credentials_replace_own_ones_in_another_spelling() -> None:
+    vended = {"access_key_id": "vended", "secret_access_key": "vended", "session_token": "vended"}
+    own = {"storage.aws_access_key_id": "own", "storage.aws_secret_access_key": "own", "storage.region": "eu"}
+    with FakeRest(credentials=vended) as server:
+        server.add_table("a", "t")
+        async with connect(server, **own) as ns, serving(ns) as gateway:
+            single = await ns.describe_table({"id": ["a", "t"], "vend_credentials": True})
+            bulk = await ns.describe_tables([["a", "t"]], vend_credentials=True)
+            headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+            async with AsyncNamespace.connect("rest", {"uri": gateway.url, **headers}) as client:
+                served = await client.describe_table({"id": ["a", "t"], "vend_credentials": True})
+    (table,) = bulk.tables.values()
+    for options in (single.storage_options, table.storage_options, served.storage_options):
+        assert options == {**vended, "region": "eu"}
 
 
 async def test_listings_are_read_in_the_servers_pages() -> None:

@@ -14,7 +14,8 @@ import pytest
 from lance_namespace import DeclareTableRequest
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.shared.vended_credentials import combine, merge_options, nearest, storage_options
+from lance_ns_async.backends.shared.vended_credentials import combine, nearest, storage_options
+from lance_ns_async.storage.options import merge_options
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.polaris import FakePolaris
@@ -200,22 +201,6 @@ def test_the_longest_prefix_of_the_location_wins(location: str, expected: str | 
     entries = [{"prefix": prefix, "config": {"name": name}} for name, prefix in prefixes.items()]
     assert nearest(entries, location).get("name") == expected
     assert nearest([], location) == {}
-
-
-@pytest.mark.parametrize(
-    ("configured", "vended", "merged"),
-    [
-        ({"access_key_id": "old", "aws_session_token": "old", "k": "v"}, {"aws_access_key_id": "new"}, {"k": "v"}),
-        ({"AWS_Access_Key_Id": "old", "Region": "r"}, {"aws_access_key_id": "new", "aws_region": "n"}, {}),
-        ({"region": "r", "endpoint": "e"}, {"aws_access_key_id": "new"}, {"region": "r", "endpoint": "e"}),
-        ({"account_key": "old", "sas_key": "old"}, {"azure_storage_sas_token": "new"}, {}),
-        ({"k": "v"}, {}, {"k": "v"}),
-    ],
-)
-def test_vended_options_replace_what_would_contend_with_them(
-    configured: Mapping[str, str], vended: Mapping[str, str], merged: Mapping[str, str]
-) -> None:
-    assert merge_options(configured, vended) == {**merged, **vended}
 
 
 class Storage(FakeServer):
