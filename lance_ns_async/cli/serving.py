@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from lance_ns_async.gateway import Gateway
     from lance_ns_async.telemetry import RequestTracer
 
+_SWITCH_INTERVAL = 0.001
+"""Seconds for which a thread may use Python before another one gets its turn."""
+
 TOKEN = "LANCE_NS_TOKEN"
 """Environment variable with the token; a command line would be visible to others on this machine."""
 
@@ -210,6 +213,8 @@ async def _serve(
         gateway = await stack.enter_async_context(server(mounts.get("") or MountedNamespace(mounts)))
         # Objects from imports live as long as the process; a full collection that scans them blocks the event loop.
         gc.freeze()
+        # Threads that work in Python delay the event loop by this time at each of its calls of the system.
+        sys.setswitchinterval(_SWITCH_INTERVAL)
         # The receiver ends before the shutdown, so that a second signal ends the requests in progress.
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             print(gateway.url, flush=True)

@@ -91,4 +91,4 @@ class JsonFormatter(logging.Formatter):
 
 def _clean(text: str) -> str:
     """Returns text of a client on one line, in characters that every log can hold."""
-    return shortened(one_line(text), _LONGEST)
+    return shortened(one_line(text[: _LONGEST + 1]), _LONGEST)

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -44,8 +45,8 @@ _MAX_JSON = 4 << 20
 _PARSED_JSON = 16
 """Maximum number of bytes in memory per byte of JSON after parsing; floats and short strings need that much."""
 
-_LARGE_JSON = 64 << 10
-"""Size in bytes from which a JSON body is parsed in a thread, so that it does not block other requests."""
+_LARGE = 4 << 10
+"""Size in bytes from which a request is parsed in a thread, so that it does not block other requests."""
 _MAX_LINE = 64 << 10
 """Maximum bytes of the request line: it contains properties and storage options of tables to create."""
 
@@ -340,10 +341,10 @@ class _Handler:
         if route.method == "POST" and route.body != "rows":
             content = await body(request, _MAX_JSON, self.idle, "JSON", share)
             share.take(_PARSED_JSON * len(content))
-        if len(content) > _LARGE_JSON:
-            model = await asyncio.to_thread(parsing.parse, route, names, query, content, self.delimiter)
-        else:
-            model = parsing.parse(route, names, query, content, self.delimiter)
+        parse = partial(parsing.parse, route, names, query, content, self.delimiter)
+        # Patterns are compiled.
+        is_large = len(content) + len(request.raw_path) > _LARGE or route.operation in ("search_many", "watch")
+        model = await threads.aside(parse, "texts") if is_large else parse()
         entry.name(route.operation, getattr(model, "id", None))
         principal.check(route.operation, model)
         # Rows are read only from those who may write them.
