@@ -112,6 +112,7 @@ class CatalogState:
         invalid = partial(
             InvalidInputError, "since: it is not the token of a change, or was cut off; begin anew without it"
         )
+        too_many = InvalidInputError(f"since: has more than {max_tables} tables; watch fewer tables")
         try:
             unpacker = zlib.decompressobj()
             content = unpacker.decompress(base64.urlsafe_b64decode(token), max_bytes)
@@ -119,6 +120,9 @@ class CatalogState:
                 raise invalid()
             # All at once, the parser would hold up the other threads for a second.
             text = content.decode()
+            # Each table has one; it takes a second to read 100,000 of them.
+            if text.count("[[") > max_tables + 1:
+                raise too_many
             format, place = _decode(text, 1)
             its_own, place = _decode(text, place + 1, 12 * sum(map(len, of)))
             position, place = _decode(text, place + 1)
@@ -135,7 +139,7 @@ class CatalogState:
                 seen[TableId(_texts(names))] = _seen_table(*values)
                 is_end = text[place] == "]"
             if not is_end:
-                raise InvalidInputError(f"since: has more than {max_tables} tables; watch fewer tables")
+                raise too_many
         except (binascii.Error, zlib.error, ValueError, TypeError, IndexError, RecursionError) as e:
             raise invalid() from e
         if [catalog, *selection] != list(of):
