@@ -366,6 +366,10 @@ def spelled(subject: Id) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
+_LONGEST_NAME = 200
+"""Maximum length of a name that is compared with others; that takes quadratic time."""
+
+
 def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """Returns the known name that a misspelled one probably means; None if there is none.
 
@@ -374,6 +378,8 @@ def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | 
         names: The known names.
         likeness: How similar the two must be, from 0 to 1.
     """
+    if len(name) > _LONGEST_NAME:
+        return None
     near = get_close_matches(name, list(names), n=1, cutoff=likeness)
     return near[0] if near else None
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 DELIMITER = "$"
 """Joins the names of an id in its string form, as in the Lance Namespace spec."""
 
+MAX_LEVELS = 100
+"""Maximum number of names of an id, and of levels of a pattern; some work on ids is quadratic in it."""
+
 EXPIRY = "expires_at_millis"
 """The storage option with the time at which the other options expire."""
 
@@ -54,6 +57,8 @@ class Id(tuple[str, ...]):
 
     def __new__(cls, names: str | Iterable[str] = ()) -> Self:
         self = super().__new__(cls, split_names(names) if isinstance(names, str) else names)
+        if len(self) > MAX_LEVELS:
+            raise InvalidInputError(f"{cls.kind} id: has {len(self)} names; at most {MAX_LEVELS} are possible")
         elements: tuple[object, ...] = self
         for name in elements:
             if not isinstance(name, str) or not name:

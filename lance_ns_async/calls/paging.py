@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 _LONGEST_TOKEN = 200
 """Maximum number of characters of a page token in a message."""
+_MAX_TOKEN = 64 << 10
+"""Maximum number of characters of a page token; one that a client has made could take long to read."""
 _MOST_REPEATED = 100
 """Maximum number of pages in a row that came before; real catalogs repeat none."""
 _MOST_EMPTY = 100_000
@@ -87,6 +89,8 @@ def decode_token(page_token: str | None) -> Any:
     """
     if not page_token:
         return None
+    if len(page_token) > _MAX_TOKEN:
+        raise foreign_token(page_token)
     try:
         return json.loads(base64.b64decode(page_token.encode(), altchars=b"-_", validate=True))
     except (ValueError, RecursionError) as e:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import mkstemp
 from typing import TYPE_CHECKING
@@ -14,28 +15,69 @@ from lance_ns_async.cli.errors import Misuse
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
+_WAIT = 10.0
+"""Seconds that a change waits for another one of the same file; each takes milliseconds."""
+
+
+@contextmanager
+def lock(file: Path, wait: float) -> Iterator[None]:
+    """Keeps other commands from a file while the context is open; the end of the process, too, ends the lock.
+
+    Args:
+        file: The file. Beside it, an empty file `.NAME.lock` stays: removed, it would lock out only those who had
+            opened it before.
+        wait: Seconds to wait for another command.
+
+    Raises:
+        Misuse: The file is still in use, or the lock cannot be created.
+    """
+    with closing(_lock(file, wait)):
+        yield
+
+
+def _lock(file: Path, wait: float) -> sqlite3.Connection:
+    """Returns a connection that holds the lock; SQLite's exist on every platform, and end with the process."""
+    target = file.resolve()
+    path = target.with_name(f".{target.name}.lock")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Who may read the file of the lock may hold it.
+        path.touch(0o600)
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror}") from error
+    try:
+        connection = sqlite3.connect(path, timeout=wait, isolation_level=None)
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise Misuse(f"{file}: its lock {path} cannot be used ({error})") from error
+        raise Misuse(f"{file}: in use by another lance-ns; try again when that has ended") from None
+    return connection
+
 
 @contextmanager
 def edit(file: Path, check: Callable[[Path], object]) -> Iterator[TOMLDocument]:
     """Provides the content of a file to change, empty if there is no file; then writes it, for its owner only.
 
-    Comments stay. A reader sees the old content or the new one, and an error leaves the old one.
+    Comments stay. Other changes of the file wait. A reader sees the old content or the new one, and an error leaves
+    the old one.
 
     Args:
         file: The file.
         check: Raises an error if an existing file is malformed.
 
     Raises:
-        Misuse: The file cannot be read or written.
+        Misuse: The file cannot be read or written, or is in use for too long.
     """
     import tomlkit
 
-    document = tomlkit.document()
-    if file.is_file():
-        check(file)
-        document = tomlkit.parse(file.read_text(encoding="utf-8"))
-    yield document
-    write(file, tomlkit.dumps(document))
+    with lock(file, _WAIT):
+        document = tomlkit.document()
+        if file.is_file():
+            check(file)
+            document = tomlkit.parse(file.read_text(encoding="utf-8"))
+        yield document
+        write(file, tomlkit.dumps(document))
 
 
 def write(file: Path, text: str) -> None:

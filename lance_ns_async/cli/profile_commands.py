@@ -57,9 +57,12 @@ def add(
     if on.impl is None:
         raise Misuse("--impl: missing; it is the kind of the catalog, e.g. -i iceberg")
     file = profiles.file_for_new(on.config, os.environ)
-    exists = file.is_file() and name in dict(profiles.list_all([file]))
-    if exists and not overwrite:
-        raise Misuse(f"profile {name!r} exists in {file}; use --overwrite to replace it")
+
+    def check_new() -> None:
+        if not overwrite and file.is_file() and name in dict(profiles.list_all([file])):
+            raise Misuse(f"profile {name!r} exists in {file}; use --overwrite to replace it")
+
+    check_new()
     catalog = choose(on.impl, on.properties, None, None, {}, resolve=False)
     assert catalog is not None
     properties = dict(catalog.with_absolute_root().properties)
@@ -69,11 +72,13 @@ def add(
     # This validates the properties: a namespace makes no call before it is used.
     with Catalog(on.impl, {**secrets.resolve(properties), **asked}).open():
         pass
-    for key, value in asked.items():
-        user = f"{name}.{key}"
-        secrets.store(user, value)
-        properties[f"{key}_keyring"] = user
     with profiles.edit(file) as content:
+        # Another command may have added it meanwhile, and its secrets.
+        check_new()
+        for key, value in asked.items():
+            user = f"{name}.{key}"
+            secrets.store(user, value)
+            properties[f"{key}_keyring"] = user
         content.setdefault("profiles", profiles.new_table())[name] = {"impl": on.impl, **properties}
         is_default = content.setdefault("default", name) == name
     messages.tell(f"added profile {name} to {file}" + ("; it is the default" if is_default else ""))
@@ -141,8 +146,8 @@ def test(on: CommonOptions, name: Name, format: OutputFormat = Format.TABLE) -> 
 @with_common_options
 def use(on: CommonOptions, name: Name) -> None:
     """Make a profile the default: that of commands without options for the catalog."""
-    profiles.find(name, profiles.files_with_profiles(on.config, os.environ))
     with profiles.edit(profiles.file_for_new(on.config, os.environ)) as content:
+        profiles.find(name, profiles.files_with_profiles(on.config, os.environ))
         content["default"] = name
     messages.tell(f"the default is profile {name}")
 
@@ -151,14 +156,16 @@ def use(on: CommonOptions, name: Name) -> None:
 @with_common_options
 def remove(on: CommonOptions, name: Name) -> None:
     """Remove a profile, and its secrets from the keyring."""
-    file, found = profiles.find(name, profiles.files_with_profiles(on.config, os.environ))
-    for user in _users(name, found):
-        secrets.delete(user)
+    file, _ = profiles.find(name, profiles.files_with_profiles(on.config, os.environ))
     with profiles.edit(file) as content:
+        _, found = profiles.find(name, [file])
+        for user in _users(name, found):
+            secrets.delete(user)
         del content["profiles"][name]
     if profiles.default_name(on.config, os.environ) == name:
         with profiles.edit(profiles.file_for_new(on.config, os.environ)) as content:
-            del content["default"]
+            if content.get("default") == name:
+                del content["default"]
     messages.tell(f"removed profile {name} from {file}")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from lance_ns_async.gateway import Gateway
+    from lance_ns_async.gateway.request_log import AuditLog
     from lance_ns_async.telemetry import RequestTracer
+
+_SWITCH_INTERVAL = 0.001
+"""Seconds for which a thread may use Python before another one gets its turn."""
 
 TOKEN = "LANCE_NS_TOKEN"
 """Environment variable with the token; a command line would be visible to others on this machine."""
@@ -74,6 +78,10 @@ def serve(
             help="Append a line of JSON for each request: who, what, which table, result.",
         ),
     ] = None,
+    audit_failure: Annotated[
+        Literal["refuse", "continue"],
+        typer.Option("--audit-failure", help="Refuse changes, or go on, while --audit-log cannot be written."),
+    ] = "refuse",
     tls_cert: Annotated[
         Path | None,
         typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate chain, in PEM format."),
@@ -168,7 +176,8 @@ def serve(
         tracer=_tracer() if otel else None,
     )
     with ExitStack() as stack:
-        _log_requests(stack, access_log, audit_log)
+        audit = _log_requests(stack, access_log, audit_log, is_required=audit_failure == "refuse")
+        server = partial(server, audit_log=audit)
         exit_after(asyncio.run(_serve(catalogs, server, grace, show_token=token is None, otel=otel)))
 
 
@@ -210,6 +219,8 @@ async def _serve(
         gateway = await stack.enter_async_context(server(mounts.get("") or MountedNamespace(mounts)))
         # Objects from imports live as long as the process; a full collection that scans them blocks the event loop.
         gc.freeze()
+        # Threads that work in Python delay the event loop by this time at each of its calls of the system.
+        sys.setswitchinterval(_SWITCH_INTERVAL)
         # The receiver ends before the shutdown, so that a second signal ends the requests in progress.
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             print(gateway.url, flush=True)
@@ -250,22 +261,22 @@ def _mounts(on: CommonOptions, texts: Sequence[str]) -> Mapping[str, Catalog]:
     return catalogs
 
 
-def _log_requests(stack: ExitStack, access_log: bool, audit_log: Path | None) -> None:
-    """Writes each request to standard error and to a file, until the stack is closed."""
+def _log_requests(stack: ExitStack, access_log: bool, audit_log: Path | None, *, is_required: bool) -> AuditLog | None:
+    """Writes each request to standard error and to a file, until the stack is closed; returns the log in the file."""
     import logging
-    from logging.handlers import WatchedFileHandler
 
-    from lance_ns_async.gateway.request_log import JsonFormatter, log
+    from lance_ns_async.gateway.request_log import AuditLog, log
 
     handlers: list[logging.Handler] = []
+    audit = None
     if access_log:
         handlers.append(logging.StreamHandler())
     if audit_log is not None:
         try:
-            handlers.append(WatchedFileHandler(audit_log.expanduser(), encoding="utf-8"))
+            audit = AuditLog(audit_log.expanduser(), is_required=is_required)
         except OSError as error:
             raise Misuse(f"--audit-log {audit_log}: {error.strerror}") from error
-        handlers[-1].setFormatter(JsonFormatter())
+        handlers.append(audit)
     for handler in handlers:
         log.setLevel(logging.INFO)
         # The lines are for these handlers alone.
@@ -273,6 +284,7 @@ def _log_requests(stack: ExitStack, access_log: bool, audit_log: Path | None) ->
         log.addHandler(handler)
         stack.callback(handler.close)
         stack.callback(log.removeHandler, handler)
+    return audit
 
 
 def _token(file: Path | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -35,11 +36,12 @@ def watch(
     json_lines: Annotated[bool, typer.Option("--json", help="A line of JSON for each change.")] = False,
 ) -> None:
     """Show the tables that are created, dropped, renamed or replaced, and new versions, as it happens."""
-    token = _read(since)
     if once and since is None and not existing:
         raise Misuse("--once: pass --state FILE, or --existing; otherwise there is nothing to compare with")
     unreadable = False
-    with on.require().open() as catalog:
+    # A second run with the same file would show the same changes, and take the file back to an earlier look.
+    with nullcontext() if since is None else private_files.lock(since, 0.0), on.require().open() as catalog:
+        token = _read(since)
         if since is not None and token is None and not existing:
             token = catalog.watch_token(what, versions=not no_versions)
             private_files.write(since, token)

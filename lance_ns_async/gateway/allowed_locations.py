@@ -35,6 +35,9 @@ _OPTION = re.compile(
 Glue, Polaris, Lakekeeper and REST servers use the properties of tables as storage options.
 """
 
+_LONGEST_KEY = 1_000
+"""Maximum length of the key of a property, which is compared with the patterns above."""
+
 _REGIONS = ("region", "default_region")
 _REGION = re.compile("[A-Za-z0-9-]*")
 """A region without special characters: other values would change the host name of the storage."""
@@ -156,6 +159,8 @@ def _prefix(prefix: str) -> str:
 def _check_options(properties: Mapping[str, str]) -> None:
     """Raises PermissionDeniedError for properties that some catalogs use as storage options of a table."""
     for name, value in properties.items():
+        if len(name) > _LONGEST_KEY:
+            raise InvalidInputError(f"property {shortened(name, 80)!r}: longer than {_LONGEST_KEY} characters")
         key = name.lower()
         if _OPTION.fullmatch(key) or (key in _REGIONS and not _REGION.fullmatch(value)):
             raise PermissionDeniedError(

@@ -16,6 +16,9 @@ from lance_ns_async.gateway.responses import RequestError
 _PIECE = 1 << 18
 """Maximum number of bytes per decompression step."""
 
+_LARGE = 1 << 20
+"""Number of bytes from which the parts of a body are joined in a thread."""
+
 _SLOWEST = 4096
 """Minimum rate of a body, in bytes a second, in addition to the idle time."""
 
@@ -67,7 +70,8 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
     except web.RequestPayloadError as e:
         raise InvalidInputError("body: does not match its headers") from e
     share.take(size)
-    return b"".join(parts)
+    # Python copies in parallel if it is that much.
+    return await asyncio.to_thread(b"".join, parts) if size >= _LARGE else b"".join(parts)
 
 
 class _Decoder:

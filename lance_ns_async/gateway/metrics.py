@@ -23,10 +23,15 @@ from lance_ns_async.calls.metrics import (
 )
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.gateway.request_log import AuditLog
 
 REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Number of requests, by status.")
 REQUEST_DURATION = Instrument(f"{PREFIX}request", "histogram", "s", "Duration of requests.")
 REQUESTS_IN_FLIGHT = Instrument(f"{PREFIX}requests.in_flight", "gauge", "{request}", "Requests in progress.")
+
+AUDIT_LINES_LOST = Instrument(
+    f"{PREFIX}audit.lines_lost", "gauge", "{line}", "Lines of the audit log that could not be written."
+)
 
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -57,10 +62,14 @@ class Metrics:
 
     Args:
         snapshot: Returns the load of the namespace's calls; None, or a result of None, if there is no such load.
+        audit_log: The log whose lines that are not written are counted; None for none.
     """
 
-    def __init__(self, snapshot: Callable[[], CallLoad | None] | None = None) -> None:
+    def __init__(
+        self, snapshot: Callable[[], CallLoad | None] | None = None, audit_log: AuditLog | None = None
+    ) -> None:
         self._snapshot = snapshot
+        self._audit_log = audit_log
         self._totals: dict[Instrument, dict[_Labels, _Total]] = {
             instrument: {} for instrument in (REQUESTS, REQUEST_DURATION, DURATION, RESENDS)
         }
@@ -104,6 +113,8 @@ class Metrics:
     def text(self) -> str:
         """Returns all metrics in the Prometheus text format."""
         gauges: dict[Instrument, int] = {REQUESTS_IN_FLIGHT: len(self._in_flight)}
+        if self._audit_log is not None:
+            gauges[AUDIT_LINES_LOST] = self._audit_log.lost
         if self._snapshot is not None and (load := self._snapshot()) is not None:
             gauges.update((instrument, value(load)) for instrument, value in LOAD.items())
         lines = [line for instrument, totals in self._totals.items() for line in _render(instrument, totals)]

@@ -11,7 +11,10 @@ import orjson
 from lance_namespace.errors import InvalidInputError
 from pydantic import BaseModel
 
+from lance_ns_async.model import is_pattern
 from lance_ns_async.namespace import requests
+from lance_ns_async.namespace.patterns import Selection
+from lance_ns_async.spec.extensions import SearchTablesRequest, WatchRequest
 from lance_ns_async.spec.routes import Route
 
 _HOP = ("header.", "headers.")
@@ -20,6 +23,21 @@ _HOP = ("header.", "headers.")
 
 _MAX_PARTS = 50_000
 """Maximum number of lists and objects in a JSON body; brackets inside strings count, too."""
+
+_MAX_VALUES = 200_000
+"""Maximum number of values in a JSON body, by its commas: enough for 48 vectors of 4,096 numbers."""
+
+_MAX_STRINGS = 20_000
+"""Maximum number of strings in a JSON body, by its quotation marks; validation takes longer for them."""
+
+_MAX_PARAMETERS = 1_000
+"""Maximum number of parameters of a query."""
+
+_MAX_PATTERN_TEXT = 4_096
+"""Maximum length of all patterns of a request; compiling them takes up to 15 µs for each character."""
+
+_MAX_WILDCARDS = 100
+"""Maximum number of wildcards in all patterns of a request; each listed name is compared with each of them."""
 
 
 def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
@@ -58,12 +76,27 @@ def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delim
     except RecursionError:
         raise InvalidInputError("body: nested too deeply; use fewer levels") from None
     model = requests.parse(route.request, fields)
+    if isinstance(model, SearchTablesRequest | WatchRequest):
+        _check_patterns(model.tables)
     for name, encoded in names.items():
         _check_same(name, encoded, getattr(model, name), delimiter)
     return model
 
 
+def _check_patterns(tables: Sequence[str | list[str]]) -> None:
+    """Checks the effort for the patterns of a request, and compiles them, which takes some milliseconds."""
+    patterns = [text for text in tables if isinstance(text, str) and is_pattern(text)]
+    if (length := sum(map(len, patterns))) > _MAX_PATTERN_TEXT:
+        raise InvalidInputError(f"tables: {length} characters of patterns; at most {_MAX_PATTERN_TEXT} are allowed")
+    wildcards = sum(text.count(mark) for text in patterns for mark in "*?[")
+    if wildcards > _MAX_WILDCARDS:
+        raise InvalidInputError(f"tables: {wildcards} wildcards; at most {_MAX_WILDCARDS} are allowed")
+    Selection.read(patterns)
+
+
 def _pairs(query: str) -> Sequence[tuple[str, str]]:
+    if query.count("&") >= _MAX_PARAMETERS:
+        raise InvalidInputError(f"query: has more than {_MAX_PARAMETERS} parameters")
     try:
         return parse_qsl(query, keep_blank_values=True, errors="strict")
     except ValueError as e:
@@ -73,12 +106,18 @@ def _pairs(query: str) -> Sequence[tuple[str, str]]:
 def _object(body: bytes) -> dict[str, Any]:
     if not body:
         return {}
+    # Parsing holds up all threads, and validation takes far longer.
+    parts = body.count(b"[") + body.count(b"{")
+    for count, most, what in (
+        (parts, _MAX_PARTS, "lists and objects"),
+        (body.count(b","), _MAX_VALUES, "values"),
+        (body.count(b'"') // 2, _MAX_STRINGS, "strings"),
+    ):
+        if count > most:
+            raise InvalidInputError(f"body: has over {most} {what}; send several requests instead")
     content = _json("body", body)
     if not isinstance(content, dict):
         raise InvalidInputError("body: must be a JSON object")
-    if body.count(b"[") + body.count(b"{") > _MAX_PARTS:
-        # Validation takes far longer than parsing.
-        raise InvalidInputError(f"body: has over {_MAX_PARTS} lists and objects; send several requests instead")
     return content
 
 

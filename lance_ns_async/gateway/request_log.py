@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+from collections import deque
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from time import monotonic
 
 import orjson
@@ -13,6 +18,12 @@ from lance_ns_async.errors import one_line, shortened
 
 log: logging.Logger = logging.getLogger(__name__)
 """Gets a `RequestRecord` for each request, as the only argument of the message, at the level INFO."""
+
+_problems = logging.getLogger(f"{__package__}.audit_log")
+"""Log of problems of the audit log; the log of requests has nothing but requests."""
+
+_MOST_WAITING = 10_000
+"""Maximum number of lines that wait until the audit log can be written; later ones replace the first."""
 
 _LONGEST = 500
 """Maximum length of a value that the client chooses."""
@@ -89,6 +100,85 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(asdict(request)).decode()
 
 
+class AuditLog(logging.Handler):
+    """Appends a line of JSON for each request to a file, which may be rotated or removed.
+
+    Lines that cannot be written wait in memory, and are written with the next one that can be.
+
+    Args:
+        path: The file.
+        is_required: Whether the gateway refuses changes while lines wait.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, is_required: bool = True) -> None:
+        super().__init__()
+        self.setFormatter(JsonFormatter())
+        self.lost: int = 0
+        """The number of lines that are not in the file: those that wait, and those that were too many to wait."""
+        self._fails = False
+        self._path = path
+        self._is_required = is_required
+        self._waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
+        self._file = self._open()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Appends a line."""
+        self._waiting.append(f"{self.format(record)}\n".encode())
+        self.lost += 1
+        self._write()
+
+    def allows_changes(self) -> bool:
+        """Returns whether a change would be logged, or need not be."""
+        with self.lock or nullcontext():
+            if self._waiting:
+                self._write()
+            return not (self._waiting and self._is_required)
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._file)
+        super().close()
+
+    def _write(self) -> None:
+        """Writes the lines that wait; reports the first failure and the end of all."""
+        try:
+            self._reopen()
+            while self._waiting:
+                line = self._waiting[0]
+                if (written := os.write(self._file, line)) < len(line):
+                    # The whole line is written later.
+                    os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._waiting.popleft()
+                self.lost -= 1
+        except OSError as e:
+            if not self._fails:
+                refused = "changes are refused" if self._is_required else "requests go on"
+                _problems.error("gateway: the audit log %s cannot be written: %s; %s", self._path, e.strerror, refused)
+            self._fails = True
+            return
+        if self._fails:
+            _problems.warning("gateway: the audit log %s is written again; %d lines are lost", self._path, self.lost)
+            self._fails = False
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def _reopen(self) -> None:
+        """Opens the file anew if it was renamed or removed."""
+        try:
+            if os.path.samestat(os.stat(self._path), os.fstat(self._file)):
+                return
+        except FileNotFoundError:
+            pass
+        new = self._open()
+        os.close(self._file)
+        self._file = new
+
+
 def _clean(text: str) -> str:
     """Returns text of a client on one line, in characters that every log can hold."""
-    return shortened(one_line(text), _LONGEST)
+    return shortened(one_line(text[: _LONGEST + 1]), _LONGEST)

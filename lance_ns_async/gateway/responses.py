@@ -15,7 +15,7 @@ import orjson
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
-from lance_ns_async.errors import http_status, one_line, retry_after
+from lance_ns_async.errors import http_status, one_line, retry_after, shortened
 from lance_ns_async.spec.routes import Route
 
 T = TypeVar("T")
@@ -24,6 +24,9 @@ ARROW_FILE = "application/vnd.apache.arrow.file"
 
 # Responses hold credentials and may change at any time. The default Server header would show library versions.
 _HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
+
+
+_LONGEST_MESSAGE = 10_000
 
 
 class RequestError(Exception):
@@ -143,4 +146,7 @@ def internal(instance: str) -> web.Response:
 
 
 def _error(status: int, code: ErrorCode, message: str, headers: Mapping[str, str], **more: str) -> web.Response:
-    return json_response({"error": message, "code": int(code), **more}, status=status, headers=headers)
+    # Some messages have a value of the client.
+    return json_response(
+        {"error": shortened(message, _LONGEST_MESSAGE), "code": int(code), **more}, status=status, headers=headers
+    )

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +30,7 @@ from lance_ns_async.gateway.listening import listeners
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.readiness import Readiness
 from lance_ns_async.gateway.remote_guard import RemoteGuard
-from lance_ns_async.gateway.request_log import RequestLog
+from lance_ns_async.gateway.request_log import AuditLog, RequestLog
 from lance_ns_async.gateway.responses import EventStream, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
 from lance_ns_async.gateway.tokens import Tokens
@@ -44,8 +45,8 @@ _MAX_JSON = 4 << 20
 _PARSED_JSON = 16
 """Maximum number of bytes in memory per byte of JSON after parsing; floats and short strings need that much."""
 
-_LARGE_JSON = 64 << 10
-"""Size in bytes from which a JSON body is parsed in a thread, so that it does not block other requests."""
+_LARGE = 4 << 10
+"""Size in bytes from which a request is parsed in a thread, so that it does not block other requests."""
 _MAX_LINE = 64 << 10
 """Maximum bytes of the request line: it contains properties and storage options of tables to create."""
 
@@ -111,6 +112,7 @@ async def serving(
     heartbeat: float = HEARTBEAT,
     ui: bool = False,
     tracer: TraceRequest | None = None,
+    audit_log: AuditLog | None = None,
 ) -> AsyncIterator[Gateway]:
     """Serves a namespace as a Lance REST Namespace while the context is open; does not close the namespace.
 
@@ -144,6 +146,7 @@ async def serving(
         ui: Whether to serve web pages of the catalog at `/ui`, for browsers that sign in with the token.
         tracer: Records a span for each request, as `telemetry.RequestTracer` does; None for no spans. For the calls of
             the namespace, use `telemetry.instrument`.
+        audit_log: The handler of `request_log.log` that must be able to write before a change is made; None for none.
 
     Raises:
         InvalidInputError: An argument is invalid, or the server cannot listen on the address.
@@ -158,7 +161,7 @@ async def serving(
         token = secrets.token_urlsafe(32)
     access = Access.to(host, Tokens(tokens, token), hosts)
     _check_limits(delimiter, grace, idle, max_connections)
-    metrics = Metrics(getattr(namespace, "snapshot", None))
+    metrics = Metrics(getattr(namespace, "snapshot", None), audit_log)
     changes = asyncio.TaskGroup()
     watches = Watches(max_watches, heartbeat)
     server = wire.HttpServer(
@@ -177,6 +180,7 @@ async def serving(
             Explorer(namespace, access, idle) if ui else None,
             tracer,
             watches,
+            audit_log,
         ),
         head_time=min(_HEAD_TIME, idle),
         handler_cancellation=True,
@@ -240,6 +244,7 @@ class _Handler:
     explorer: Explorer | None
     tracer: TraceRequest | None
     watches: Watches
+    audit_log: AuditLog | None
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         wire.end_head(request)
@@ -300,6 +305,9 @@ class _Handler:
                     raise PermissionDeniedError(message)
 
             return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
+        if route.changes and self.audit_log is not None and not self.audit_log.allows_changes():
+            message = "Service unavailable: the audit log cannot be written, so nothing was changed; try again later"
+            raise RequestError(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "10"})
         work = self._perform(route, arguments, share, principal)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
@@ -340,10 +348,10 @@ class _Handler:
         if route.method == "POST" and route.body != "rows":
             content = await body(request, _MAX_JSON, self.idle, "JSON", share)
             share.take(_PARSED_JSON * len(content))
-        if len(content) > _LARGE_JSON:
-            model = await asyncio.to_thread(parsing.parse, route, names, query, content, self.delimiter)
-        else:
-            model = parsing.parse(route, names, query, content, self.delimiter)
+        parse = partial(parsing.parse, route, names, query, content, self.delimiter)
+        # Patterns are compiled.
+        is_large = len(content) + len(request.raw_path) > _LARGE or route.operation in ("search_many", "watch")
+        model = await threads.aside(parse, "texts") if is_large else parse()
         entry.name(route.operation, getattr(model, "id", None))
         principal.check(route.operation, model)
         # Rows are read only from those who may write them.

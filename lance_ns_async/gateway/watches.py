@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,10 +20,12 @@ from lance_ns_async.gateway import responses
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.responses import EventStream, RequestError
 from lance_ns_async.gateway.rights import Principal
+from lance_ns_async.gateway.tokens import OWNER
 from lance_ns_async.namespace.changes import Change
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.namespace.watching import Watch
 from lance_ns_async.spec.extensions import MAX_SINCE, WatchRequest
+from lance_ns_async.storage.threads import aside
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -31,6 +34,15 @@ MAX_WATCHES = 100
 
 HEARTBEAT = 15.0
 """Maximum seconds between two parts of a response; proxies close connections that are silent for a minute."""
+
+_SHARE = 4
+"""A client that is not the owner may have one of this many parts of the watches."""
+
+_MAX_TABLES = 100_000
+"""Maximum number of tables in all watches of a client that is not the owner, and in a token."""
+
+_SLICE = 100
+"""Number of events that are written before other requests get a turn."""
 
 _MAX_CONTENT = 16 << 20
 """Maximum size of the content of a token in bytes, after decompression."""
@@ -59,6 +71,9 @@ class Watches:
             raise InvalidInputError(f"heartbeat {heartbeat}: must be a number of seconds above 0")
         self.count: int = 0
         """The number of watches in progress."""
+        self._counts: Counter[str] = Counter()
+        self._tables: Counter[str] = Counter()
+        """The numbers of watches of each client, and of the tables in them."""
         self._limit = limit
         self._heartbeat = heartbeat
         self._stopped = asyncio.get_running_loop().create_future()
@@ -95,42 +110,70 @@ class Watches:
         # The name of the catalog in a token may not contain its address.
         catalog = blake2b(session.catalog.encode(), digest_size=8).hexdigest()
         watch = Watch(session, request.tables, versions=request.versions, may_see=principal.may_see, catalog=catalog)
-        parts = self._parts(watch, request, check_rights, share)
+        parts = self._parts(watch, request, principal, check_rights, share)
         return EventStream(await anext(parts), parts)
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
+    def _place(self, principal: Principal) -> Iterator[Callable[[Watch], None]]:
+        """Counts a watch; yields what counts its tables."""
         if self.count >= self._limit:
-            message = f"Service unavailable: {self.count} watches are in progress, the maximum; try again later"
-            raise RequestError(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "10"})
+            raise _full(f"{self.count} watches are in progress, the maximum")
+        name, most = principal.name, max(1, self._limit // _SHARE)
+        if principal is not OWNER and self._counts[name] >= most:
+            raise _full(f"{most} watches of {name} are in progress, the maximum for one client")
+        tables = 0
+
+        def count_tables(watch: Watch) -> None:
+            nonlocal tables
+            self._tables[name] -= tables
+            tables = len(watch.state.tables)
+            self._tables[name] += tables
+            if principal is not OWNER and self._tables[name] > _MAX_TABLES:
+                raise _full(f"the watches of {name} have more than {_MAX_TABLES} tables, the maximum for one client")
+
         self.count += 1
+        self._counts[name] += 1
         try:
-            yield
+            yield count_tables
         finally:
             self.count -= 1
+            self._tables[name] -= tables
+            self._counts[name] -= 1
+            if not self._counts[name]:
+                del self._counts[name], self._tables[name]
 
     async def _parts(
-        self, watch: Watch, request: WatchRequest, check_rights: Callable[[], None], share: Share
+        self,
+        watch: Watch,
+        request: WatchRequest,
+        principal: Principal,
+        check_rights: Callable[[], None],
+        share: Share,
     ) -> AsyncGenerator[bytes, None]:
         """Yields the parts of a response; raises errors of the first look only."""
-        with self._place():
+        with self._place(principal) as count_tables:
             if request.since is None:
                 beginning = watch.state
                 changes = await watch.begin()
+                count_tables(watch)
                 token = await _token(watch)
                 share.take(_STATE * len(token))
                 yield _token_event(beginning.token() if request.existing else token)
                 if not request.existing:
                     changes = []
             else:
-                resume = partial(watch.resume, request.since, max_bytes=_MAX_CONTENT, is_trusted=False)
-                await asyncio.to_thread(resume)
+                limits = {"max_bytes": _MAX_CONTENT, "max_tables": _MAX_TABLES}
+                await aside(partial(watch.resume, request.since, **limits, is_trusted=False), "states")
+                count_tables(watch)
                 changes = await watch.look()
                 token = await _token(watch)
+                share.take(_STATE * len(token))
                 yield _COMMENT
             while True:
-                for change in changes:
-                    yield _event(change.kind, json.dumps(change.to_dict()))
+                for start in range(0, len(changes), _SLICE):
+                    part = changes[start : start + _SLICE]
+                    yield b"".join(_event(change.kind, json.dumps(change.to_dict())) for change in part)
+                    await asyncio.sleep(0)
                 if changes:
                     yield _token_event(token)
                 if request.every is None or self._stopped.done():
@@ -179,10 +222,15 @@ async def _token(watch: Watch) -> str:
     Raises:
         InvalidInputError: The gateway would not accept it.
     """
-    token = await asyncio.to_thread(replace(watch.state, position=None).token)
+    token = await aside(replace(watch.state, position=None).token, "states")
     if len(token) > MAX_SINCE:
         raise InvalidInputError(f"tables: {len(watch.state.tables)} tables are too many for one watch; select fewer")
     return token
+
+
+def _full(reason: str) -> RequestError:
+    message = f"Service unavailable: {reason}; try again later"
+    return RequestError(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "10"})
 
 
 def _token_event(token: str) -> bytes:

@@ -18,8 +18,14 @@ from lance_ns_async.model import NamespaceId, Table, TableId, place_of, same_pla
 from lance_ns_async.rendering import error_kind, printable
 
 _FORMAT = 1
+_DECODER = json.JSONDecoder()
 MAX_TOKEN = 2**28
 """Maximum size of the content of a token in bytes, enough for a million tables."""
+MAX_TABLES = 1_000_000
+"""Maximum number of tables in a token."""
+
+_SHORT, _LONGEST = 1 << 10, 64 << 10
+"""Numbers of characters of the description of one table in a token: usually, and at most."""
 
 
 class ChangeKind(StrEnum):
@@ -89,31 +95,52 @@ class CatalogState:
         return base64.urlsafe_b64encode(zlib.compress(content.encode(), 1)).decode()
 
     @classmethod
-    def read(cls, token: str, of: Sequence[str], *, max_bytes: int = MAX_TOKEN) -> CatalogState:
+    def read(
+        cls, token: str, of: Sequence[str], *, max_bytes: int = MAX_TOKEN, max_tables: int = MAX_TABLES
+    ) -> CatalogState:
         """Returns the state of a token.
 
         Args:
             token: The token.
             of: The catalog and the selection, which the token must have.
             max_bytes: Maximum size of the content of the token after decompression.
+            max_tables: Maximum number of tables in it.
 
         Raises:
-            InvalidInputError: The text is no token of a watch, or is one of another catalog or selection.
+            InvalidInputError: The text is no token of a watch, is one of another catalog or selection, or is too large.
         """
         invalid = partial(
             InvalidInputError, "since: it is not the token of a change, or was cut off; begin anew without it"
         )
+        too_many = InvalidInputError(f"since: has more than {max_tables} tables; watch fewer tables")
         try:
             unpacker = zlib.decompressobj()
             content = unpacker.decompress(base64.urlsafe_b64decode(token), max_bytes)
             if not unpacker.eof:
                 raise invalid()
-            format, its_own, position, tables = json.loads(content)
+            # All at once, the parser would hold up the other threads for a second.
+            text = content.decode()
+            # Each table has one; it takes a second to read 100,000 of them.
+            if text.count("[[") > max_tables + 1:
+                raise too_many
+            format, place = _decode(text, 1)
+            its_own, place = _decode(text, place + 1, 12 * sum(map(len, of)))
+            position, place = _decode(text, place + 1)
             if format != _FORMAT or not isinstance(position, str | None):
                 raise invalid()
             catalog, *selection = _texts(its_own)
-            seen = {TableId(_texts(names)): _seen_table(*values) for names, *values in tables}
-        except (binascii.Error, zlib.error, ValueError, TypeError, RecursionError) as e:
+            seen: dict[TableId, SeenTable] = {}
+            place += 1
+            is_end = text[place + 1] == "]"
+            for _ in range(max_tables):
+                if is_end:
+                    break
+                (names, *values), place = _decode(text, place + 1)
+                seen[TableId(_texts(names))] = _seen_table(*values)
+                is_end = text[place] == "]"
+            if not is_end:
+                raise too_many
+        except (binascii.Error, zlib.error, ValueError, TypeError, IndexError, RecursionError) as e:
             raise invalid() from e
         if [catalog, *selection] != list(of):
             raise InvalidInputError(
@@ -176,6 +203,15 @@ class Change:
             None if self.error is None else f"{error_kind(self.error)}: {self.error}",
         ]
         return printable("  ".join([f"{self.kind.value:<10}", str(self.id) or "(root)", *filter(None, details)]))
+
+
+def _decode(text: str, place: int, most: int = 0) -> tuple[Any, int]:
+    """Returns the JSON value at a place in a text, and the place after it; its length is at most `most`."""
+    try:
+        value, length = _DECODER.raw_decode(text[place : place + _SHORT])
+    except ValueError:
+        value, length = _DECODER.raw_decode(text[place : place + max(most, _LONGEST)])
+    return value, place + length
 
 
 def _texts(values: object) -> list[str]:

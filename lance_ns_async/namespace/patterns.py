@@ -6,13 +6,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
+from functools import lru_cache
 from glob import escape
+from itertools import groupby
 from types import EllipsisType
 from typing import TypeAlias
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId, is_pattern, split_names
+from lance_ns_async.errors import shortened
+from lance_ns_async.model import DELIMITER, MAX_LEVELS, Id, NamespaceId, TableId, is_pattern, split_names
 
 What: TypeAlias = str | Id | Iterable[str | Iterable[str]]
 """One item or many. A TableId or a sequence of names is one table; a NamespaceId is every table directly in it.
@@ -42,11 +45,17 @@ class Pattern:
         """Returns the pattern for a string with wildcards.
 
         Raises:
-            InvalidInputError: A name in the string is empty.
+            InvalidInputError: A name in the string is empty, or there are too many.
         """
         names = split_names(text)
         if not names or not all(names):
             raise InvalidInputError(f"pattern {text!r}: contains an empty name; join names by '.' or by {DELIMITER!r}")
+        # Several `**` in a row mean the same as one.
+        names = [name for it, same in groupby(names) for name in (["**"] if it == "**" else same)]
+        if len(names) > MAX_LEVELS:
+            raise InvalidInputError(
+                f"pattern {shortened(text, 80)!r}: has {len(names)} levels; use {MAX_LEVELS} or fewer"
+            )
         if names[-1] == "**":
             names.append("*")
         return cls(text, tuple(map(_level, names)))
@@ -126,11 +135,8 @@ class Pattern:
 
     def _skip_wildcards(self, used: set[int]) -> set[int]:
         """Adds the numbers of levels for the case that a `...` matches no name."""
-        for i in list(used):
-            while i < len(self.levels) and self.levels[i] is ...:
-                i += 1
-                used.add(i)
-        return used
+        # No two of them follow each other.
+        return used | {i + 1 for i in used if i < len(self.levels) and self.levels[i] is ...}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +196,7 @@ def _fits(level: Level, name: str) -> bool:
             return True
 
 
+@lru_cache(1024)
 def _level(name: str) -> Level:
     if name == "**":
         return ...

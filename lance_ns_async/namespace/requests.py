@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 
+_MOST_PROBLEMS = 100
+"""Maximum number of errors in a message; a million of them would take half a minute and 100 MB."""
+
 FieldsOrId: TypeAlias = Mapping[str, Any] | str | Iterable[str]
 """A request as a dict with the field names of its model; or only the id in it, as names or as text."""
 
@@ -52,6 +55,8 @@ def parse(model: type[M], request: object) -> M:
     except ValidationError as e:
         if isinstance(id := dict(request).get("id"), str):
             raise InvalidInputError(f"{model.__name__}: id: must be a list of names; use {split_names(id)!r}") from None
+        if e.error_count() > _MOST_PROBLEMS:
+            raise InvalidInputError(f"{model.__name__}: {e.error_count()} values are not as in the spec") from None
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
         # The error of a nested model does not name the field that contains it.
         within = [f"{name}: " for name, part in _fields(model).items() if part and part.model.__name__ == e.title]

@@ -184,7 +184,7 @@ class Session:
             request_guard.check_sql(texts)
             return
         with self.operation():
-            await aside(lambda: request_guard.check_sql(texts))
+            await aside(lambda: request_guard.check_sql(texts), "texts")
 
     async def read(
         self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot = LATEST

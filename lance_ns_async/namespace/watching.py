@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import TypeVar
@@ -23,6 +24,7 @@ from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import NotALanceTableError, error_about, raise_first
 from lance_ns_async.model import Id, NamespaceId, Table, TableId, local_path, place_of
 from lance_ns_async.namespace.changes import (
+    MAX_TABLES,
     MAX_TOKEN,
     CatalogState,
     Change,
@@ -34,11 +36,14 @@ from lance_ns_async.namespace.changes import (
 from lance_ns_async.namespace.patterns import Selection, What, matcher
 from lance_ns_async.namespace.search import search
 from lance_ns_async.namespace.session import Session
-from lance_ns_async.storage.threads import THREADS
+from lance_ns_async.storage.threads import THREADS, aside
 from lance_ns_async.tables.lifecycle import manifests
 
 K = TypeVar("K", TableId, NamespaceId)
 T = TypeVar("T")
+
+_INLINE = 1_000
+"""Number of tables that are compared in the event loop; more are compared in a thread."""
 
 _GROUP = 64
 """Number of local tables whose versions are read in one thread."""
@@ -151,16 +156,19 @@ class Watch:
         raise_first([it.error for it in new_changes if it.error is not None], len(new_changes))
         return new_changes
 
-    def resume(self, token: str, *, max_bytes: int = MAX_TOKEN, is_trusted: bool = True) -> None:
+    def resume(
+        self, token: str, *, max_bytes: int = MAX_TOKEN, max_tables: int = MAX_TABLES, is_trusted: bool = True
+    ) -> None:
         """Goes on after the change of a token; the next look must be complete.
 
         Args:
             token: The token.
             max_bytes: Maximum size of its content.
+            max_tables: Maximum number of its tables.
             is_trusted: Whether locations of the token may be read. If anyone may have written it, the next look lists
                 all tables, whatever the token says of events.
         """
-        state = CatalogState.read(token, self.state.of, max_bytes=max_bytes)
+        state = CatalogState.read(token, self.state.of, max_bytes=max_bytes, max_tables=max_tables)
         self.state = state if is_trusted else replace(state, position=None)
         self._locations = {id: table.location for id, table in state.tables.items()} if is_trusted else {}
 
@@ -188,16 +196,28 @@ class Watch:
             except LanceNamespaceError as e:
                 look = _Look(unlisted={NamespaceId(): e})
                 due = set()
-            # A token may have tables that this watch may not see.
-            look.gone.update(id for id in before.tables if not self._may_see(id))
-            self._locations.update((id, table.location) for id, table in look.tables.items())
-            for id in look.gone:
-                self._locations.pop(id, None)
+            await self._work(partial(self._note_locations, look))
             if self._with_versions:
                 await self._read_versions(look, due)
-        observations = [*self._compare(look), *self._tell(look)]
         # What failed is read again, so its events, too.
         position = before.position if events is None or look.errors or look.unlisted else events.position
+        return await self._work(partial(self._conclude, look, due, position))
+
+    async def _work(self, work: Callable[[], T]) -> T:
+        """Returns the result of work on all tables; for many, it would hold up the event loop."""
+        return work() if len(self.state.tables) <= _INLINE else await aside(work, "states")
+
+    def _note_locations(self, look: _Look) -> None:
+        # A token may have tables that this watch may not see.
+        look.gone.update(id for id in self.state.tables if not self._may_see(id))
+        self._locations.update((id, table.location) for id, table in look.tables.items())
+        for id in look.gone:
+            self._locations.pop(id, None)
+
+    def _conclude(self, look: _Look, due: Collection[TableId], position: str | None) -> Sequence[Change]:
+        """Returns what has changed, and goes on from there."""
+        before = self.state
+        observations = [*self._compare(look), *self._tell(look)]
         last = before.after(observations, position)
         # The others have their turn before those that were examined now.
         self.state = last.with_at_the_end(due)
@@ -235,10 +255,14 @@ class Watch:
         foreign = included.difference(result.tables, result.doubtful, result.vanished)
         self._foreign.update(dict.fromkeys(foreign))
         look.gone.update(foreign, result.vanished)
-        for id in last_tables:
-            is_seen = id in look.tables or id in listed or id in candidates
-            if not (is_seen or any(NamespaceId(id[:depth]) in look.unlisted for depth in range(len(id)))):
-                look.gone.add(id)
+
+        def note_unseen() -> None:
+            for id in last_tables:
+                is_seen = id in look.tables or id in listed or id in candidates
+                if not (is_seen or any(NamespaceId(id[:depth]) in look.unlisted for depth in range(len(id)))):
+                    look.gone.add(id)
+
+        await self._work(note_unseen)
         if (
             last_tables
             and look.gone >= last_tables.keys()

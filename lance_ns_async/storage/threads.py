@@ -40,11 +40,16 @@ TIME_TO_END = 1.0
 _LONGEST = 400
 
 
-Kind = Literal["writing", "data", "versions", "waiting", "aside"]
+Kind = Literal["writing", "data", "versions", "waiting", "aside", "texts", "states"]
 """The kinds of threads. Work of one kind may wait for work of a later kind in this list, but never of its own kind.
 
 Work that writes rows waits for their source, which may work on data. Work on data waits for work on versions, because
 Lance calls the namespace to read and commit the versions of a table.
+"""
+
+_ALONE: frozenset[Kind] = frozenset({"texts", "states"})
+"""Kinds with one thread: work in Python alone, which several threads would not end earlier, and which would delay the
+event loop for each of them: texts of callers, and the states of watches.
 """
 
 
@@ -275,7 +280,7 @@ def _on_storage(table: Table, work: Callable[[], T], counted: Work | None) -> T:
             _in_progress.discard(counted)
 
 
-async def aside(work: Callable[[], T]) -> T:
+async def aside(work: Callable[[], T], kind: Kind = "aside") -> T:
     """Returns the result of blocking work that accesses no storage, within the operation's time.
 
     Raises:
@@ -290,7 +295,7 @@ async def aside(work: Callable[[], T]) -> T:
 async def _aside(work: Callable[[], T]) -> T:
     try:
         async with asyncio.timeout(remaining()):
-            return await Work("data in memory").run(work, _limiter("aside"))
+            return await Work("data in memory").run(work, _limiter(kind))
     except TimeoutError as e:
         raise ServiceUnavailableError("Service unavailable: the data was not read within the operation's time") from e
 
@@ -302,6 +307,6 @@ def _limiter(kind: Kind) -> anyio.CapacityLimiter:
     try:
         limiters = _LIMITERS.get()
     except LookupError:
-        limiters = {kind: anyio.CapacityLimiter(THREADS) for kind in get_args(Kind)}
+        limiters = {kind: anyio.CapacityLimiter(1 if kind in _ALONE else THREADS) for kind in get_args(Kind)}
         _LIMITERS.set(limiters)
     return limiters[kind]

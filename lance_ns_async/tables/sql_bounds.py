@@ -36,8 +36,8 @@ MAX_PARSING: Final = 1_000_000
 MAX_PLANNING: Final = 20_000
 """Maximum copies that the planner makes of tokens in COALESCE and similar functions. Each takes 50 µs."""
 
-SMALL: Final = 8_192
-"""Characters that are checked in about 5 ms; longer texts should be checked in a thread."""
+SMALL: Final = 1_024
+"""Characters that are checked in less than 1 ms; longer texts should be checked in a thread."""
 
 _TOKEN = re.compile(
     r"""
@@ -104,7 +104,7 @@ class Texts:
 
     @property
     def is_small(self) -> bool:
-        """Whether the check takes only a few milliseconds."""
+        """Whether the check takes less than a millisecond."""
         return sum(len(sql) for _, sql in self) <= SMALL
 
 

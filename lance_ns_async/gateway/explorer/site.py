@@ -25,6 +25,8 @@ from lance_ns_async.gateway.rights import GrantedNamespace
 from lance_ns_async.model import NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
+_MAX_FIELDS = 1_000
+"""Maximum number of fields of a query or of a form."""
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
 _HEADERS = {
@@ -103,7 +105,7 @@ class Explorer:
         return _response(page, self._forms.token(id))
 
     async def _page(self, reader: CatalogReader, request: web.BaseRequest, path: str, query: str) -> Page:
-        fields = parse_qsl(query, keep_blank_values=True)
+        fields = _fields(query)
         id = [value for key, value in fields if key == "id"]
         match path:
             case "/ui" | "/ui/" | "/ui/namespace":
@@ -113,7 +115,7 @@ class Explorer:
                 return await table.table_page(reader, TableId(id), _address(request))
             case "/ui/search":
                 values = dict(fields)
-                below = [value for key, value in parse_qsl(values.get("below", "")) if key == "id"]
+                below = [value for key, value in _fields(values.get("below", "")) if key == "id"]
                 if not (text := values.get("q", "").strip()):
                     raise InvalidInputError("q: the text to search for is empty; type a part of a name")
                 return await pages.search_page(reader, NamespaceId(below), text)
@@ -121,7 +123,7 @@ class Explorer:
 
     async def _post(self, request: web.BaseRequest, path: str, share: Share, entry: RequestLog) -> web.Response:
         content = await body(request, _MAX_FORM, self._idle, "a form", share)
-        fields = dict(parse_qsl(content.decode(errors="replace"), keep_blank_values=True))
+        fields = dict(_fields(content.decode(errors="replace")))
         form_token = fields.get("form_token", "")
         match path:
             case "/ui/sign-in":
@@ -199,6 +201,14 @@ def _asset(request: web.BaseRequest, name: str) -> web.Response:
 def _refusal(status: int, message: str) -> RequestError:
     # Pages show the status and the message only.
     return RequestError(status, ErrorCode.INVALID_INPUT, message)
+
+
+def _fields(text: str) -> list[tuple[str, str]]:
+    """Returns the fields of a query or of a form."""
+    try:
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise _refusal(400, f"The address or the form has more than {_MAX_FIELDS} fields") from None
 
 
 def _is_page(path: str) -> bool:

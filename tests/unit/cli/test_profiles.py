@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import keyring
@@ -13,6 +14,7 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.errors import PasswordDeleteError
 
+from lance_ns_async.cli import private_files, profiles
 from lance_ns_async.cli.catalog import Catalog, choose
 from lance_ns_async.cli.common import CommonOptions
 from lance_ns_async.cli.errors import Code, Misuse
@@ -110,7 +112,27 @@ def test_the_file_is_only_for_its_owner(file: Path) -> None:
     file.chmod(0o644)
     Run("profile", "add", "b", *ICEBERG)
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [it.name for it in file.parent.iterdir()] == ["config.toml"]
+    assert sorted(it.name for it in file.parent.iterdir()) == [".config.toml.lock", "config.toml"]
+    assert (file.parent / ".config.toml.lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_changes_of_one_file_follow_each_other(file: Path) -> None:
+    with profiles.edit(file) as content:
+        content["default"] = "a"
+        with pytest.raises(Misuse, match=r"in use by another lance-ns"), private_files.lock(file, 0.0):
+            pass
+        assert not file.exists()
+    with private_files.lock(file, 0.0):
+        assert file.read_text() == 'default = "a"\n'
+
+
+def test_profiles_added_at_once_are_all_kept(file: Path) -> None:
+    names = [f"p{number}" for number in range(12)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        done = list(pool.map(lambda name: run_process("profile", "add", name, *ICEBERG), names))
+    assert [it.returncode for it in done] == [Code.OK] * len(names), [it.stderr for it in done]
+    assert dict(profiles.list_all([file])).keys() == set(names)
+    assert sum("it is the default" in it.stdout for it in done) == 1
 
 
 def test_secrets_are_hidden() -> None:

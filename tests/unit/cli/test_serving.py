@@ -246,6 +246,36 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
     assert [it["name"] for it in json.loads(token("list", "--json"))] == ["ann"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize("failure", ["refuse", "continue"])
+def test_an_audit_log_on_a_full_disk_recovers(failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANCE_NS_TOKEN", TOKEN)
+    audit = tmp_path / "audit.jsonl"
+    audit.symlink_to("/dev/full")
+    options = ("--audit-log", str(audit), "--audit-failure", failure)
+    with serve(*options) as (server, url):
+        headers = {"x-lance-token": TOKEN}
+        create = f"{url}/v1/namespace/{{}}/create"
+        for _ in range(2):
+            assert get(url + LIST, headers) == {"namespaces": []}
+        if failure == "refuse":
+            with pytest.raises(HTTPError, match="503"):
+                get(create.format("a"), headers, data={})
+        else:
+            get(create.format("a"), headers, data={})
+        assert get(url + LIST, headers) == {"namespaces": [] if failure == "refuse" else ["a"]}
+        with build_opener(ProxyHandler({})).open(Request(f"{url}/metrics", None, headers)) as answer:
+            assert b"audit_lines_lost 4\n" in answer.read()
+        audit.unlink()
+        get(create.format("b"), headers, data={})
+        server.terminate()
+        _, err = server.communicate()
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    first = 503 if failure == "refuse" else 200
+    assert [it["status"] for it in lines] == [200, 200, first, 200, 200, 200]
+    assert err.count("cannot be written: No space left on device") == 1 and err.count("is written again") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lance_ns_async import Namespace
+from lance_ns_async.cli import private_files
+from lance_ns_async.cli.errors import Code
 from tests.support.commands import Run
 
 ROWS = pa.table({"id": [1]})
@@ -45,6 +47,13 @@ def test_a_run_goes_on_where_the_last_one_ended(options: list[str], tmp_path: Pa
     assert Run(*arguments).out == "" and state.stat().st_mode & 0o777 == 0o600
     (line,) = Run("watch", "s.a", "--once", "--existing", "--no-versions", *options).lines
     assert line.startswith("created     s$a  file:///")
+
+
+def test_two_runs_cannot_use_one_file(options: list[str], tmp_path: Path) -> None:
+    with private_files.lock(tmp_path / "state", 0.0):
+        result = Run("watch", "s.**", "--once", "--state", str(tmp_path / "state"), *options)
+    assert result.code == Code.USAGE and "state: in use by another lance-ns" in result.err
+    assert not (tmp_path / "state").exists()
 
 
 def test_changes_are_shown_until_an_interrupt(options: list[str], tmp_path: Path) -> None:

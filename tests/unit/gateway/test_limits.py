@@ -62,7 +62,9 @@ def is_refused(response: Said, message: str) -> bool:
 EVIL = {**DEADLY, **COSTLY}
 
 
-@pytest.mark.parametrize("sql", [sql for sql in EVIL.values() if len(sql) < 4_000_000], ids=lambda sql: sql[:20])
+@pytest.mark.parametrize(
+    "sql", [sql for sql in EVIL.values() if len(sql) < 4_000_000 and sql.count(",") < 200_000], ids=lambda sql: sql[:20]
+)
 async def test_evil_filters_are_refused(gateway: Gateway, sql: str) -> None:
     response = await ask(gateway, "POST", f"{TABLE}/count_rows", {"predicate": sql})
     assert is_refused(response, "predicate: ")

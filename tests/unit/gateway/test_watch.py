@@ -131,7 +131,7 @@ def content(token: str) -> Any:
 
 
 def packed(values: Any) -> str:
-    raw = values if isinstance(values, bytes) else json.dumps(values).encode()
+    raw = values if isinstance(values, bytes) else json.dumps(values, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(zlib.compress(raw)).decode()
 
 
@@ -426,3 +426,40 @@ async def test_the_document_has_the_watch_of_a_catalog_alone(ns: AsyncNamespace)
         assert WATCH not in (await ask(gateway, "GET", "/openapi.json")).json["paths"]
         answer = await ask(gateway, "POST", WATCH, {"tables": ["**"]})
         assert (answer.status, answer.code) == (406, ErrorCode.UNSUPPORTED)
+
+
+async def test_one_client_has_a_share_of_the_watches(ns: AsyncNamespace, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    write_tokens(tokens, {"ann": {"rights": "read"}, "bob": {"rights": "read"}})
+    async with serving(ns, tokens=tokens, token="owner", max_watches=4) as gateway, watching(gateway, "ann"):
+        refused = await ask(gateway, "POST", WATCH, {"tables": ["**"]}, {"x-lance-token": "ann"})
+        assert refused.status == 503 and b"1 watches of ann are in progress, the maximum for one client" in refused.body
+        async with watching(gateway, "bob"), watching(gateway, "owner"), watching(gateway, "owner"):
+            assert gateway.watches.count == 4
+    assert gateway.watches.count == 0
+
+
+async def test_a_token_with_too_many_tables_is_refused(ns: AsyncNamespace) -> None:
+    async with serving(ns) as gateway:
+        _, token = await look(gateway, existing=True)
+        values = content(token)
+        values[3] = [[["n", f"t{number}"], "", None, 1] for number in range(100_001)]
+        body = {"tables": ["**"], "every": None, "versions": False, "since": packed(values)}
+        refused = await ask(gateway, "POST", WATCH, body)
+        assert refused.status == 400 and b"since: has more than 100000 tables" in refused.body
+
+
+@pytest.mark.parametrize("operation", ["search", "watch"])
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("**." * 1_000 + "x", b"tables: 2000 wildcards; at most 100 are allowed"),
+        ("a" * 4_096 + "*", b"tables: 4097 characters of patterns; at most 4096 are allowed"),
+        (".".join("a" * 101) + "*", b"has 101 levels; use 100 or fewer"),
+    ],
+)
+async def test_patterns_have_limits(ns: AsyncNamespace, operation: str, pattern: str, message: bytes) -> None:
+    fields = {"full_text": "a"} if operation == "search" else {"every": None}
+    async with serving(ns) as gateway:
+        refused = await ask(gateway, "POST", f"/v1/table/{operation}", {"tables": [pattern], **fields})
+        assert refused.status == 400 and message in refused.body

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
 import pytest
@@ -163,3 +163,16 @@ def test_names_that_are_spelled_out_need_no_listing() -> None:
     assert not pattern.leads(NamespaceId(["b"]))
     assert not pattern.leads(NamespaceId(["a1", "in"]))
     assert pattern.holds(NamespaceId(["a1", "in"]))
+
+
+def test_wildcards_in_a_row_mean_one() -> None:
+    assert Pattern.parse("**.a.**.**.b").levels == Pattern.parse("**.**.a.**.b").levels
+    assert Pattern.parse("**." * 10_000 + "x").levels == Pattern.parse("**.x").levels
+    assert matches("a.**.**", "a", "t") and not matches("a.**.**.**", "b", "t")
+
+
+@pytest.mark.parametrize("make", [TableId, NamespaceId, lambda text: Pattern.parse(f"{text}*")])
+def test_ids_and_patterns_have_at_most_100_levels(make: Callable[[str], object]) -> None:
+    make(".".join("a" * 100))
+    with pytest.raises(InvalidInputError, match=r"has 101 (names|levels)"):
+        make(".".join("a" * 101))

@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lance_namespace import CountTableRowsRequest, DescribeTableRequest
+from lance_namespace import CountTableRowsRequest, DescribeTableRequest, QueryTableRequest
 from lance_namespace.errors import InvalidInputError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async import DirNamespace, TableId
+from lance_ns_async.namespace import requests
 
 ID = ["t"]
 HINT = '; without a search, use {"vector": {}}'
@@ -181,3 +182,10 @@ def test_a_result_gives_the_table_of_an_id(ns: DirNamespace) -> None:
     assert list(described) == [TableId("t"), TableId("u")] and "u" in described and "x" not in described
     with pytest.raises(KeyError, match=r"x is not among these 2 tables"):
         described["x"]
+
+
+def test_many_errors_become_one_message() -> None:
+    request = {"k": 1, "vector": {}, "columns": {"column_names": [1] * 100_000}}
+    with pytest.raises(InvalidInputError, match="values are not as in the spec") as error:
+        requests.parse(QueryTableRequest, request)
+    assert len(str(error.value)) < 200
