@@ -19,7 +19,7 @@ from lance_ns_async.calls.observers import Call, Observer, Observers
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.remote_call import Recover, RemoteCall
 from lance_ns_async.calls.repetition import Repetition, TryAgainError
-from lance_ns_async.calls.steps import Step, scheduler
+from lance_ns_async.calls.steps import begin_step, scheduler
 from lance_ns_async.calls.traffic import Outcome, Traffic
 from lance_ns_async.errors import ErrorTable, Failure, spelled
 from lance_ns_async.model import Id
@@ -92,8 +92,8 @@ class Caller:
         until = current_deadline() or monotonic() + self.policy.operation_timeout
         call = RemoteCall(send, subject, operation, self._errors, safe, repeatable, recover, until)
         try:
-            if (hold := scheduler.get()) is not None:
-                async with hold(Step(operation, str(subject), changes=not safe, remote=True)):
+            if scheduler.get() is not None:
+                async with begin_step(operation, str(subject), changes=not safe, remote=True):
                     return await self._attempt(call, 1)
             if safe and self.policy.hedge_after is not None:
                 once = partial(self._attempt, call, 1)

@@ -5,7 +5,7 @@ A scheduler of tests holds a client before each of its steps, and so tries the o
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,6 +38,14 @@ class Scheduler(Protocol):
 
 scheduler: ContextVar[Scheduler | None] = ContextVar("scheduler", default=None)
 """The scheduler of the current client; None, as outside of tests, lets each step begin at once."""
+
+
+def begin_step(
+    name: str, subject: str, *, changes: bool = False, remote: bool = False
+) -> AbstractAsyncContextManager[None]:
+    """Returns the context of a step; see `Step` for the arguments."""
+    hold = scheduler.get()
+    return nullcontext() if hold is None else hold(Step(name, subject, changes, remote))
 
 
 def next_step(name: str, subject: str) -> None:

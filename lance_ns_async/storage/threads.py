@@ -19,7 +19,7 @@ import anyio
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.calls.deadline import remaining
-from lance_ns_async.calls.steps import Step, scheduler
+from lance_ns_async.calls.steps import begin_step
 from lance_ns_async.errors import error_about, shortened
 from lance_ns_async.model import Table
 from lance_ns_async.storage.locations import check_writable
@@ -214,20 +214,13 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         )
     if changes:
         check_writable(table)
-    if (hold := scheduler.get()) is not None:
-        async with hold(Step(kind, table.location, changes=changes, remote=False)):
-            return await _in_thread(table, work, changes=changes, kind=kind)
-    return await _in_thread(table, work, changes=changes, kind=kind)
-
-
-async def _in_thread(table: Table, work: Callable[[], T], *, changes: bool, kind: Kind) -> T:
     left = remaining()
     seconds = PATIENCE if left is None else left
     mine = Work(str(table.id))
     to_do = partial(_on_storage, table, work, mine if kind == "data" else None)
     try:
         # This is asyncio's time-out, because anyio's may treat a cancellation as its time-out if both come at once.
-        async with asyncio.timeout(seconds) as bound:
+        async with begin_step(kind, table.location, changes=changes), asyncio.timeout(seconds) as bound:
             if kind == "writing":
                 mine.clock = partial(_set, asyncio.get_running_loop(), bound, seconds)
             return await mine.run(to_do, _limiter(kind))
@@ -286,15 +279,8 @@ async def aside(work: Callable[[], T], kind: Kind = "aside") -> T:
     Raises:
         ServiceUnavailableError: The work did not end in time.
     """
-    if (hold := scheduler.get()) is not None:
-        async with hold(Step("aside", "", changes=False, remote=False)):
-            return await _aside(work)
-    return await _aside(work)
-
-
-async def _aside(work: Callable[[], T]) -> T:
     try:
-        async with asyncio.timeout(remaining()):
+        async with begin_step(kind, ""), asyncio.timeout(remaining()):
             return await Work("data in memory").run(work, _limiter(kind))
     except TimeoutError as e:
         raise ServiceUnavailableError("Service unavailable: the data was not read within the operation's time") from e
