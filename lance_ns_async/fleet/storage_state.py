@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
 
 from lance_ns_async.model import Table, local_path
-from lance_ns_async.storage import files
+from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.tables.opening import Opener
@@ -75,17 +75,6 @@ def look(table: Table, opener: Opener, *, deep: bool = False) -> StorageState:
     return StorageState(exists=bool(names), has_data=not all(map(is_marker, names)), is_hidden=HIDDEN_MARK in names)
 
 
-def missing_files(table: Table, dataset: LanceDataset) -> Sequence[str]:
-    """Returns the files of rows that a version names, and that do not exist, relative to the table's location.
-
-    Cost: a listing of the data files, and one of the deletion files if there are any.
-    """
-    named = {*_data_files(dataset), *_deletion_files(dataset)}
-    session = files.open_session(table.location, table.storage_options)
-    folders = {path.partition("/")[0] for path in named}
-    return sorted(named.difference(*(session.list(folder) for folder in folders)))
-
-
 def _look_at_folder(table: Table, path: str, opener: Opener, deep: bool) -> StorageState:
     try:
         names = os.listdir(path)
@@ -108,30 +97,13 @@ def _look_at_dataset(table: Table, dataset: LanceDataset, deep: bool) -> Storage
     if not deep:
         return state
     with translate_errors(table):
-        missing = missing_files(table, dataset)
+        missing = datasets.missing_files(table, dataset)
         return replace(state, missing=missing, damaged=_damaged_files(table, dataset, missing))
-
-
-def _data_files(dataset: LanceDataset) -> dict[str, int | None]:
-    """Returns the paths and sizes of the data files; those of a shallow clone's original are in another folder."""
-    return {
-        f"data/{file.path}": file.file_size_bytes
-        for fragment in dataset.get_fragments()
-        for file in fragment.metadata.files
-        if file.base_id is None
-    }
-
-
-def _deletion_files(dataset: LanceDataset) -> Iterator[str]:
-    for fragment in dataset.get_fragments():
-        deletion = fragment.metadata.deletion_file
-        if deletion is not None and deletion.base_id is None:
-            yield deletion.path(fragment.fragment_id)
 
 
 def _damaged_files(table: Table, dataset: LanceDataset, missing: Sequence[str]) -> Sequence[str]:
     """Returns the data files whose end is not that of a Lance file; reads at most 100 files, spread over all."""
-    sizes = [(path, size) for path, size in _data_files(dataset).items() if size and path not in missing]
+    sizes = [(path, size) for path, size in datasets.files_of_rows(dataset).items() if size and path not in missing]
     session = files.open_session(table.location, table.storage_options)
     damaged = []
     for path, size in sizes[:: len(sizes) // _MOST_READS + 1]:

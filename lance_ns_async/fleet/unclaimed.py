@@ -15,7 +15,6 @@ from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
 from lance_ns_async.fleet.conditions import read_facts
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
-from lance_ns_async.fleet.storage_state import missing_files
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.session import Session
@@ -124,7 +123,7 @@ async def find_missing(location: str, options: Mapping[str, str] | None) -> Sequ
         One open, and a listing of the data files.
     """
     table = _table(location, options)
-    return await in_thread(table, lambda: missing_files(table, datasets.open_snapshot(table)))
+    return await in_thread(table, lambda: datasets.missing_files(table, datasets.open_snapshot(table)))
 
 
 def describe_missing(missing: Sequence[str]) -> str:
@@ -142,7 +141,7 @@ async def _measure(location: str, options: Mapping[str, str] | None) -> Leftover
     def work() -> Leftover:
         dataset = datasets.open_snapshot(table)
         facts = read_facts(table.id, location, {}, dataset)
-        return Leftover(facts.size, facts.last_write, missing_files(table, dataset))
+        return Leftover(facts.size, facts.last_write, datasets.missing_files(table, dataset))
 
     try:
         leftover = await in_thread(table, work)

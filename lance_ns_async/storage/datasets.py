@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -270,3 +270,31 @@ def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cau
     if branch not in branches:
         message = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(branches)])})"
         raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {message}") from cause
+
+
+def missing_files(table: Table, dataset: LanceDataset) -> Sequence[str]:
+    """Returns the files of rows that a version names, and that do not exist, relative to the table's location.
+
+    Cost: a listing of the data files, and one of the deletion files if there are any.
+    """
+    named = {*files_of_rows(dataset), *_deletion_files(dataset)}
+    session = files.open_session(table.location, table.storage_options)
+    folders = {path.partition("/")[0] for path in named}
+    return sorted(named.difference(*(session.list(folder) for folder in folders)))
+
+
+def files_of_rows(dataset: LanceDataset) -> dict[str, int | None]:
+    """Returns the paths and sizes of the data files of a version, without those of a shallow clone's original."""
+    return {
+        f"data/{file.path}": file.file_size_bytes
+        for fragment in dataset.get_fragments()
+        for file in fragment.metadata.files
+        if file.base_id is None
+    }
+
+
+def _deletion_files(dataset: LanceDataset) -> Iterator[str]:
+    for fragment in dataset.get_fragments():
+        deletion = fragment.metadata.deletion_file
+        if deletion is not None and deletion.base_id is None:
+            yield deletion.path(fragment.fragment_id)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lance_namespace.errors import (
     InvalidInputError,
+    LanceNamespaceError,
     TableBranchAlreadyExistsError,
+    TableNotFoundError,
     TableTagNotFoundError,
+    TableVersionNotFoundError,
     UnsupportedOperationError,
 )
 from lance_namespace_urllib3_client.models.branch_contents import BranchContents
 from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
-from lance_ns_async.errors import PHRASES, shortened
+from lance_ns_async.errors import PHRASES, error_about, shortened
 from lance_ns_async.model import Table
-from lance_ns_async.storage.datasets import MAIN, check_branch
+from lance_ns_async.storage.datasets import MAIN, Snapshot, check_branch, missing_files, open_snapshot
+from lance_ns_async.storage.pylance_errors import translate_errors
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -61,12 +67,19 @@ def create_tag(dataset: LanceDataset, table: Table, name: str, version: int, bra
     _check_length(table, "tag", name)
     check_branch(table, dataset, branch)
     dataset.tags.create(name, (_named(branch), version))
+    _check_whole(dataset, table, Snapshot(version, branch=branch), f"tag {name!r}", lambda: dataset.tags.delete(name))
 
 
 def update_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
     """Moves an existing tag to another version."""
     check_branch(table, dataset, branch)
+    before = tag(dataset, table, name)
     dataset.tags.update(name, (_named(branch), version))
+
+    def undo() -> None:
+        dataset.tags.update(name, (before.branch, before.version))
+
+    _check_whole(dataset, table, Snapshot(version, branch=branch), f"tag {name!r}", undo)
 
 
 def delete_tag(dataset: LanceDataset, name: str) -> None:
@@ -110,6 +123,9 @@ def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | 
         if _OUTRUN.search(str(e)):
             raise _branch_exists(table, name) from e
         raise
+    if version is not None:
+        undo = partial(dataset.branches.delete, name)
+        _check_whole(dataset, table, Snapshot(version, branch=source), f"branch {name!r}", undo)
 
 
 def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
@@ -120,10 +136,63 @@ def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
     dataset.branches.delete(name)
 
 
-def restore(dataset: LanceDataset) -> None:
-    """Commits the open version again as the latest one."""
+def restore(dataset: LanceDataset, table: Table, branch: str | None) -> None:
+    """Commits the open version again as the latest one.
+
+    Raises:
+        TableVersionNotFoundError: A clean-up removed the version at the same time.
+    """
     # pylance's type of this method is incomplete.
-    cast(Any, dataset).restore()
+    opened: Any = dataset
+    opened.restore()
+    number = dataset.version
+
+    def undo() -> None:
+        latest: Any = open_snapshot(table, Snapshot(branch=branch))
+        if latest.version == number:
+            latest.checkout_version((_named(branch), number - 1)).restore()
+
+    _check_whole(dataset, table, Snapshot(number, branch=branch), "the restored version", undo)
+
+
+def _check_whole(
+    dataset: LanceDataset, table: Table, snapshot: Snapshot, what: str, undo: Callable[[], object]
+) -> None:
+    """Checks that the version is there to which a change points, with its files, and undoes the change otherwise.
+
+    A clean-up does not know what points to a version since it chose which ones to remove.
+
+    Raises:
+        TableVersionNotFoundError: A clean-up removed the version, or files of it.
+
+    Cost: an open, and a listing of the data files.
+    """
+    try:
+        with translate_errors(table):
+            if table.managed_versioning:
+                at = dataset.checkout_version((_named(snapshot.branch), snapshot.version))
+            else:
+                # Without the caches of this process, which may still have what was removed.
+                at = open_snapshot(table, snapshot)
+            branch = _named(snapshot.branch)
+            # The files of a branch are in a folder of its own.
+            place = table.location if branch is None else f"{table.location.rstrip('/')}/tree/{branch}"
+            missing = missing_files(replace(table, location=place), at)
+    except (TableNotFoundError, TableVersionNotFoundError):
+        missing = ["its manifest"]
+    if not missing:
+        return
+    error = error_about(
+        TableVersionNotFoundError,
+        table.id,
+        f"{what} was withdrawn, because a clean-up removed {missing[0]} at the same time; choose a newer version",
+    )
+    try:
+        with translate_errors(table):
+            undo()
+    except LanceNamespaceError as e:
+        error.add_note(f"and it could not be withdrawn ({e})")
+    raise error
 
 
 def _check_length(table: Table, kind: str, name: str) -> None:

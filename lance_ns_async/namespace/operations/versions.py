@@ -28,7 +28,7 @@ from lance_ns_async.tables.lifecycle import commits, manifests
 async def restore_table(session: Session, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
     request = requests.parse(spec.RestoreTableRequest, request)
     snapshot = Snapshot(request.version, branch=request.branch)
-    await session.change(request.id, lambda it, _: refs.restore(it), snapshot)
+    await session.change(request.id, lambda it, table: refs.restore(it, table, request.branch), snapshot)
     return spec.RestoreTableResponse()
 
 

@@ -5,10 +5,13 @@ Branches and versions as arguments of Python callers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import anyio
 import numpy as np
@@ -40,6 +43,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.calls import steps
+from lance_ns_async.calls.steps import Scheduler, Step
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 
@@ -224,3 +229,51 @@ async def test_what_is_no_version_is_refused(tmp_path: Path, version: Any) -> No
         with pytest.raises((InvalidInputError, TableVersionNotFoundError, TableTagNotFoundError)):
             await ns.open(["t"], version=version)
         assert (await ns.open(["t"], version=cast(Any, np.int64(1)))).version == 1
+
+
+@pytest.mark.parametrize("lost", ["data", "_versions"])
+@pytest.mark.parametrize("change", ["restore_table", "create_table_tag", "update_table_tag", "create_table_branch"])
+async def test_what_a_cleanup_removes_meanwhile_is_not_pointed_to(here: Lake, change: str, lost: str) -> None:
+    ns, place = here.ns, Path(urlsplit(await here.location()).path)
+    await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
+    await ns.write(ID, ROWS.slice(1), mode="overwrite")
+    await ns.update_table_tag({"id": ID, "tag": "kept", "version": 2})
+    with scheduled(_Cleanup(place, lost)), pytest.raises(TableVersionNotFoundError):
+        match change:
+            case "restore_table":
+                await ns.restore_table({"id": ID, "version": 1})
+            case "create_table_tag":
+                await ns.create_table_tag({"id": ID, "tag": "new", "version": 1})
+            case "update_table_tag":
+                await ns.update_table_tag({"id": ID, "tag": "kept", "version": 1})
+            case _:
+                await ns.create_table_branch({"id": ID, "name": "new", "from_version": 1})
+    assert await here.values("id") == [2, 3]
+    tags = (await ns.list_table_tags({"id": ID})).tags
+    assert {name: it.version for name, it in tags.items()} == {"kept": 2}
+    assert not (await ns.list_table_branches({"id": ID})).branches
+
+
+@dataclass
+class _Cleanup:
+    """Removes files of the first version while a change of references is under way."""
+
+    place: Path
+    lost: str
+
+    @asynccontextmanager
+    async def __call__(self, step: Step) -> AsyncIterator[None]:
+        if step.continues:
+            first, *_ = sorted((self.place / self.lost).glob("*.*"), key=lambda it: it.stat().st_mtime_ns)
+            first.unlink()
+        yield
+
+
+@contextmanager
+def scheduled(scheduler: Scheduler) -> Iterator[None]:
+    """Lets a scheduler hold each step of this test."""
+    token = steps.scheduler.set(scheduler)
+    try:
+        yield
+    finally:
+        steps.scheduler.reset(token)
