@@ -75,6 +75,8 @@ HTTP_ERRORS: ErrorTable = {
     # A proxy requires credentials.
     407: UnauthenticatedError,
     408: ServiceUnavailableError,
+    # The request is too large for the server or a proxy.
+    413: InvalidInputError,
     419: UnauthenticatedError,
     422: InvalidInputError,
     429: ThrottlingError,

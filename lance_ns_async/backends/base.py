@@ -221,6 +221,8 @@ class Backend(ABC):
     """Whether a table may have the location of another one, so that each drop looks for such tables."""
     takes_request_headers: bool = False
     """Whether calls have the headers of `calls.request_headers`; if not, requests with an identity are rejected."""
+    has_layout: bool = True
+    """Whether `layout_location` has a location for each name; if not, a location with the names was requested."""
     configured_options: Mapping[str, str] | None = None
     """Storage options from the settings, used for every table; None if there are none."""
 
@@ -440,6 +442,10 @@ class Backend(ABC):
     def makes_new_locations(self, parent: NamespaceId) -> bool:
         """Returns whether a table declared without a location gets one that was never used before."""
         return self.unique_locations
+
+    def made_location(self, location: str) -> bool:
+        """Returns whether the catalog itself chose a location, so that no other table can have been declared there."""
+        return False
 
     async def default_location(self, id: TableId) -> str | None:
         """Returns the location that `declare_table` uses by default; None if it is known only after the declaration.

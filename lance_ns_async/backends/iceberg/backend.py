@@ -27,13 +27,11 @@ from lance_ns_async.backends.iceberg.settings import IcebergSettings
 from lance_ns_async.backends.iceberg.wire import (
     declaration,
     is_registered_as,
-    new_key,
     replacement,
     table,
     table_of_uuid,
 )
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
-from lance_ns_async.backends.shared.iceberg_server_config import Routes
 from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, table_names
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
@@ -83,7 +81,7 @@ class IcebergBackend(IcebergNamespaces):
             # Added by servers: Iceberg's reference implementation, and Nessie.
             *("write.parquet.compression-codec", "created-at", "nessie.*"),
         ),
-        own_namespace_properties=("location", "exists", "nessie.*"),
+        own_namespace_properties=("location", "namespace_id", "exists", "nessie.*"),
     )
 
     def __init__(self, http: HttpTransport, settings: IcebergSettings, caller: Caller) -> None:
@@ -92,9 +90,8 @@ class IcebergBackend(IcebergNamespaces):
         Args:
             caller: Repeats the attempts of a version commit.
         """
-        super().__init__(http, settings.warehouse)
+        super().__init__(http, settings.warehouse, caller)
         self._settings = settings
-        self._caller = caller
         self._storage_options = settings.storage_options()
         if settings.vend_credentials:
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
@@ -368,14 +365,6 @@ class IcebergBackend(IcebergNamespaces):
         if self._table_cache is not None:
             for path in paths:
                 self._table_cache.forget(path)
-
-    def _key(self, routes: Routes) -> str | None:
-        """Returns the key of a commit to one table; None if the server would forget it before the last attempt.
-
-        Other changes get no key, because some servers that support keys ignore them there.
-        """
-        lifetime = routes.key_lifetime
-        return new_key() if lifetime is not None and lifetime >= self._caller.policy.operation_timeout else None
 
     async def _check_listing(self, page: Page[str], parent: NamespaceId, operation: str) -> Page[str]:
         # Some servers return an empty listing for a missing namespace.

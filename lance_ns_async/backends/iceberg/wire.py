@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from time import time_ns
 from typing import Any
-from uuid import UUID
 
 from lance_ns_async.backends.shared.iceberg_wire import identifier
 from lance_ns_async.backends.shared.response_checks import text, texts
@@ -98,9 +95,3 @@ def is_registered_as(table: Table, location: str, properties: Mapping[str, str])
     """Returns whether a table has this location and these properties; properties added by the catalog are ignored."""
     current = table.properties or {}
     return table.location == location and all(current.get(key) == value for key, value in properties.items())
-
-
-def new_key() -> str:
-    """Returns a new UUID of version 7, the form that the API recommends for keys of changes; see RFC 9562."""
-    millis, chance = time_ns() // 1_000_000, secrets.randbits(74)
-    return str(UUID(int=millis << 80 | 0x7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1))

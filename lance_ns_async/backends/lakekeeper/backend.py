@@ -6,6 +6,7 @@ https://github.com/lakekeeper/lakekeeper, and the source of the server after ver
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,9 +22,10 @@ from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.lakekeeper import wire
 from lance_ns_async.backends.lakekeeper.errors import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
-from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration
+from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, OtherSpellingError, declaration
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
-from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, namespace_names
+from lance_ns_async.backends.shared.iceberg_server_config import Routes
+from lance_ns_async.backends.shared.iceberg_wire import identifier, namespace_names
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of
@@ -36,10 +38,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_DELEGATION = {"x-iceberg-access-delegation": "vended-credentials"}
+_VENDED = {"x-iceberg-access-delegation": "vended-credentials"}
+_NOT_VENDED = {"x-iceberg-access-delegation": "client-managed"}
+"""Without the header, the server asks STS for credentials with each describe."""
 
 _DECLARATIONS = 3
 """Number of declarations at a location that is taken although no table has the name."""
+
+_SERVER_MADE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/?$")
+"""The end of a location that the server chose: the id of the table, which no other client knows before."""
 
 _PAGE_SIZE = "pageSize=1000"
 """The largest page that a server returns by default; it returns 100 names if none is requested."""
@@ -54,6 +61,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     settings: ClassVar[type[LakekeeperSettings]] = LakekeeperSettings
     errors: ClassVar[ErrorTable] = ERRORS
     iceberg_path = wire.ICEBERG_API
+    recognizes_changes = True
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=5,
@@ -63,18 +71,18 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         keeps_case=True,
         vends=True,
         renames=True,
-        unshared_locations=True,
         location_properties=("location",),
         own_properties=("table_type",),
-        own_namespace_properties=("location",),
+        own_namespace_properties=("location", "namespace_id"),
     )
 
-    def __init__(self, http: HttpTransport, settings: LakekeeperSettings) -> None:
-        super().__init__(http, settings.warehouse)
+    def __init__(self, http: HttpTransport, settings: LakekeeperSettings, caller: Caller) -> None:
+        super().__init__(http, settings.warehouse, caller)
         self._settings = settings
         self._options = settings.storage_options() or {}
         self.unique_locations: bool = settings.unique_locations
         self.allow_aliases: bool = settings.allow_aliases
+        self.has_layout: bool = settings.root is not None
         self.configured_options: Mapping[str, str] | None = self._options
         if settings.vend_credentials:
             self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
@@ -84,7 +92,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         """Returns a backend for the server at `settings.endpoint`."""
         # The settings require a token endpoint, because the server has none.
         tokens = open_tokens(settings, caller, uri=settings.oauth2_server_uri or settings.endpoint)
-        return cls(open_http(settings, caller, path="", explain=explain, tokens=tokens), settings)
+        return cls(open_http(settings, caller, path="", explain=wire.explain, tokens=tokens), settings, caller)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         wire.check_names(parent)
@@ -103,6 +111,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
 
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         self.check_new_namespace(id)
+        wire.check_values(id, properties)
         return await super().create_namespace(id, properties)
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
@@ -116,19 +125,43 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.check_names(id)
+        wire.check_values(id, properties)
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
         routes = self._routes or await self._config()
         wire.table(routes, to)
-        await self._http.request(
-            "POST",
-            wire.rename(routes),
-            body={"source": identifier(id), "destination": identifier(to)},
-            # The caller has just described the source, so errors refer to the destination.
-            subject=to,
-            operation="rename_table",
-            decode=ignore,
-        )
+        if self.capabilities.key(to.parent) == self.capabilities.key(id.parent):
+            # The server takes another spelling of the namespace for another one, in which the table is in the way.
+            to = id.parent.table(to.name)
+        try:
+            await self._http.request(
+                "POST",
+                wire.rename(routes),
+                body={"source": identifier(id), "destination": identifier(to)},
+                # The caller has just described the source, so errors refer to the destination.
+                subject=to,
+                operation="rename_table",
+                key=self._key(routes),
+                decode=ignore,
+            )
+        except TableNotFoundError as e:
+            error = e
+        else:
+            return
+        # The server says this of a destination that exists, too.
+        try:
+            await self.describe_table(to)
+        except (NotALanceTableError, OtherSpellingError):
+            pass
+        except TableNotFoundError:
+            await self.describe_table(id)
+            raise error_about(
+                TableAlreadyExistsError,
+                to,
+                "rename_table: the name is taken by an Iceberg table or view, or by a deleted table that can still be "
+                "restored; choose another name",
+            ) from error
+        raise error_about(TableAlreadyExistsError, to, "rename_table") from error
 
     async def layout_location(self, id: TableId) -> str | None:
         return None if self._settings.root is None else default_location(self._settings.root, id)
@@ -137,12 +170,15 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         # The server's own locations contain the unique id of the table.
         return self.unique_locations or self._settings.root is None
 
+    def made_location(self, location: str) -> bool:
+        return _SERVER_MADE.search(location) is not None
+
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         routes = self._routes or await self._config()
         return await self._http.request(
             "GET",
             wire.table(routes, id),
-            headers=_DELEGATION if vend else None,
+            headers=_VENDED if vend else _NOT_VENDED,
             subject=id,
             operation="describe_table",
             decode=partial(self._decode_table, id, vend=vend),
@@ -166,6 +202,8 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                     collection=wire.tables(routes, id.parent),
                     path=wire.table(routes, id),
                     location=place,
+                    key=self._key(routes),
+                    lookup_headers=_NOT_VENDED,
                 )
             except InvalidInputError as e:
                 failure = failure_of(e)
@@ -175,7 +213,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             # The server checks the location before the name.
             try:
                 await self.describe_table(id)
-            except NotALanceTableError:
+            except (NotALanceTableError, OtherSpellingError):
                 pass
             except TableNotFoundError:
                 # This very registration may have had the location, and may just have been removed by another client.
@@ -187,9 +225,12 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         ) from error
 
     async def remove_registration(self, id: TableId) -> None:
-        path = wire.table(self._routes or await self._config(), id)
+        routes = self._routes or await self._config()
         # The server's default is to delete the files.
-        await self._delete_table(id, path, "purgeRequested=false")
+        await self._delete_table(id, wire.table(routes, id), "purgeRequested=false", key=self._key(routes))
+
+    def _decode_config(self, body: Any) -> Routes:
+        return wire.decode_config(body)
 
     def _decode_table(self, id: TableId, body: Any, *, vend: bool = False) -> Table:
         return wire.decode_table(id, self._options, vend, body)

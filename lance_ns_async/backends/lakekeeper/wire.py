@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.shared import vended_credentials
+from lance_ns_async.backends.shared import iceberg_server_config, iceberg_wire, vended_credentials
 from lance_ns_async.backends.shared.generic_tables import lance_table
 from lance_ns_async.backends.shared.iceberg_server_config import Routes
 from lance_ns_async.backends.shared.iceberg_wire import table_names
+from lance_ns_async.backends.shared.response_checks import text
+from lance_ns_async.errors import Code
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 API = "/lakekeeper/v1"
@@ -19,6 +22,40 @@ API = "/lakekeeper/v1"
 
 ICEBERG_API = "/catalog/v1"
 """The path of the Iceberg REST API, which has the namespaces."""
+
+
+_DELETED = re.compile(r"([1-9]\d*) soft-deleted")
+"""The number of deleted tables in the server's reason why a namespace is not empty."""
+
+
+def decode_config(body: Any) -> Routes:
+    """Returns the paths and options in a configuration; this server has the lifetime of keys among the overrides."""
+    return iceberg_server_config.routes({**(body.get("overrides") or {}), **body})
+
+
+def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Returns the codes and the message of an error; see `iceberg_wire.explain`.
+
+    The message says how many deleted tables keep a namespace from being dropped, because listings omit them.
+    """
+    codes, message = iceberg_wire.explain(body)
+    if "NamespaceNotEmptyException" in codes:
+        stack = " ".join(map(text, body["error"].get("stack") or ()))
+        if (deleted := _DELETED.search(stack)) is not None:
+            message += (
+                f"; deleted tables that can still be restored are in it: {deleted[1]}; wait until they expire, or "
+                "delete the namespace in Lakekeeper with recursive=true and force=true"
+            )
+    return codes, message
+
+
+def check_values(subject: Id, properties: Mapping[str, str]) -> None:
+    """Raises InvalidInputError for properties that the server cannot store."""
+    for name, value in properties.items():
+        if "\0" in name or "\0" in value:
+            raise InvalidInputError(
+                f"{subject.kind} {subject}: property {name!r}: Lakekeeper cannot store the character U+0000; remove it"
+            )
 
 
 def rename(routes: Routes) -> str:
@@ -68,7 +105,7 @@ def lance_names(parent: NamespaceId, body: Any) -> Page[str]:
 
 def decode_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
     """Returns the Lance table in a load response; see `generic_tables.lance_table`."""
-    return lance_table(id, options, body, vend=_vended_options if vend else None, folds_case=True)
+    return lance_table(id, options, body, vend=_vended_options if vend else None, folds_names=True)
 
 
 def _vended_options(body: Mapping[str, Any], location: str) -> Mapping[str, str]:

@@ -60,7 +60,7 @@ _OWN_PROPERTIES = (
 """The properties that the catalogs behind a server may set themselves: the protocol does not name the catalog."""
 
 _OWN_NAMESPACE_PROPERTIES = (
-    *("location", "exists", "in-use", "nessie.*", "polaris.*", "glue.kind"),
+    *("location", "namespace_id", "exists", "in-use", "nessie.*", "polaris.*", "glue.kind"),
     *("database.location-uri", "database.owner", "database.owner-type", "catalog.location.uri"),
 )
 """The same for namespaces."""

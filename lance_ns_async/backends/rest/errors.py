@@ -29,7 +29,6 @@ ERRORS: ErrorTable = {
     (wire.NOT_EMPTY, "namespace"): NamespaceNotEmptyError,
     # Without a code of the protocol, these do not mean that an object is missing.
     **{(status, kind): UnsupportedOperationError for status in _NO_OPERATION for kind in ("namespace", "table")},
-    413: InvalidInputError,
     # The first versions of the protocol, and the exceptions of Gravitino.
     "ForbiddenException": PermissionDeniedError,
     "IllegalArgumentException": InvalidInputError,

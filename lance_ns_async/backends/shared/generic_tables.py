@@ -5,6 +5,7 @@ A generic table has a name, a format, a location, an optional text and propertie
 
 from __future__ import annotations
 
+import unicodedata
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -12,7 +13,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from lance_namespace.errors import InternalError, InvalidTableStateError, LanceNamespaceError
+from lance_namespace.errors import InternalError, InvalidInputError, InvalidTableStateError, LanceNamespaceError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.backends.shared import registrations
@@ -32,6 +33,10 @@ Vend = Callable[[Mapping[str, Any], str], Mapping[str, str]]
 """Returns the storage options that a load response vends for a location."""
 
 
+class OtherSpellingError(InvalidInputError):
+    """The catalog has a table whose name it takes for equal to the requested one, although the characters differ."""
+
+
 class GenericTableBackend(Backend):
     """A backend whose Lance tables are generic tables, which the catalog cannot change in place."""
 
@@ -49,6 +54,8 @@ class GenericTableBackend(Backend):
         collection: str,
         path: str,
         location: str | None,
+        key: str | None = None,
+        lookup_headers: Mapping[str, str] | None = None,
         send: Callable[[Callable[[], Awaitable[Table]]], Awaitable[Table]] | None = None,
     ) -> Table:
         """Declares a table, and removes the registration if the catalog has chosen another location.
@@ -58,14 +65,16 @@ class GenericTableBackend(Backend):
             collection: The path of the tables of the namespace.
             path: The path of the table.
             location: The required location; None for any.
+            key: The key by which the server recognizes the declaration; None if it supports none.
+            lookup_headers: Headers of the describe after a lost response.
             send: Runs the call that creates the table; None means that it is only awaited.
         """
         request = partial(self._http.request, subject=id, operation="declare_table")
-        create = partial(request, "POST", collection, body=body, decode=partial(self._decode_table, id))
+        create = partial(request, "POST", collection, body=body, key=key, decode=partial(self._decode_table, id))
         table: Table = await create_or_find(
             id,
             create if send is None else partial(send, create),
-            partial(request, "GET", path, decode=partial(self._find_declared, id, body)),
+            partial(request, "GET", path, headers=lookup_headers, decode=partial(self._find_declared, id, body)),
         )
         if location is not None and not same_place(table.location, location):
             error = InternalError(
@@ -81,9 +90,9 @@ class GenericTableBackend(Backend):
             raise
         return table
 
-    async def _delete_table(self, id: TableId, path: str, query: str = "") -> None:
+    async def _delete_table(self, id: TableId, path: str, query: str = "", *, key: str | None = None) -> None:
         await self._http.request(
-            "DELETE", path, query=query, subject=id, operation="deregister_table", decode=check_empty
+            "DELETE", path, query=query, subject=id, operation="deregister_table", key=key, decode=check_empty
         )
 
     async def _list_all(
@@ -118,7 +127,7 @@ class GenericTableBackend(Backend):
 
 
 def lance_table(
-    id: TableId, options: Mapping[str, str], body: Any, *, vend: Vend | None = None, folds_case: bool = False
+    id: TableId, options: Mapping[str, str], body: Any, *, vend: Vend | None = None, folds_names: bool = False
 ) -> Table:
     """Returns the Lance table in a response.
 
@@ -126,15 +135,22 @@ def lance_table(
 
     Args:
         vend: Decodes vended credentials; None if none were requested.
-        folds_case: Whether the name in the response may differ from the requested one in case.
+        folds_names: Whether the server compares names without regard to case, and to forms of characters as Unicode
+            does (ICU level 2). A name that differs in case alone is accepted.
 
     Raises:
+        OtherSpellingError: The name in the response differs from the requested one in the forms of its characters.
         NotALanceTableError: The table has another format, or no location.
         AnotherAnswerError: The response describes another table.
     """
     description = body["table"]
     name = text(description.get("name", id.name))
-    if name != id.name and not (folds_case and name.casefold() == id.name.casefold()):
+    if name != id.name and not (folds_names and name.casefold() == id.name.casefold()):
+        if folds_names and _plain(name) == _plain(id.name):
+            raise OtherSpellingError(
+                f"table id {list(id)!a}: the catalog has the table {name!a}, and takes both names for equal, "
+                "although their characters differ; use the name of the table"
+            )
         # A proxy that rewrites paths may have requested another table.
         raise AnotherAnswerError(f"an answer about the table {name!r}")
     if (format := description.get("format") or "").lower() != "lance":
@@ -150,6 +166,12 @@ def lance_table(
     return Table(
         id, text(location), properties, storage_options or None, registration=registrations.identity(stored_properties)
     )
+
+
+def _plain(name: str) -> str:
+    """Returns a name without the differences that ICU ignores at level 2, at least approximately."""
+    text = unicodedata.normalize("NFKC", name)
+    return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf")).casefold()
 
 
 def declaration(name: str, location: str | None, properties: Mapping[str, str]) -> dict[str, Any]:

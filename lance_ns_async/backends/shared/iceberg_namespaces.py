@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.backends.shared.iceberg_server_config import Routes, routes
-from lance_ns_async.backends.shared.iceberg_wire import namespace_names, namespace_properties
+from lance_ns_async.backends.shared.iceberg_wire import namespace_names, namespace_properties, new_key
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
+from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.transports.http.transport import HttpTransport
@@ -22,13 +23,18 @@ class IcebergNamespaces(Backend):
     iceberg_path: ClassVar[str] = ""
     """Path of the API below that of the transport."""
 
-    def __init__(self, http: HttpTransport, warehouse: str | None) -> None:
+    recognizes_changes: ClassVar[bool] = False
+    """Whether a server that supports keys honours them for each change; others ignore them for namespaces."""
+
+    def __init__(self, http: HttpTransport, warehouse: str | None, caller: Caller) -> None:
         """Creates the backend.
 
         Args:
             warehouse: The warehouse in the request for the configuration; None for none.
+            caller: Its policy limits the time in which a change is sent again.
         """
         self._http = http
+        self._caller = caller
         self._warehouse = warehouse
         self._routes: Routes | None = None
         self._configuration = SingleFlight(self._configure)
@@ -69,13 +75,19 @@ class IcebergNamespaces(Backend):
             body={"namespace": list(id), "properties": dict(properties)},
             subject=id,
             operation="create_namespace",
+            key=self._key(routes) if self.recognizes_changes else None,
             decode=partial(namespace_properties, id),
         )
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
         routes = self._routes or await self._config()
         await self._http.request(
-            "DELETE", self._path(routes.namespaces(id)), subject=id, operation="drop_namespace", decode=check_empty
+            "DELETE",
+            self._path(routes.namespaces(id)),
+            subject=id,
+            operation="drop_namespace",
+            key=self._key(routes) if self.recognizes_changes else None,
+            decode=check_empty,
         )
 
     async def aclose(self) -> None:
@@ -92,9 +104,17 @@ class IcebergNamespaces(Backend):
             query=f"warehouse={quote(warehouse, safe='')}" if warehouse else "",
             subject=NamespaceId(),
             operation="get_config",
-            decode=routes,
+            decode=self._decode_config,
         )
         return self._routes
+
+    def _decode_config(self, body: Any) -> Routes:
+        return routes(body)
+
+    def _key(self, routes: Routes) -> str | None:
+        """Returns the key of a change; None if the server would forget it before the last attempt."""
+        lifetime = routes.key_lifetime
+        return new_key() if lifetime is not None and lifetime >= self._caller.policy.operation_timeout else None
 
     async def _must_exist(self, id: NamespaceId, operation: str) -> None:
         routes = self._routes or await self._config()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
+from time import time_ns
 from typing import Any
+from uuid import UUID
 
 from lance_ns_async.backends.shared.response_checks import check_levels, text, texts
 from lance_ns_async.errors import Code
@@ -62,6 +65,12 @@ def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
 def identifier(id: TableId) -> dict[str, Any]:
     """Returns the id of a table in the form of Iceberg REST."""
     return {"namespace": list(id.parent), "name": id.name}
+
+
+def new_key() -> str:
+    """Returns a new UUID of version 7, the form that the API recommends for keys of changes; see RFC 9562."""
+    millis, chance = time_ns() // 1_000_000, secrets.randbits(74)
+    return str(UUID(int=millis << 80 | 0x7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1))
 
 
 def _token(body: Any) -> str | None:

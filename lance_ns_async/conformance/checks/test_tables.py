@@ -183,9 +183,13 @@ def _register(ns: LanceNamespace, id: list[str], location: str, mode: str | None
     """Registers a location, as it is or relative to the root of the catalog, if that is what it accepts."""
     try:
         ns.register_table(RegisterTableRequest(id=id, location=location, mode=mode))
-    except InvalidInputError:
+    except InvalidInputError as e:
         relative = location.rstrip("/").rsplit("/", 1)[-1]
-        ns.register_table(RegisterTableRequest(id=id, location=relative, mode=mode))
+        try:
+            ns.register_table(RegisterTableRequest(id=id, location=relative, mode=mode))
+        except InvalidInputError:
+            # The catalog has another reason, for example that a deleted table keeps its location.
+            raise e from None
 
 
 def _check_gone(ns: LanceNamespace, home: Home, name: str) -> None:

@@ -71,15 +71,15 @@ class Claims:
         the layout made for the table itself belongs to no other table, unless `allow_aliases` is set.
 
         Cost:
-            No call if the catalog refuses shared locations, or if the layout made the location for the table with a
-            random suffix. Otherwise the calls of
+            No call if the catalog refuses shared locations, if the catalog itself chose the location, or if the layout
+            made it for the table with a random suffix. Otherwise the calls of
             `check_unclaimed`, and a describe of all tables of the namespace; without a batch call, this is skipped if
             the location contains the names of the table.
         """
         backend, can = self._backend, self._backend.capabilities
-        if can.unshared_locations:
+        if can.unshared_locations or (backend.made_location(table.location) and not backend.allow_aliases):
             return None
-        has_names = _has_names(backend, table.id, table.location)
+        has_names = backend.has_layout and _has_names(backend, table.id, table.location)
         if has_names and without_suffix(table.location) is not None and not backend.allow_aliases:
             return None
         if (owner := await self._find_owner(table.id, table.location)) is not None:

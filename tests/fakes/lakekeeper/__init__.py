@@ -6,19 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from ..faults import Answer, Received
 from ..http import FakeServer
 from ..iceberg.errors import Refusal
 from ..tokens import Tokens
-from .catalog import Json, LakekeeperWarehouse, Levels
+from .catalog import Json, LakekeeperWarehouse, Levels, fold_name
 
 LANCE = {"table_type": "lance"}
 """The property by which other tools recognize a Lance table."""
 
 _VENDING = "X-Iceberg-Access-Delegation"
 _LARGEST_PAGE = 1000
+_LARGEST_BODY = 2 * 2**20
 
 
 class FakeLakekeeper(FakeServer):
@@ -43,7 +44,7 @@ class FakeLakekeeper(FakeServer):
             base: The location of the warehouse.
             also: Further locations below which tables may be.
             soft: Whether deleted tables can be restored, and keep their locations.
-            vends: The `storage-credentials` for requests with the header.
+            vends: The `storage-credentials`, also for requests without the header; None for a storage without STS.
             load_config: The `config` of each loaded table.
             token: A bearer token that requests must have.
             client: The id and secret of a client of the token endpoint `/idp/token`, which represents another server.
@@ -57,6 +58,8 @@ class FakeLakekeeper(FakeServer):
         self._vends = vends
         self._load_config = dict(load_config or {})
         self._page_size = page_size
+        self._finished: dict[str, Answer] = {}
+        """Answers to changes, by the key of the change."""
 
     @property
     def endpoint(self) -> str:
@@ -83,11 +86,11 @@ class FakeLakekeeper(FakeServer):
         properties: Mapping[str, str] = LANCE,
         protected: bool = False,
     ) -> str:
-        """Adds a generic table and its namespace; returns its location."""
+        """Adds a generic table and its namespace; returns its location, which another table may have."""
         with self._lock:
             self.warehouse.plant_namespace(levels, {})
             body = {"name": name, "format": format, "base-location": location, "properties": dict(properties)}
-            table = self.warehouse.create_table(tuple(levels), body)
+            table = self.warehouse.plant_table(tuple(levels), body)
             table["protected"] = protected
         place: str = table["base-location"]
         return place
@@ -95,7 +98,7 @@ class FakeLakekeeper(FakeServer):
     def add_iceberg_table(self, levels: Sequence[str], name: str) -> None:
         """Adds an Iceberg table, which uses the name and is not listed among generic tables."""
         with self._lock:
-            self.warehouse.plant_namespace(levels, {}).iceberg.add(name.lower())
+            self.warehouse.plant_namespace(levels, {}).iceberg.add(fold_name(name))
 
     def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
         """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
@@ -114,6 +117,8 @@ class FakeLakekeeper(FakeServer):
             return refusal.answer()
 
     def _route(self, request: Received) -> Answer:
+        if len(request.body) > _LARGEST_BODY:
+            return Answer(413, b"Failed to buffer the request body: length limit exceeded")
         path, _, query = request.path.partition("?")
         params = dict(parse_qsl(query, keep_blank_values=True))
         if (request.method, path) == ("POST", "/idp/token"):
@@ -133,7 +138,15 @@ class FakeLakekeeper(FakeServer):
             raise Refusal(400, "WarehouseIdIsNotUUID", f"Provided warehouse id is not a valid UUID: {prefix}")
         if prefix != self._prefix:
             raise Refusal(404, "NoSuchWarehouseException", f"Warehouse with id '{prefix}' not found")
-        return route(request, steps, params)
+        if (key := request.headers.get("Idempotency-Key")) is None or request.method in ("GET", "HEAD"):
+            return route(request, steps, params)
+        try:
+            key = f"{UUID(key)} {request}"
+        except ValueError:
+            raise Refusal(400, "InvalidIdempotencyKey", "Idempotency-Key must be a UUID") from None
+        if key not in self._finished:
+            self._finished[key] = route(request, steps, params)
+        return self._finished[key]
 
     def _config(self, params: Mapping[str, str]) -> Answer:
         if "warehouse" not in params:
@@ -141,7 +154,7 @@ class FakeLakekeeper(FakeServer):
         if params["warehouse"].rpartition("/")[2].lower() != self._name.lower():
             raise Refusal(404, "NoSuchWarehouseException", f"Warehouse '{params['warehouse']}' not found")
         defaults = {"prefix": self._prefix, "rest-page-size": str(self._page_size)}
-        overrides = {"uri": f"{self.url}/catalog"}
+        overrides = {"uri": f"{self.url}/catalog", "idempotency-key-lifetime": "PT30M"}
         return Answer.of({"defaults": defaults, "overrides": overrides, "endpoints": ["GET /v1/{prefix}/namespaces"]})
 
     def _namespaces(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Answer:
@@ -149,7 +162,8 @@ class FakeLakekeeper(FakeServer):
         match request.method, *steps:
             case "GET", "namespaces":
                 parent = _levels(params["parent"]) if params.get("parent") else ()
-                return self._page("namespaces", [list(it) for it in warehouse.children(parent)], params)
+                items = [list(it) for it in warehouse.children(parent)]
+                return self._page("namespaces", items, params, last_is_empty=False)
             case "POST", "namespaces":
                 levels = tuple(request.json["namespace"])
                 space = warehouse.create_namespace(levels, request.json.get("properties") or {})
@@ -160,7 +174,8 @@ class FakeLakekeeper(FakeServer):
                 warehouse.space(_levels(ns))
                 return Answer(204)
             case "DELETE", "namespaces", ns:
-                warehouse.drop_namespace(_levels(ns))
+                recursive, force = (params.get(name) == "true" for name in ("recursive", "force"))
+                warehouse.drop_namespace(_levels(ns), recursive=recursive, force=force)
                 return Answer(204)
         return Answer(404)
 
@@ -177,12 +192,14 @@ class FakeLakekeeper(FakeServer):
             case "POST", "namespaces", ns, "generic-tables":
                 body = request.json
                 _check_new(body)
-                return Answer.of({"table": _render(warehouse.create_table(_levels(ns), body), body["name"])})
+                return Answer.of({"table": _render(warehouse.create_table(_levels(ns), body))})
             case "GET", "namespaces", ns, "generic-tables", name:
-                table = _render(warehouse.table(_levels(ns), name), name)
-                is_requested = "vended-credentials" in request.headers.get(_VENDING, "")
-                credentials = {"storage-credentials": self._vends} if is_requested and self._vends is not None else {}
-                return Answer.of({"table": table, "config": self._load_config, **credentials})
+                table = warehouse.table(_levels(ns), name)
+                vends = (self._vends or []) if request.headers.get(_VENDING) != "client-managed" else []
+                # The keys for the table are in both places.
+                keys = [it["config"] for it in vends if table["base-location"].startswith(it["prefix"])]
+                config = {**self._load_config, **(keys[0] if keys else {})}
+                return Answer.of({"table": _render(table), "config": config, "storage-credentials": vends})
             case "GET", "namespaces", ns, "generic-tables", name, "credentials":
                 warehouse.table(_levels(ns), name)
                 return Answer.of({"storage-credentials": self._vends or []})
@@ -197,12 +214,12 @@ class FakeLakekeeper(FakeServer):
                 return Answer(204)
         return Answer(404)
 
-    def _page(self, key: str, items: Sequence[Any], params: Mapping[str, str]) -> Answer:
-        """Returns a page, with a token unless the page is empty: so the last page is an empty one."""
+    def _page(self, key: str, items: Sequence[Any], params: Mapping[str, str], *, last_is_empty: bool = True) -> Answer:
+        """Returns a page, with a token unless the page is empty, or not full: so the last page of tables is empty."""
         size = min(int(params.get("pageSize") or self._page_size), _LARGEST_PAGE)
         start = int(params.get("pageToken") or 0)
         page = items[start : start + size]
-        more = {"next-page-token": str(start + len(page))} if page else {}
+        more = {"next-page-token": str(start + len(page))} if page and (last_is_empty or len(page) == size) else {}
         return Answer.of({key: page, **more})
 
 
@@ -220,6 +237,6 @@ def _check_new(body: Json) -> None:
         raise Refusal(400, "InvalidFormat", "Generic table format must start with a lowercase letter.")
 
 
-def _render(table: Json, name: str) -> Json:
-    """Returns a table with its name as requested."""
-    return {**{key: value for key, value in table.items() if key != "id"}, "name": name}
+def _render(table: Json) -> Json:
+    """Returns a table as a response has it."""
+    return {key: value for key, value in table.items() if key not in ("id", "space")}

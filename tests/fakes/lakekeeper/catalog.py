@@ -1,16 +1,20 @@
 """A warehouse of a Lakekeeper server in memory: namespaces, generic tables, and locations that are used only once.
 
-It follows the source of Lakekeeper after 0.13.1: names are compared without case and stored unchanged, and the
-location of a table must not be equal to, above or below that of another, even of a deleted one that can be restored.
+It answers as Lakekeeper 0.13.3 was seen to: names are stored unchanged, and compared by ICU at level 2, without case
+and forms of characters. The location of a table must not be equal to, above or below that of another, even of a deleted
+one that can be restored; but this is checked without a lock.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from ..faults import Answer
 from ..iceberg.errors import Refusal
 
 Json = dict[str, Any]
@@ -22,7 +26,7 @@ MAX_DEPTH = 5
 
 @dataclass(slots=True)
 class Space:
-    """A namespace and its tables, by lower-case names."""
+    """A namespace and its tables, by folded names."""
 
     levels: Levels
     properties: dict[str, str]
@@ -33,7 +37,13 @@ class Space:
 
 def fold(levels: Sequence[str]) -> Levels:
     """Returns the levels in the form in which they are compared."""
-    return tuple(level.lower() for level in levels)
+    return tuple(fold_name(level) for level in levels)
+
+
+def fold_name(name: str) -> str:
+    """Returns a name as ICU compares it at level 2: the long s is a letter of its own, and so is the sharp s."""
+    text = unicodedata.normalize("NFKC", name.replace("\u017f", "\ue000"))
+    return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf")).lower()
 
 
 class LakekeeperWarehouse:
@@ -52,7 +62,8 @@ class LakekeeperWarehouse:
         """Creates a namespace and its parents if they are missing."""
         for depth in range(1, len(levels) + 1):
             some = tuple(levels[:depth])
-            self.spaces.setdefault(fold(some), Space(some, {"location": f"{self.base}/"}))
+            defaults = {"location": self.base, "namespace_id": str(uuid4())}
+            self.spaces.setdefault(fold(some), Space(some, defaults))
         self.spaces[fold(levels)].properties.update(properties)
         return self.spaces[fold(levels)]
 
@@ -63,15 +74,14 @@ class LakekeeperWarehouse:
         return space
 
     def children(self, parent: Levels) -> list[Levels]:
-        """Returns the namespaces directly below one, oldest first; the parent is spelled as in the request."""
-        if parent:
-            self.space(parent)
-        lower_name = fold(parent)
-        below = [space.levels for key, space in self.spaces.items() if key[:-1] == lower_name]
-        return [(*parent, levels[-1]) for levels in below]
+        """Returns the namespaces directly below one, oldest first, as they are stored."""
+        stored = self.space(parent).levels if parent else ()
+        below = [space.levels for key, space in self.spaces.items() if key[:-1] == fold(parent)]
+        return [(*stored, levels[-1]) for levels in below]
 
     def create_namespace(self, levels: Levels, properties: Mapping[str, str]) -> Space:
         _check_levels(levels)
+        _check_characters(*levels, *properties.values())
         if any("+" in level for level in levels):
             raise Refusal(400, "InvalidNamespace", "Namespace cannot contain '+' character.")
         for key in properties:
@@ -83,36 +93,56 @@ class LakekeeperWarehouse:
         if fold(levels) in self.spaces:
             message = f"Namespace name '{'.'.join(levels)}' already exist in warehouse"
             raise Refusal(409, "AlreadyExistsException", message)
-        place = properties.get("location", self.base)
-        self._check_place(place)
-        return self.plant_namespace(levels, {**properties, "location": f"{place.rstrip('/')}/"})
+        given = {key: value for key, value in properties.items() if key != "namespace_id"}
+        if (place := given.get("location")) is not None:
+            self._check_place(place)
+            given["location"] = f"{place.rstrip('/')}/"
+        return self.plant_namespace(levels, given)
 
-    def drop_namespace(self, levels: Levels) -> None:
-        space = self.space(levels)
-        if space.tables or space.iceberg or self.children(levels):
-            message = f"Namespace with name '{'.'.join(levels)}' is not empty."
-            raise Refusal(409, "NamespaceNotEmptyException", message)
-        del self.spaces[fold(levels)]
+    def drop_namespace(self, levels: Levels, *, recursive: bool, force: bool) -> None:
+        space, key = self.space(levels), fold(levels)
+        if recursive:
+            if self.soft and not force:
+                message = "Cannot recursively delete a namespace of a warehouse with soft deletion without force"
+                raise Refusal(400, "NamespaceDeleteNotAllowed", message)
+            self.deleted = [table for table in self.deleted if table["space"][: len(key)] != key]
+            self.spaces = {other: it for other, it in self.spaces.items() if other[: len(key)] != key}
+            return
+        deleted = [table for table in self.deleted if table["space"] == key]
+        children = self.children(levels)
+        if space.tables or space.iceberg or children or deleted:
+            present = len(space.tables) + len(space.iceberg)
+            raise NotEmpty(levels, present, len(deleted), len(children))
+        del self.spaces[key]
 
     def table(self, levels: Levels, name: str) -> Json:
         """Returns a table, which must exist."""
-        space = self.spaces.get(fold(levels))
-        if space is None or name.lower() not in space.tables:
+        space = self.space(levels)
+        if fold_name(name) not in space.tables:
             raise no_table()
-        return space.tables[name.lower()]
+        return space.tables[fold_name(name)]
 
     def create_table(self, levels: Levels, body: Json) -> Json:
         space, name = self.space(levels), body["name"]
+        _check_characters(name, *(body.get("properties") or {}).values())
+        if (place := body.get("base-location")) is not None:
+            if not place or re.search(r"//|/\.\.?(/|$)|[?#]", place.partition("://")[2]):
+                raise Refusal(400, "InvalidTableLocation", f"Provided location {place} is not valid.")
+            self._check_place(place.rstrip("/"), "InvalidTableLocation")
+            self._check_location(place.rstrip("/"))
+        if fold_name(name) in space.tables or fold_name(name) in space.iceberg:
+            raise Refusal(409, "GenericTableAlreadyExists", "Generic table already exists")
+        return self.plant_table(levels, body)
+
+    def plant_table(self, levels: Levels, body: Json) -> Json:
+        """Adds a table at a location that another one may have, as if both had been created at the same time."""
         identity = str(uuid4())
         place = (body.get("base-location") or f"{self.base}/{identity}").rstrip("/")
-        self._check_place(place)
-        self._check_location(place)
-        if name.lower() in space.tables or name.lower() in space.iceberg:
-            raise Refusal(409, "GenericTableAlreadyExists", "Generic table already exists")
-        fields = {key: body[key] for key in ("doc", "properties", "schema", "statistics") if body.get(key)}
-        table = {"name": name, "format": body["format"], "base-location": place, "protected": False, **fields}
-        space.tables[name.lower()] = {**table, "id": identity}
-        return space.tables[name.lower()]
+        fields = {key: body[key] for key in ("doc", "properties", "schema", "statistics") if body.get(key) is not None}
+        table = {"name": body["name"], "format": body["format"], "base-location": place, "protected": False, **fields}
+        tables = self.space(levels).tables
+        tables[fold_name(body["name"])] = {**table, "id": identity, "space": fold(levels)}
+        return tables[fold_name(body["name"])]
 
     def drop_table(self, levels: Levels, name: str, *, force: bool) -> None:
         table = self.table(levels, name)
@@ -121,32 +151,53 @@ class LakekeeperWarehouse:
             raise Refusal(409, "ProtectedTabularDeletionWithoutForce", message)
         if self.soft and not force:
             self.deleted.append(table)
-        del self.space(levels).tables[name.lower()]
+        del self.space(levels).tables[fold_name(name)]
 
     def rename(self, source: tuple[Levels, str], destination: tuple[Levels, str]) -> None:
-        """Renames a table; another spelling of its own name counts as a change, too."""
+        """Renames a table; another spelling of its own name counts as a change, too.
+
+        A name that is taken, also by a deleted table, is reported as a missing table, and so is that of the table
+        itself if its namespace is spelled otherwise.
+        """
         self.space(source[0])
         table = self.table(*source)
         target = self.space(destination[0])
         if source == destination:
             return
-        lower_name = destination[1].lower()
-        if target.tables.get(lower_name, table) is not table or lower_name in target.iceberg:
-            message = "Tabular with the same name already exists in the namespace"
-            raise Refusal(409, "AlreadyExistsException", message)
-        del self.space(source[0]).tables[source[1].lower()]
-        target.tables[lower_name] = table
-        table["name"] = destination[1]
+        new = fold_name(destination[1])
+        own = table if source[0] == destination[0] else None
+        is_deleted = any((it["space"], fold_name(it["name"])) == (fold(destination[0]), new) for it in self.deleted)
+        if target.tables.get(new, own) is not own or new in target.iceberg or is_deleted:
+            raise no_table()
+        del self.space(source[0]).tables[fold_name(source[1])]
+        target.tables[new] = table
+        table |= {"name": destination[1], "space": fold(destination[0])}
 
-    def _check_place(self, place: str) -> None:
-        if not any(f"{place}/".startswith(f"{root}/") for root in self._places):
+    def _check_place(self, place: str, kind: str = "InvalidLocation") -> None:
+        if place.rstrip("/") == self.base:
             raise Refusal(400, "InvalidLocation", f"Provided location {place} is not valid for this warehouse.")
+        if not any(f"{place}/".startswith(f"{root}/") for root in self._places):
+            kind = "InvalidLocation" if place.startswith("s3://") else kind
+            raise Refusal(400, kind, f"Provided location {place} is not valid for this warehouse.")
 
     def _check_location(self, place: str) -> None:
         locations = [table["base-location"] for space in self.spaces.values() for table in space.tables.values()]
         for other in (*locations, *(table["base-location"] for table in self.deleted)):
             if f"{place}/".startswith(f"{other}/") or f"{other}/".startswith(f"{place}/"):
                 raise Refusal(409, "LocationAlreadyTaken", f"Location is already taken by another tabular: '{place}'")
+
+
+class NotEmpty(Refusal):
+    """The error for a namespace with content, whose stack counts it."""
+
+    def __init__(self, levels: Levels, tables: int, deleted: int, namespaces: int) -> None:
+        super().__init__(409, "NamespaceNotEmptyException", f"Namespace with name '{'.'.join(levels)}' is not empty.")
+        kind = "tables/views/generic tables"
+        self._stack = f"Contains {tables} {kind}, {deleted} soft-deleted {kind}, 0 tasks and {namespaces} namespaces."
+
+    def answer(self, *, typed: bool = True, stack: bool = False) -> Answer:
+        error = {"message": str(self), "type": self.type, "code": self.status, "stack": [self._stack]}
+        return Answer.of({"error": error}, self.status)
 
 
 def no_namespace(levels: Levels) -> Refusal:
@@ -158,6 +209,11 @@ def no_namespace(levels: Levels) -> Refusal:
 def no_table() -> Refusal:
     """Returns the error for a missing table, or one that the principal may not see."""
     return Refusal(404, "NoSuchGenericTableException", "Error getting tabular from catalog")
+
+
+def _check_characters(*values: str) -> None:
+    if any("\0" in value for value in values):
+        raise Refusal(503, "CatalogBackendError", "invalid byte sequence for encoding UTF8: 0x00")
 
 
 def _check_levels(levels: Levels) -> None:

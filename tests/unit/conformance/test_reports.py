@@ -15,6 +15,7 @@ from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 from lance_ns_async.cli import conformance
 from lance_ns_async.conformance import FEATURES, Check, Report, Result, class_target, run, server_target
 from lance_ns_async.conformance.report import Call
+from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.support.commands import Run
 
 CALL = Call("drop_table", {"id": ["a", "<b>"]}, "TableNotFoundError (code 4): a$<b>")
@@ -83,6 +84,13 @@ def test_secrets_are_in_no_report(tmp_path: Path) -> None:
     target = class_target("lance_ns_async.DirNamespace", hush)
     report = run(target, features=["listing"])
     assert report.conforms and "hush" not in report.to_json() + report.to_html() + repr(target)
+
+
+def test_a_location_that_stays_taken_is_called_so(tmp_path: Path) -> None:
+    with FakeLakekeeper(base=tmp_path.as_uri(), soft=True) as server:
+        report = run(class_target("lance_ns_async.LakekeeperNamespace", server.properties), features=["tables"])
+    [check] = [it for it in report.checks if it.name == "a registered table is described at its location"]
+    assert "LocationAlreadyTaken" in check.reason and "relative" not in check.reason
 
 
 def test_the_command_shows_what_is_wrong(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ async def test_every_operation_has_its_path() -> None:
         async with connect(server) as ns:
             await ns.create_namespace(CreateNamespaceRequest(id=["a b", "d"], properties={"k": "v"}))
             result = await ns.describe_namespace(DescribeNamespaceRequest(id=["a b", "d"]))
-            assert result.properties == {"k": "v", "location": "s3://bucket/lake/"}
+            assert result.properties is not None and result.properties.pop("namespace_id")
+            assert result.properties == {"k": "v", "location": "s3://bucket/lake"}
             assert (await ns.list_namespaces(ListNamespacesRequest(id=["a b"]))).namespaces == ["c", "d"]
             await ns.drop_namespace(DropNamespaceRequest(id=["a b", "d"]))
             await ns.declare_table(DeclareTableRequest(id=["a b", "c", "t/1"]))
@@ -71,7 +72,6 @@ async def test_every_operation_has_its_path() -> None:
             "POST /catalog/v1/namespaces",
             "GET /catalog/v1/namespaces/a%20b%1Fd",
             "GET /catalog/v1/namespaces?pageSize=1000&parent=a%20b",
-            "GET /catalog/v1/namespaces?pageSize=1000&parent=a%20b&pageToken=2",
             "DELETE /catalog/v1/namespaces/a%20b%1Fd",
             f"POST {tables}",
             f"GET {tables}?pageSize=1000",
@@ -256,7 +256,7 @@ async def test_credentials_come_with_the_table_and_only_if_they_are_requested() 
             "aws_region": "eu-central-1",
         }
         headers = [request.headers.get("X-Iceberg-Access-Delegation") for request in server.requests[1:]]
-        assert headers == [None, "vended-credentials"]
+        assert headers == ["client-managed", "vended-credentials"]
 
 
 async def test_a_token_comes_from_the_identity_provider() -> None:
