@@ -31,6 +31,7 @@ ERRORS: ErrorTable = {
     "Denied": PermissionDeniedError,
     "Unacceptable": InvalidInputError,
     "NotStored": InvalidInputError,
+    "Replaced": ConcurrentModificationError,
     # The lengths were checked before the call, so another client removed the table during it.
     ("NotStored", "replace_table"): ConcurrentModificationError,
     "UnknownDBException": NamespaceNotFoundError,

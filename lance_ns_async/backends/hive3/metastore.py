@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
+
+from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError
 
 from lance_ns_async.backends.hive3 import events, responses, wire
 from lance_ns_async.backends.hive3.events import HiveEvent
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
 from lance_ns_async.backends.shared import response_checks
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.errors import error_about
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.transport import Method, ThriftTransport
 
 T = TypeVar("T")
+log: logging.Logger = logging.getLogger(__name__)
 
 _FILTER_BATCH = 300
 """Number of tables described by one call if the server cannot filter Lance tables; servers split larger requests."""
@@ -120,23 +125,45 @@ class Metastore:
         await self._write(wire.CREATE_TABLE, wire.new_table(id, location, parameters), id, operation)
 
     async def rename_table(self, id: TableId, to: TableId, operation: str) -> None:
-        """Renames an external table; the new name may be in another database of its catalog. Cost: two calls."""
-        decode = partial(responses.rename_field, id, to)
-        table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(id), id, operation, decode)
+        """Renames an external table; the new name may be in another database of its catalog. Cost: three calls."""
         # The source exists, so an error about an existing table or a missing database is about the destination.
-        await self._write(wire.ALTER_TABLE, wire.altered_table(id, table), to, operation)
+        await self._alter(id, to, operation, partial(responses.renaming, id, to))
 
     async def replace_table(self, old: Table, location: str, parameters: Mapping[str, str], operation: str) -> None:
-        """Replaces the location and parameters of an external table. No data is deleted. Cost: two calls."""
-        decode = partial(responses.replacement_field, old, location, parameters)
-        table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(old.id), old.id, operation, decode)
-        await self._write(wire.ALTER_TABLE, wire.altered_table(old.id, table), old.id, operation)
+        """Replaces the location and parameters of an external table. No data is deleted. Cost: three calls."""
+        change = partial(responses.replacement, old, location, parameters)
+        await self._alter(old.id, old.id, operation, change)
 
     async def make_external(self, old: Table, operation: str) -> None:
-        """Makes a table an external one, whose data other tools keep. Cost: two calls."""
-        decode = partial(responses.external_field, old)
-        table = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(old.id), old.id, operation, decode)
-        await self._write(wire.ALTER_TABLE, wire.altered_table(old.id, table), old.id, operation)
+        """Makes a table an external one, whose data other tools keep. Cost: three calls."""
+        await self._alter(old.id, old.id, operation, partial(responses.as_external, old))
+
+    async def _alter(
+        self, id: TableId, subject: TableId, operation: str, decode: Callable[[bytes], wire.Change]
+    ) -> None:
+        """Changes a table if it is still the one that was read.
+
+        Before Hive 4, the metastore does not compare, so that the result is compared afterwards; creations within one
+        second look alike.
+
+        Raises:
+            ConcurrentModificationError: Another client has replaced the table meanwhile.
+        """
+        change = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(id), id, operation, decode)
+        await self._write(wire.ALTER_TABLE, wire.altered_table(id, change), subject, operation)
+        try:
+            there = await self._read(wire.GET_TABLE, wire.named_table(subject), subject, operation, responses.creation)
+        except LanceNamespaceError as e:
+            # The change was made. A later removal, or a busy server, is no reason to report a failure.
+            log.debug("%s was altered, but could not be read afterwards: %s", subject, e)
+            return
+        if there != change.creation:
+            raise error_about(
+                ConcurrentModificationError,
+                subject,
+                f"{operation}: another client replaced {id} at the same time, and its new table may now be "
+                "registered at the location of the former one; discover finds its data",
+            )
 
     async def drop_table(self, id: TableId, operation: str) -> None:
         """Drops a table. No data is deleted."""

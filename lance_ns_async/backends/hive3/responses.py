@@ -9,7 +9,7 @@ from typing import Any
 from lance_namespace.errors import ConcurrentModificationError, UnsupportedOperationError
 
 from lance_ns_async.backends.hive3 import locations
-from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDatabase, table_parameters
+from lance_ns_async.backends.hive3.wire import OWNER_TYPES, Change, HiveCatalog, HiveDatabase, table_parameters
 from lance_ns_async.backends.shared import registrations, response_checks
 from lance_ns_async.errors import Code, error_about, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -31,6 +31,9 @@ INTERNAL_PARAMETERS = frozenset(
     }
 )
 """Parameters of tables for internal use; responses omit them, and declarations may not contain them."""
+
+_LAST_CHANGE = "transient_lastDdlTime"
+"""The parameter with the time of the last change, in seconds."""
 
 DESCRIPTION, LOCATION = "database.description", "database.location-uri"
 OWNER, OWNER_TYPE = "database.owner", "database.owner-type"
@@ -60,6 +63,7 @@ _EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
         ("Meta", r"is not a directory|Unable to create database path", "Unacceptable"),
         ("Meta", r"Attempt to store value", "Unacceptable"),
         ("Meta", r"Put request failed", "NotStored"),
+        ("Meta", r"^The table has been modified", "Replaced"),
     )
 )
 
@@ -152,10 +156,10 @@ def lance_names(result: Any) -> list[str]:
     return [response_checks.text(one[1]) for one in result[1] if _is_lance(one)]
 
 
-def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
-    """Returns the table in a response with another name, encoded as field 3; other fields stay, also unknown ones."""
+def renaming(id: TableId, to: TableId, result: bytes) -> Change:
+    """Returns the table in a response with another name; other fields stay, also unknown ones."""
     body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
-    decoder = Decoder({9: None, 12: None})
+    decoder = Decoder({4: None, 9: None, 12: None, 25: None})
     decoder.feed(body)
     if (kind := decoder.fields.get(12)) != "EXTERNAL_TABLE":
         raise UnsupportedOperationError(
@@ -166,11 +170,11 @@ def rename_field(id: TableId, to: TableId, result: bytes) -> bytes:
     fields[1] = text(1, to.name.lower())
     fields[2] = text(2, to.parent.name.lower())
     fields[9] = text_pairs(9, table_parameters(decoder.fields.get(9, {})))
-    return struct_field(3, *fields.values())
+    return _change(decoder.fields, fields)
 
 
-def replacement_field(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> bytes:
-    """Returns the table of a response, encoded as field 3, after changing its location and parameters.
+def replacement(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> Change:
+    """Returns the table of a response with another location and other parameters.
 
     All other fields are unchanged, including unknown ones, and so are the parameters in `INTERNAL_PARAMETERS`.
     """
@@ -191,11 +195,11 @@ def replacement_field(old: Table, location: str, properties: Mapping[str, str], 
         key: value for key, value in response_checks.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS
     }
     fields[9] = text_pairs(9, table_parameters({**own, **properties}))
-    return struct_field(3, *fields.values())
+    return _change(decoder.fields, fields)
 
 
-def external_field(old: Table, result: bytes) -> bytes:
-    """Returns the table in a response as an external table, encoded as field 3; all other fields stay."""
+def as_external(old: Table, result: bytes) -> Change:
+    """Returns the table in a response as an external table; all other fields stay."""
     body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({1: None, 4: None, 7: {2: None}, 9: None, 25: None})
     decoder.feed(body)
@@ -203,7 +207,18 @@ def external_field(old: Table, result: bytes) -> bytes:
     fields = fields_of(body)
     fields[9] = text_pairs(9, table_parameters(response_checks.texts(decoder.fields.get(9))))
     fields[12] = text(12, "EXTERNAL_TABLE")
-    return struct_field(3, *fields.values())
+    return _change(decoder.fields, fields)
+
+
+def _change(decoded: Any, fields: Mapping[int, bytes]) -> Change:
+    parameters = response_checks.texts(decoded.get(9))
+    expected = next(((key, parameters[key]) for key in (registrations.KEY, _LAST_CHANGE) if key in parameters), None)
+    return Change(struct_field(3, *fields.values()), expected, (decoded.get(4), decoded.get(25)))
+
+
+def creation(result: Any) -> tuple[int | None, int | None]:
+    """Returns the time of the creation of a table, and from Hive 4 its number."""
+    return result[1].get(4), result[1].get(25)
 
 
 def _check_same(old: Table, fields: Any) -> None:

@@ -51,7 +51,7 @@ GET_WHOLE_TABLE = Method("get_table_req", (_META, _MISSING), whole=True)
 GET_TABLES = Method("get_table_objects_by_name_req", (_META, _OPERATION, _UNKNOWN_DB), gives={1: _TABLE})
 GET_TABLE_FORMATS = Method("get_table_objects_by_name_req", (_META, _OPERATION, _UNKNOWN_DB), gives={1: _FORMAT_FIELDS})
 CREATE_TABLE = Method("create_table", (_EXISTS, _OBJECT, _META, _MISSING), void=True)
-ALTER_TABLE = Method("alter_table", (_OPERATION, _META), void=True)
+ALTER_TABLE = Method("alter_table_with_environment_context", (_OPERATION, _META), void=True)
 DROP_TABLE = Method("drop_table", (_MISSING, _META), void=True)
 GET_CONFIG_VALUE = Method("get_config_value", ("ConfigValSecurityException",))
 GET_CURRENT_EVENT = Method("get_current_notificationEventId", gives={1: None})
@@ -182,9 +182,27 @@ def new_table(id: TableId, location: str, parameters: Mapping[str, str]) -> byte
     )
 
 
-def altered_table(id: TableId, table: bytes) -> bytes:
-    """Returns the arguments of alter_table; `table` is encoded as field 3."""
-    return text(1, reference(id.parent)) + text(2, id.name.lower()) + table
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A new state of a table, and what shows that it is still the one that was read."""
+
+    table: bytes
+    """The new state, encoded as field 3."""
+    expected: tuple[str, str] | None
+    """A parameter and its value that no other registration of the name has; None if the table has none."""
+    creation: tuple[int | None, int | None]
+    """The time of the creation in seconds, and from Hive 4 the number; an alteration changes neither."""
+
+
+def altered_table(id: TableId, change: Change) -> bytes:
+    """Returns the arguments of alter_table_with_environment_context.
+
+    From Hive 4, the server changes the table only if it has the expected parameter (HIVE-26882).
+    """
+    key, value = change.expected or ("", "")
+    condition = {"expected_parameter_key": key, "expected_parameter_value": value} if key else {}
+    context = struct_field(4, text_pairs(1, condition))
+    return text(1, reference(id.parent)) + text(2, id.name.lower()) + change.table + context
 
 
 def dropped_table(id: TableId) -> bytes:

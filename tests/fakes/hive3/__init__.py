@@ -55,6 +55,8 @@ class FakeHive(ThriftServer):
         base = directory or Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-hive-")))
         self.warehouse = base.resolve() / "warehouse"
         self.warehouse.mkdir(parents=True, exist_ok=True)
+        self.compares = version.startswith("4")
+        """Whether an alteration may name a parameter that the table must have."""
         self._modern = version.startswith("4")
         self._sasl = require_plain_sasl is not None
         self._catalog = HiveCatalog(f"file:{self.warehouse}", Places(schemes), modern=self._modern)
@@ -96,6 +98,13 @@ class FakeHive(ThriftServer):
         """Adds a table to a database; values are returned unchanged. Creates no directory."""
         with self._lock:
             self._tables.plant(catalog, database, name, parameters, location, table_type)
+
+    def replace_later(self, catalog: str, database: str, name: str, location: str) -> None:
+        """Replaces a table as if another client had dropped it, and created it again in a later second."""
+        with self._lock:
+            old = self._catalog.database(catalog, database).tables.pop(name)
+            self._tables.plant(catalog, database, name, LANCE, location, EXTERNAL)
+            self._catalog.database(catalog, database).tables[name].created = old.created + 1
 
     def add_function(self, catalog: str, database: str, name: str) -> None:
         """Adds a function to a database."""
@@ -187,8 +196,9 @@ class FakeHive(ThriftServer):
                 return Struct({1: Typed(STRUCT, tables.get_many(request))})
             case "get_table_names_by_filter":
                 return Typed(STRING, tables.filtered(request, arguments.get(2), arguments.get(3, 0)))
-            case "alter_table":
-                return tables.alter(request, arguments.get(2), arguments.get(3))
+            case "alter_table" | "alter_table_with_environment_context":
+                context = (arguments.get(4) or Struct()).get(1) or {}
+                return tables.alter(request, arguments.get(2), arguments.get(3), context)
             case "drop_table":
                 return tables.drop(request, arguments.get(2), delete_data=bool(arguments.get(3)))
             case "get_config_value":

@@ -32,6 +32,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "get_table_objects_by_name_req": (META, INVALID_OPERATION, UNKNOWN_DB),
     "get_table_names_by_filter": (META, INVALID_OPERATION, UNKNOWN_DB),
     "alter_table": (INVALID_OPERATION, META),
+    "alter_table_with_environment_context": (INVALID_OPERATION, META),
     "drop_table": (NO_SUCH_OBJECT, META),
     "get_config_value": (CONFIG_SECURITY,),
     "get_current_notificationEventId": (),

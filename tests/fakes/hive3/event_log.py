@@ -128,7 +128,7 @@ class EventLog:
             case "create_table":
                 table = arguments[1]
                 self.add("CREATE_TABLE", (table.get(17) or HIVE, table[2], table[1]))
-            case "alter_table":
+            case "alter_table" | "alter_table_with_environment_context":
                 catalog, old, _ = _name(arguments[1])
                 table = arguments[3]
                 former = {"db": old, "table": folded(arguments[2])}

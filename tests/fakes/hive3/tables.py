@@ -141,7 +141,7 @@ class HiveTables:
         parameters.setdefault("transient_lastDdlTime", str(now()))
         self._keep(parent, Table(folded(name), table.get(3), now(), type, location, parameters, storage))
 
-    def alter(self, text: str | None, name: str | None, new_table: Struct | None) -> None:
+    def alter(self, text: str | None, name: str | None, new_table: Struct | None, context: Mapping[str, str]) -> None:
         if text is None or name is None or new_table is None:
             raise Unforeseen
         catalog, database = address(text)
@@ -161,6 +161,10 @@ class HiveTables:
         table = result.tables.get(folded(name)) if result else None
         if result is None or table is None:
             raise Thrown(INVALID_OPERATION, str(_no_table(catalog, database or "", name)))
+        key, expected = (context.get(f"expected_parameter_{it}") for it in ("key", "value"))
+        if self._catalog.modern and key is not None and table.parameters.get(key) != expected:
+            is_now = f"The parameter value for key '{key}' is '{table.parameters.get(key)}'"
+            raise Thrown(META, f"The table has been modified. {is_now}. The expected was value was '{expected}'")
         target = self._target(catalog, result, new_database, managed=table.type == MANAGED)
         renamed = (target.name, folded(new_name)) != (result.name, table.name)
         if renamed and folded(new_name) in target.tables:

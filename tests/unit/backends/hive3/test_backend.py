@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from lance_namespace import DeregisterTableRequest, RegisterTableRequest
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InternalError,
     InvalidInputError,
     NamespaceNotFoundError,
@@ -18,6 +20,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import TableId
+from lance_ns_async.calls.steps import Step, scheduler
 from tests.fakes.hive3 import LANCE, FakeHive
 from tests.support.hive import connected, declare, describe, rename, tables, written
 
@@ -160,7 +163,7 @@ async def test_a_table_that_others_made_managed_is_read_and_its_data_left(server
             await ns.rename_table(rename("lake", "d", "t", to="u"))
         await ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "t"]))
         assert data.exists() and not await ns.exists(["lake", "d", "t"])
-    assert "alter_table" not in server.calls
+    assert "alter_table_with_environment_context" not in server.calls
 
 
 async def test_what_is_declared_is_external_and_walks_no_directory(server: FakeHive) -> None:
@@ -285,7 +288,7 @@ async def test_a_name_that_not_every_server_takes_is_not_made(server: FakeHive, 
         await ns.describe_table(describe("lake", "d", "t"))
         with pytest.raises(InvalidInputError, match="the name"):
             await ns.rename_table(rename("lake", "d", "t", to=name))
-    assert "create_table" not in server.calls and "alter_table" not in server.calls
+    assert "create_table" not in server.calls and "alter_table_with_environment_context" not in server.calls
 
 
 @pytest.mark.parametrize(
@@ -319,12 +322,37 @@ async def test_renaming_keeps_all_else_of_the_table(server: FakeHive) -> None:
         assert result.location == "file:///x" and result.properties == {"table_type": "lance", "k": "v"}
         assert await tables(ns, "lake", "d") == []
     [before, after] = [
-        next(r for r in server.requests if r.method == "alter_table" and r.arguments[3][1] == name).arguments[3]
+        next(r for r in server.requests if r.method.startswith("alter_table") and r.arguments[3][1] == name).arguments[
+            3
+        ]
         for name in ("u", "w")
     ]
     # Fields that this client does not know are sent back, too: owner, times, serialization, partition keys.
     assert {4, 5, 6, 7, 8, 9, 12, 17} <= {*before} == {*after}
     assert before[7] == after[7] and {1, 2, 5, 6, 7, 8, 10, 11, 12} <= {*before[7]}
+
+
+@pytest.mark.parametrize("operation", ["rename_table", "replace_table"])
+async def test_a_table_that_was_replaced_meanwhile_is_not_altered_in_silence(server: FakeHive, operation: str) -> None:
+    id, location = ["lake", "d", "t"], "file:///new"
+    async with connected(server) as ns:
+        await ns.declare_table({"id": id})
+
+        @asynccontextmanager
+        async def replace(step: Step) -> AsyncIterator[None]:
+            if step.name == operation and step.changes:
+                server.replace_later("lake", "d", "t", "file:/of-another")
+            yield
+
+        token = scheduler.set(replace)
+        with pytest.raises(ConcurrentModificationError, match=f"{operation}: "):
+            if operation == "rename_table":
+                await ns.rename_table(rename(*id, to="u"))
+            else:
+                await ns.register_table({"id": id, "location": location, "mode": "Overwrite"})
+        scheduler.reset(token)
+        if server.compares:
+            assert (await ns.describe_table(id)).location == "file:///of-another"
 
 
 async def test_renaming_to_what_is_there_or_cannot_be_fails(server: FakeHive) -> None:

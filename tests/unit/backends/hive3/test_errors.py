@@ -43,6 +43,8 @@ def server() -> Iterator[FakeHive]:
         yield server
 
 
+ALTER = "alter_table_with_environment_context"
+
 DOES: dict[str, Do] = {
     "get_catalogs": lambda ns: namespaces(ns),
     "get_catalog": lambda ns: kept(ns, "lake"),
@@ -55,7 +57,7 @@ DOES: dict[str, Do] = {
     "get_table_names_by_filter": lambda ns: tables(ns, "lake", "d"),
     "get_table_req": lambda ns: ns.describe_table(describe("lake", "d", "t")),
     "create_table": lambda ns: ns.declare_table(declare("lake", "d", "new")),
-    "alter_table": lambda ns: ns.rename_table(rename("lake", "d", "t", to="u")),
+    ALTER: lambda ns: ns.rename_table(rename("lake", "d", "t", to="u")),
     "drop_table": lambda ns: ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "t"])),
 }
 """An operation that calls each method."""
@@ -73,8 +75,16 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         ("create_database", "InvalidObjectException", "No such catalog lake"),
         ("create_table", "InvalidObjectException", "d"),
         ("create_table", "InvalidObjectException", "database lake.d"),
-        ("alter_table", "InvalidOperationException", "Unable to change. Database d does not exist Check logs.e"),
-        ("alter_table", "InvalidOperationException", "Unable to change. Database lake.e doesn't exist."),
+        (
+            ALTER,
+            "InvalidOperationException",
+            "Unable to change. Database d does not exist Check logs.e",
+        ),
+        (
+            ALTER,
+            "InvalidOperationException",
+            "Unable to change. Database lake.e doesn't exist.",
+        ),
         ("drop_database", "MetaException", 'java.lang.NullPointerException: Cannot invoke x() because "db" is null'),
     ],
     NamespaceAlreadyExistsError: [
@@ -90,13 +100,13 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
     TableNotFoundError: [
         ("get_table_req", "NoSuchObjectException", "lake.d.t table not found"),
         ("drop_table", "NoSuchObjectException", "lake.d.t table not found"),
-        ("alter_table", "InvalidOperationException", "lake.d.t table not found"),
-        ("alter_table", "InvalidOperationException", "table lake.d.t doesn't exist"),
+        (ALTER, "InvalidOperationException", "lake.d.t table not found"),
+        (ALTER, "InvalidOperationException", "table lake.d.t doesn't exist"),
     ],
     TableAlreadyExistsError: [
         ("create_table", "AlreadyExistsException", "Table lake.d.new already exists"),
         ("create_table", "MetaException", 'violates unique constraint "UNIQUETABLE"'),
-        ("alter_table", "InvalidOperationException", "new table d.u already exists"),
+        (ALTER, "InvalidOperationException", "new table d.u already exists"),
     ],
     PermissionDeniedError: [
         ("create_table", "MetaException", "AccessControlException Permission denied: user=me, access=WRITE"),
@@ -105,7 +115,7 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         ("create_database", "InvalidObjectException", "n w is not a valid database name"),
         ("create_catalog", "InvalidObjectException", "You must specify a path for the catalog"),
         ("create_table", "InvalidObjectException", "n w is not a valid object name"),
-        ("alter_table", "InvalidOperationException", "partition keys can not be changed."),
+        (ALTER, "InvalidOperationException", "partition keys can not be changed."),
         ("drop_database", "MetaException", "Can not drop default database in catalog hive"),
         ("create_table", "MetaException", 'UnsupportedFileSystemException No FileSystem for scheme "s3"'),
         (
@@ -119,6 +129,13 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         ("create_database", "MetaException", "Unable to create database path file:/x, failed to create database d"),
         ("create_database", "MetaException", 'Attempt to store value "x" in column "NAME" that has maximum length'),
         ("create_database", "MetaException", "Put request failed : INSERT INTO DATABASE_PARAMS"),
+    ],
+    ConcurrentModificationError: [
+        (
+            ALTER,
+            "MetaException",
+            "The table has been modified. The parameter value for key 'k' is 'a'. The expected was value was 'b'",
+        ),
     ],
     InternalError: [
         ("create_table", "MetaException", 'java.lang.NullPointerException: because "cols" is null'),
@@ -155,7 +172,7 @@ async def test_each_answer_is_the_error_it_means(
 async def test_a_replacement_of_a_table_that_another_client_drops(
     server: FakeHive, exception: str, message: str, error: type[LanceNamespaceError] | None
 ) -> None:
-    server.fail(exception, message, match="^alter_table ")
+    server.fail(exception, message, match="^alter_table")
     location = "file:///elsewhere/t"
     async with connected(server) as ns:
         replace = ns.register_table({"id": ["lake", "d", "t"], "location": location, "mode": "Overwrite"})
@@ -207,7 +224,7 @@ def test_every_entry_of_the_error_table_is_known() -> None:
     codes = {code if isinstance(code, str | int) else code[0] for code in ERRORS} - wire
     exceptions = {exception for answers in ANSWERS.values() for _, exception, _ in answers}
     explained = {"NoSuchDatabase", "NoSuchTable", "TableExists", "Duplicate", "NotEmpty", "Denied", "Unacceptable"}
-    assert codes == (exceptions - {"TApplicationException"}) | explained | {"NotStored"}
+    assert codes == (exceptions - {"TApplicationException"}) | explained | {"NotStored", "Replaced"}
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,12 @@ async def test_a_location_with_the_names_of_a_table_may_be_that_of_another(tmp_p
             assert (await ns.open(["n", "b"])).count_rows() == 3
 
 
-async def test_a_drop_at_a_location_of_the_server_looks_for_no_other_table(tmp_path: Path) -> None:
+async def test_a_drop_at_a_location_of_the_server_describes_no_other_table(tmp_path: Path) -> None:
     with FakeLakekeeper(base=tmp_path.as_uri()) as server:
         server.add_lance_tables(("n",), 3)
         async with connect(server) as ns:
             await ns.drop_table({"id": ["n", "t0001"]})
-        assert [request.partition(" ")[0] for request in requests_of(server)] == ["GET", "DELETE"]
+        assert not [request for request in requests_of(server) if "t0000" in request or "t0002" in request]
 
 
 @pytest.mark.parametrize("taken", [["n", "taken"], ["N", "TAKEN"], ["m", "other"], ["n", "delta"]])
