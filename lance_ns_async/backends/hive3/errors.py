@@ -32,6 +32,7 @@ ERRORS: ErrorTable = {
     "Unacceptable": InvalidInputError,
     "NotStored": InvalidInputError,
     "Replaced": ConcurrentModificationError,
+    "Incomparable": InternalError,
     # The lengths were checked before the call, so another client removed the table during it.
     ("NotStored", "replace_table"): ConcurrentModificationError,
     "UnknownDBException": NamespaceNotFoundError,

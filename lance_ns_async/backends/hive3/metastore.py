@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError
+from lance_namespace.errors import ConcurrentModificationError, InternalError, LanceNamespaceError
 
 from lance_ns_async.backends.hive3 import events, responses, wire
 from lance_ns_async.backends.hive3.events import HiveEvent
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
 from lance_ns_async.backends.shared import response_checks
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.errors import error_about
+from lance_ns_async.errors import error_about, failure_of
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.transport import Method, ThriftTransport
@@ -150,7 +151,14 @@ class Metastore:
             ConcurrentModificationError: Another client has replaced the table meanwhile.
         """
         change = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(id), id, operation, decode)
-        await self._write(wire.ALTER_TABLE, wire.altered_table(id, change), subject, operation)
+        try:
+            await self._write(wire.ALTER_TABLE, wire.altered_table(id, change), subject, operation)
+        except InternalError as e:
+            if (failure := failure_of(e)) is None or responses.INCOMPARABLE not in failure.codes:
+                raise
+            # Hive 4 with its embedded database cannot compare parameters, and has changed nothing.
+            change = replace(change, expected=None)
+            await self._write(wire.ALTER_TABLE, wire.altered_table(id, change), subject, operation)
         try:
             there = await self._read(wire.GET_TABLE, wire.named_table(subject), subject, operation, responses.creation)
         except LanceNamespaceError as e:

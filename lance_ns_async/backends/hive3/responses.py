@@ -45,6 +45,9 @@ _FILLED_IN = frozenset({LOCATION, OWNER, OWNER_TYPE})
 CATALOG_DESCRIPTION, CATALOG_LOCATION = "description", "catalog.location.uri"
 """The properties of catalogs, which have no others."""
 
+INCOMPARABLE = "Incomparable"
+"""Code of this package for a metastore whose database cannot compare parameters of tables."""
+
 _EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
     (f"{name}Exception", re.compile(pattern), code)
     for name, pattern, code in (
@@ -64,6 +67,7 @@ _EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
         ("Meta", r"Attempt to store value", "Unacceptable"),
         ("Meta", r"Put request failed", "NotStored"),
         ("Meta", r"^The table has been modified", "Replaced"),
+        ("Meta", r'Error executing SQL query "update "TABLE_PARAMS"[\s\S]*CLOB', INCOMPARABLE),
     )
 )
 
