@@ -287,12 +287,12 @@ async def aside(work: Callable[[], T], kind: Kind = "aside") -> T:
         ServiceUnavailableError: The work did not end in time.
     """
     if (hold := scheduler.get()) is not None:
-        async with hold(Step("aside", "", changes=False, remote=False)):
-            return await _aside(work)
-    return await _aside(work)
+        async with hold(Step(kind, "", changes=False, remote=False)):
+            return await _aside(work, kind)
+    return await _aside(work, kind)
 
 
-async def _aside(work: Callable[[], T]) -> T:
+async def _aside(work: Callable[[], T], kind: Kind) -> T:
     try:
         async with asyncio.timeout(remaining()):
             return await Work("data in memory").run(work, _limiter(kind))
