@@ -232,6 +232,13 @@ async def test_rows_that_become_many_are_refused(gateway: Gateway, made: Callabl
     assert is_refused(await ask(gateway, "POST", "/v1/table/new/create", data), "request_data: ")
 
 
+async def test_streams_of_many_batches_are_refused(ns: AsyncNamespace) -> None:
+    batches = pa.Table.from_batches([pa.record_batch({"id": [1]})] * 50_001)
+    async with serving(ns) as gateway:
+        response = await ask(gateway, "POST", "/v1/table/many/create", stream(batches))
+        assert is_refused(response, "request_data: more than 50000 batches"), response.json
+
+
 async def test_broken_streams_are_reported(gateway: Gateway) -> None:
     data = bytearray(stream(ROWS, "zstd"))
     for at in range(8, len(data), 97):
