@@ -22,8 +22,8 @@ MAX_FIELDS: Final = 5_000
 _FREE_VALUES: Final = 1_000_000
 """Maximum number of values beyond eight per byte of a stream; null columns and empty structs take no bytes."""
 
-_MAX_BATCHES: Final = 50_000
-"""Maximum number of batches of a stream; each takes 40 µs."""
+_MAX_BATCHES: Final = 10_000
+"""Maximum number of batches of a stream; each takes 40 µs, and a kilobyte or more of memory."""
 
 _MAX_PARTS: Final = 5_000_000
 """Maximum number of arrays and buffers in all batches of a stream; each takes up to 0.5 µs."""
