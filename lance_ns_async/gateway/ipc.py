@@ -7,6 +7,7 @@ defined in `format/Message.fbs` and `format/Schema.fbs` of Arrow's sources.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,15 @@ MAX_FIELDS: Final = 5_000
 _FREE_VALUES: Final = 1_000_000
 """Maximum number of values beyond eight per byte of a stream; null columns and empty structs take no bytes."""
 
+_MAX_BATCHES: Final = 10_000
+"""Maximum number of batches of a stream; each takes 40 µs, and a kilobyte or more of memory."""
+
+_MAX_PARTS: Final = 5_000_000
+"""Maximum number of arrays and buffers in all batches of a stream; each takes up to 0.5 µs."""
+
+_ALONE = threading.Lock()
+"""Held during a check: several would not end earlier, and delay the event loop for each of them."""
+
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 
 _REMEDY = "send fewer rows in each request"
@@ -30,6 +40,8 @@ _REMEDY = "send fewer rows in each request"
 class _Sizes:
     decoded_bytes: int = 0
     values: int = 0
+    batches: int = 0
+    parts: int = 0
 
 
 def check(data: pa.Buffer, limit: int) -> int:
@@ -40,16 +52,17 @@ def check(data: pa.Buffer, limit: int) -> int:
         pyarrow.ArrowException: It is not an IPC stream.
     """
     sizes = _Sizes()
-    with pa.ipc.open_stream(data) as stream:
-        _check_fields(stream.schema)
-    for message in pa.ipc.MessageReader.open_stream(data):
-        if message.type not in ("record batch", "dictionary"):
-            continue
-        try:
-            _add(sizes, memoryview(message.metadata), message.body)
-        except (struct.error, IndexError) as e:
-            raise pa.ArrowInvalid("a message's metadata is broken") from e
-        _check_sizes(sizes, limit)
+    with _ALONE:
+        with pa.ipc.open_stream(data) as stream:
+            _check_fields(stream.schema)
+        for message in pa.ipc.MessageReader.open_stream(data):
+            sizes.batches += 1
+            if message.type in ("record batch", "dictionary"):
+                try:
+                    _add(sizes, memoryview(message.metadata), message.body)
+                except (struct.error, IndexError) as e:
+                    raise pa.ArrowInvalid("a message's metadata is broken") from e
+            _check_sizes(sizes, limit)
     return sizes.decoded_bytes
 
 
@@ -64,6 +77,11 @@ def check_views(table: pa.Table, limit: int) -> None:
 
 
 def _check_sizes(sizes: _Sizes, limit: int) -> None:
+    if sizes.batches > _MAX_BATCHES or sizes.parts > _MAX_PARTS:
+        raise InvalidInputError(
+            f"request_data: more than {_MAX_BATCHES} batches, or {_MAX_PARTS} arrays and buffers in them; "
+            f"send larger batches, or {_REMEDY}"
+        )
     if sizes.decoded_bytes > limit:
         raise InvalidInputError(f"request_data: its rows have more than {limit} bytes after decompression; {_REMEDY}")
     if sizes.values > 8 * sizes.decoded_bytes + _FREE_VALUES:
@@ -97,23 +115,39 @@ def _add(sizes: _Sizes, metadata: memoryview, body: pa.Buffer | None) -> None:
     if length := _place(metadata, batch, 0):
         sizes.values += _i64(metadata, length)
     if nodes := _place(metadata, batch, 1):
-        start, count = _vector(metadata, nodes)
         # Nested fields can have more values than the batch has rows.
-        sizes.values += sum(_i64(metadata, start + 16 * i) for i in range(count))
+        sizes.values += _total(_pairs(sizes, metadata, nodes)[::2])
     if not (buffers := _place(metadata, batch, 2)):
         return
-    start, count = _vector(metadata, buffers)
-    is_compressed = _place(metadata, batch, 3) != 0
-    for i in range(count):
-        offset, size = struct.unpack_from("<qq", metadata, start + 16 * i)
-        if is_compressed and size > 8 and body is not None:
+    pairs = _pairs(sizes, metadata, buffers)
+    if _place(metadata, batch, 3) == 0 or body is None:
+        sizes.decoded_bytes += _total(pairs[1::2])
+        return
+    for offset, size in zip(pairs[::2], pairs[1::2], strict=True):
+        declared_size = -1
+        if size > 8:
             if offset < 0 or offset + 8 > body.size:
                 raise IndexError
             (declared_size,) = struct.unpack_from("<q", body, offset)
-            # -1 means that this buffer is not compressed.
-            sizes.decoded_bytes += max(declared_size, 0) if declared_size != -1 else size
-        else:
-            sizes.decoded_bytes += max(size, 0)
+        # -1 means that this buffer is not compressed.
+        sizes.decoded_bytes += max(size if declared_size == -1 else declared_size, 0)
+
+
+def _pairs(sizes: _Sizes, metadata: memoryview, place: int) -> memoryview:
+    """Returns a vector of pairs of numbers, one after the other, and counts it."""
+    start, count = _vector(metadata, place)
+    sizes.parts += count
+    pairs = metadata[start : start + 16 * count].cast("q")
+    if len(pairs) != 2 * count:
+        raise IndexError
+    return pairs
+
+
+def _total(sizes: memoryview) -> int:
+    numbers: list[int] = sizes.tolist()
+    if min(numbers, default=0) < 0:
+        raise IndexError
+    return sum(numbers)
 
 
 def _place(data: memoryview, table: int, field: int) -> int:

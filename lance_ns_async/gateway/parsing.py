@@ -21,7 +21,7 @@ _HOP = ("header.", "headers.")
 """Prefixes of context entries that the client has sent as headers: they are for this server, not for the catalog."""
 
 
-_MAX_PARTS = 50_000
+_MAX_PARTS = 20_000
 """Maximum number of lists and objects in a JSON body; brackets inside strings count, too."""
 
 _MAX_VALUES = 200_000

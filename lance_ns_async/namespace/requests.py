@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from lance_namespace import TableVersion
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from lance_ns_async.backends.base import Version
 from lance_ns_async.calls import request_headers
@@ -131,7 +133,9 @@ def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str)
                 continue
             raise InvalidInputError(f"{where}{name}: unknown, {suggest(str(name), fields)}")
         part = fields[name]
-        if part is not None and value is not None:
+        if part is None:
+            _check_values(model, name, value, f"{where}{name}: ")
+        elif value is not None:
             _check_part(part, value, f"{where}{name}: ")
     # A misspelt field is missing, too, but its error says more.
     required = [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
@@ -152,6 +156,37 @@ def _check_part(part: _Part, value: object, where: str) -> None:
             _check_fields(part.model, one, where)
         elif not isinstance(one, Mapping | BaseModel):
             raise InvalidInputError(f"{where}must be a dict with {names}, not {type(one).__name__}")
+
+
+def _check_values(model: type[BaseModel], name: str, value: object, where: str) -> None:
+    """Raises InvalidInputError for the first wrong one of many values; the model would make an error for each."""
+    values = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(values, list) or not (len(values) > _MOST_PROBLEMS or any(isinstance(it, list) for it in values)):
+        return
+    try:
+        _until_first_error(model, name).validate_python(values)
+    except ValidationError as e:
+        problem = e.errors(include_url=False)[0]
+        place = [list(value)[it] if isinstance(value, dict) else it for it in problem["loc"][:1] if isinstance(it, int)]
+        raise InvalidInputError(f"{where}{''.join(f'{it}: ' for it in place)}{problem['msg']}") from None
+
+
+@cache
+def _until_first_error(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
+    """Returns what validates the values of a list or a dict, as a list, up to the first one that is wrong."""
+    [annotation] = [it.annotation for field, it in model.model_fields.items() if name == (it.alias or field)]
+    return TypeAdapter(_fail_fast(annotation))
+
+
+def _fail_fast(annotation: Any) -> Any:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (list, dict):
+        return Annotated[list[_fail_fast(inner[-1])], Field(fail_fast=True)]  # type: ignore[misc]
+    if origin in (Union, UnionType):
+        return reduce(or_, map(_fail_fast, inner))
+    if origin is Annotated:
+        return Annotated[(_fail_fast(inner[0]), *inner[1:])]
+    return annotation
 
 
 @dataclass(frozen=True, slots=True)

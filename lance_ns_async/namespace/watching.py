@@ -180,7 +180,7 @@ class Watch:
                 were not examined for the longest time.
         """
         before = self.state
-        due = set(_first(before.tables, share))
+        due = await self._work(lambda: set(_first(before.tables, share)))
         for id in _first(self._foreign, share):
             del self._foreign[id]
         with self._session.within(None):
@@ -298,17 +298,20 @@ class Watch:
 
     async def _read_versions(self, look: _Look, due: Collection[TableId]) -> None:
         """Reads the versions of the tables that are new, replaced or due."""
-        to_read: list[Table] = []
-        for id in (due & self._locations.keys()) - look.tables.keys() - look.gone - look.errors.keys():
-            options = self._backend.configured_options
-            registration = self.state.tables[id].registration
-            look.tables[id] = Table(id, self._locations[id], None, options, registration=registration)
-        for id, table in look.tables.items():
-            last = self.state.tables.get(id)
-            if table.managed_versioning:
-                look.versions[id] = table.version
-            elif last is None or id in due or not last.is_of(table):
-                to_read.append(table)
+
+        def select() -> list[Table]:
+            for id in (due & self._locations.keys()) - look.tables.keys() - look.gone - look.errors.keys():
+                options = self._backend.configured_options
+                registration = self.state.tables[id].registration
+                look.tables[id] = Table(id, self._locations[id], None, options, registration=registration)
+            to_read: list[Table] = []
+            for id, table in look.tables.items():
+                last = self.state.tables.get(id)
+                if table.managed_versioning:
+                    look.versions[id] = table.version
+                elif last is None or id in due or not last.is_of(table):
+                    to_read.append(table)
+            return to_read
 
         async def read(group: Sequence[Table]) -> None:
             results: Mapping[TableId, int | LanceNamespaceError | None]
@@ -327,7 +330,7 @@ class Watch:
                     look.errors[id] = result
                 # Otherwise it was dropped meanwhile, and the next look sees it.
 
-        await each(read, _groups(to_read), max_in_flight=min(self._session.workers(), THREADS))
+        await each(read, _groups(await self._work(select)), max_in_flight=min(self._session.workers(), THREADS))
 
     def _last_version(self, table: Table) -> int | None:
         """Returns the version that was seen last, if the table is still the same."""

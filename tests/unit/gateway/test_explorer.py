@@ -326,7 +326,7 @@ async def test_large_namespaces_are_read_page_by_page() -> None:
 async def test_a_search_ends_at_its_time_limit() -> None:
     class Endless(Hostile):
         async def list_namespaces(self, request: spec.ListNamespacesRequest) -> Any:
-            return spec.ListNamespacesResponse(namespaces=["below"])
+            return spec.ListNamespacesResponse(namespaces=["below", "beside"])
 
     result = await search(CatalogReader(Endless(["table"])), ["n"], "TAB", seconds=0.3)
     assert result.timed_out or result.is_full

@@ -184,8 +184,35 @@ def test_a_result_gives_the_table_of_an_id(ns: DirNamespace) -> None:
         described["x"]
 
 
-def test_many_errors_become_one_message() -> None:
-    request = {"k": 1, "vector": {}, "columns": {"column_names": [1] * 100_000}}
-    with pytest.raises(InvalidInputError, match="values are not as in the spec") as error:
-        requests.parse(QueryTableRequest, request)
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"columns": {"column_names": [1] * 200_000}}, "columns: column_names: 0: Input should be a valid string"),
+        (
+            {"columns": {"column_names": ["a"] * 200 + [""]}},
+            "columns: column_names: 200: String should have at least 1",
+        ),
+        ({"columns": {"column_aliases": dict.fromkeys("a" * n for n in range(101))}}, "column_aliases: : Input should"),
+        ({"vector": {"single_vector": [True] * 200}}, "vector: single_vector: 0: Input should be a valid number"),
+        (
+            {"vector": {"multi_vector": [[1, 1.5], [""] * 200]}},
+            "vector: multi_vector: 1: Input should be a valid number",
+        ),
+        ({"context": {f"{n}": "a" if n < 150 else n for n in range(200)}}, "context: 150: Input should be a valid"),
+        ({"filter": [1] * 200}, "filter: Input should be a valid string"),
+    ],
+)
+def test_many_wrong_values_are_one_error(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        requests.parse(QueryTableRequest, {"k": 1, "vector": {}, **fields})
     assert len(str(error.value)) < 200
+
+
+def test_many_values_are_valid() -> None:
+    fields = {
+        "vector": {"multi_vector": [[1, 1.5] * 100] * 200},
+        "columns": {"column_aliases": {f"{n}": "a" for n in range(200)}},
+    }
+    request = requests.parse(QueryTableRequest, {"k": 1, **fields})
+    assert request.vector.to_dict() == fields["vector"]
+    assert request.columns is not None and request.columns.to_dict() == fields["columns"]
