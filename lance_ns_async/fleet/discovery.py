@@ -31,7 +31,7 @@ from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.operations import bulk, namespaces
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.storage.folders import Folders, place_key
+from lance_ns_async.storage.folders import Folders, find_same_place, place_keys
 from lance_ns_async.storage.threads import THREADS
 from lance_ns_async.tabular import Row, Subject
 
@@ -271,27 +271,33 @@ class _Discovery:
     async def compare(self, tables: Mapping[TableId, str], whole_catalog: bool) -> Mapping[TableId, str]:
         """Returns the paths of tables that are not registered; reports the others."""
         registered = await self._registered(NamespaceId() if whole_catalog else self.into)
+        places = await place_keys([table.location for table in registered])
+        locations = {path: self.folders.location(path) for path in tables.values()}
+        places_found = dict(zip(locations, await place_keys([*locations.values()]), strict=True))
         key = self.session.backend.capabilities.key
         by_place: dict[str, TableId] = {}
         by_id: dict[tuple[str, ...], Table] = {}
+        place_by_id: dict[TableId, str] = {}
 
-        def index(table: Table) -> None:
-            by_place.setdefault(place_key(table.location), table.id)
+        def index(item: tuple[str, Table]) -> None:
+            place, table = item
+            by_place.setdefault(place, table.id)
             by_id[key(table.id)] = table
+            place_by_id[table.id] = place
 
-        await in_slices(index, registered)
+        await in_slices(index, zip(places, registered, strict=True))
         new: dict[TableId, str] = {}
 
         def check(item: tuple[TableId, str]) -> None:
             id, path = item
-            location = self.folders.location(path)
+            location = locations[path]
             if (row := self.finished.get(path)) is not None:
                 self._add(Row.from_dict(row), resumed=True)
                 return
             table = by_id.get(key(id))
             if table is not None:
-                self._add(_registered_row(id, location, table))
-            elif (other := by_place.get(place_key(location))) is not None:
+                self._add(_registered_row(id, location, table, is_there=place_by_id[table.id] == places_found[path]))
+            elif (other := by_place.get(places_found[path])) is not None:
                 if other == self.shared.get(path):
                     self._add(Row(other, PRESENT, location=location))
                     return
@@ -366,7 +372,9 @@ class _Discovery:
         """Returns the row of a table that another client registered meanwhile, or a lost response of this one."""
         result = await bulk.describe_tables(self.session, [id])
         if id in result.tables:
-            return _registered_row(id, location, result.tables[id])
+            table = result.tables[id]
+            is_there = await find_same_place(location, [table.location]) is not None
+            return _registered_row(id, location, table, is_there=is_there)
         return self._failure(id, error, location)
 
     async def _registered(self, start: NamespaceId) -> Sequence[Table]:
@@ -408,8 +416,8 @@ class _Discovery:
         self.run.advance()
 
 
-def _registered_row(id: TableId, location: str, table: Table) -> Row:
-    if place_key(table.location) == place_key(location):
+def _registered_row(id: TableId, location: str, table: Table, *, is_there: bool) -> Row:
+    if is_there:
         return Row(id, PRESENT, location=location)
     reason = f"this name belongs to the table at {table.location}"
     return Row(id, ELSEWHERE, reason, location, fields={"other_location": table.location})

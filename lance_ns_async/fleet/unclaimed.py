@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async.calls.tasks import each, in_slices
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
 from lance_ns_async.fleet.conditions import read_facts
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
@@ -19,7 +19,7 @@ from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.namespace.operations import bulk
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.storage import datasets
-from lance_ns_async.storage.folders import LISTINGS, Folders, place_key
+from lance_ns_async.storage.folders import LISTINGS, Folders, place_keys
 from lance_ns_async.storage.threads import in_thread
 
 _DATA = frozenset({FolderKind.TABLE, FolderKind.UNFINISHED})
@@ -66,13 +66,13 @@ async def find_unclaimed(
     await walk_folders(walker, [""], on_folder, on_error)
     ids = [id async for id in bulk.flatten(bulk.table_groups(session, recursive=True))]
     described = (await bulk.describe_tables(session, ids)).raise_for_errors()
-    claims = {*await in_slices(lambda table: place_key(table.location), described.tables.values())}
+    claims = {*await place_keys([table.location for table in described.tables.values()])}
     unclaimed: list[Finding] = []
     now = datetime.now(UTC)
 
     async def look_again(folder: ExaminedFolder) -> None:
         location = folders.location(folder.path)
-        if place_key(location) in claims:
+        if (await place_keys([location]))[0] in claims:
             return
         again = await walker.look(folder.path)
         if again.kind in _DATA:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -19,11 +19,12 @@ import anyio
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 
 from lance_ns_async.calls.deadline import remaining
-from lance_ns_async.model import Table, TableId, local_path, place_of
+from lance_ns_async.calls.tasks import in_slices
+from lance_ns_async.model import Table, TableId, local_path, place_of, same_place
 from lance_ns_async.storage import files
 from lance_ns_async.storage.locations import check_location, checked_root
 from lance_ns_async.storage.pylance_errors import translate_errors
-from lance_ns_async.storage.threads import PATIENCE, Work
+from lance_ns_async.storage.threads import PATIENCE, Work, in_thread
 
 T = TypeVar("T")
 
@@ -37,6 +38,10 @@ _PLAIN = "!$&'()*+,-./:;=@[]^_|~"
 """Characters that pylance does not percent-encode in the path of a URI, besides letters and digits."""
 _DIRECT = re.compile(r"[A-Za-z0-9_.=/ -]*")
 """Paths that pylance looks up as they are; it would encode other characters in a path, but not in a URI."""
+
+
+_LOCAL = "file://"
+"""The beginning of `place_of` for a location in the local file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +155,34 @@ def _list_local(path: str) -> Folder | None:
 
 
 def place_key(location: str) -> str:
-    """Returns a text that is equal for all spellings of one location, also through symbolic links."""
-    path = local_path(location)
-    return place_of(location if path is None else os.path.realpath(path))
+    """Returns a text that is equal for all spellings of one location, also through links and mounts. Blocks."""
+    place = place_of(location)
+    if not place.startswith(_LOCAL):
+        return place
+    path = os.path.realpath(place.removeprefix(_LOCAL))
+    try:
+        folder = os.stat(path)
+    except OSError:
+        return _LOCAL + path
+    # Some network file systems have no numbers of files.
+    return f"{folder.st_dev}/{folder.st_ino}" if folder.st_ino else _LOCAL + path
+
+
+async def place_keys(locations: Collection[str]) -> Sequence[str]:
+    """Returns the `place_key` of each location; local ones are looked up in a thread."""
+    keys = await in_slices(place_of, locations)
+    if (one := next((location for location in locations if place_of(location).startswith(_LOCAL)), None)) is None:
+        return keys
+    return await in_thread(Table(TableId([one]), one), lambda: [place_key(location) for location in locations])
+
+
+async def find_same_place(location: str, others: Collection[str]) -> str | None:
+    """Returns the first of other locations that is the same place, also through links; None if there is none."""
+    if (other := next((other for other in others if same_place(other, location)), None)) is not None:
+        return other
+    # Only a local location can be reached by links.
+    candidates = [other for other in (location, *others) if place_of(other).startswith(_LOCAL)]
+    if location not in candidates[:1]:
+        return None
+    key, *keys = await place_keys(candidates)
+    return next((other for other, its in zip(candidates[1:], keys, strict=True) if its == key), None)

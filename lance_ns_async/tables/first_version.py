@@ -40,7 +40,8 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
         next_step("commit", table.location)
         under_way().check()
         table = opener.renew(table)
-        commit(opener, table, rows)
+        # It is not opened again, because a read that fails after the commit would look like a failed write.
+        return commit(opener, table, rows)
     except GivenUp as e:
         discard(table, rows, e)
         raise
@@ -59,7 +60,6 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
         raise TableAlreadyExistsError(
             f"{phrase}: {table.id} (at {table.location}: another client wrote its first version)"
         ) from e
-    return opener.open(table, Snapshot(1))
 
 
 def _write_files(opener: Opener, table: Table, data: Any) -> Any:
@@ -79,12 +79,12 @@ def _write_files(opener: Opener, table: Table, data: Any) -> Any:
     return rows
 
 
-def commit(opener: Opener, table: Table, rows: Any) -> None:
-    """Commits a transaction as the first version of a dataset; fails if there is one."""
+def commit(opener: Opener, table: Table, rows: Any) -> LanceDataset:
+    """Commits a transaction as the first version of a dataset, and returns it; fails if there is one."""
     from lance import LanceDataset
 
     with translate_errors(table):
-        LanceDataset.commit(
+        return LanceDataset.commit(
             table.location,
             rows,
             storage_options=datasets.options(table),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import isnan
+from operator import itemgetter
 from threading import Lock
 from typing import Any
 
@@ -61,6 +62,8 @@ class Ranking:
         self._entries: list[_Entry] = []
         self._held = 0
         """The number of rows in memory, those included that other rows have displaced."""
+        self._schemas: dict[pa.Schema, str] = {}
+        """While there are no rows: the schemas of the results, and the first table that has each."""
         self._lock = Lock()
 
     def add(self, table: str, rows: pa.Table) -> None:
@@ -88,29 +91,48 @@ class Ranking:
                     self._entries.pop()
                 insort(self._entries, entry)
                 is_held = True
+            if self._entries:
+                self._schemas.clear()
+            else:
+                self._schemas[rows.schema] = min(table, self._schemas.get(rows.schema, table))
             self._held += rows.num_rows if is_held else 0
             if self._held > _SLACK * self._k:
                 self._compact()
 
     def parts(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yields the rows of each table that has any; added to another ranking, they have the same places there."""
+        """Yields the rows of each table that has any; added to another ranking, they have the same places there.
+
+        Without rows, it yields an empty result for each of their schemas.
+        """
         self._compact()
         for group in self._groups():
             yield group[0].table, group[0].rows
+        for schema, table in sorted(self._schemas.items(), key=itemgetter(1)):
+            yield table, schema.empty_table()
 
     def rows(self) -> pa.Table:
         """Returns the rows, the best first, with the table's id in the last column.
 
+        Without rows, it has the columns of all results, or those of the first table if they have no common type.
+
         Raises:
             InvalidInputError: The tables have columns of one name and of types without a common one.
         """
+        if not self._entries:
+            return self._no_rows()
         pieces = [
             rows.append_column(TABLE, pa.array([table] * rows.num_rows, pa.string())) for table, rows in self.parts()
         ]
-        if not pieces:
-            return pa.table({self._by: pa.array([], pa.float32()), TABLE: pa.array([], pa.string())})
         places = {id(entry): place for place, entry in enumerate(chain.from_iterable(self._groups()))}
         return _take(concatenated(pieces), [places[id(entry)] for entry in self._entries])
+
+    def _no_rows(self) -> pa.Table:
+        names = pa.schema([pa.field(self._by, pa.float32()), pa.field(TABLE, pa.string())]).empty_table()
+        results = [rows for _, rows in self.parts()]
+        try:
+            return concatenated([names, *results])
+        except InvalidInputError:
+            return concatenated([names, results[0]])
 
     def _groups(self) -> Sequence[Sequence[_Entry]]:
         """Returns the entries of each result that has any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from lance_namespace import RegisterTableRequest
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.model import local_path
 from tests.contract.conftest import Home
 from tests.contract.site import Site
 
@@ -83,3 +85,32 @@ async def test_a_location_that_was_requested_twice_keeps_its_rows(
     await ns.drop_table({"id": home.table("a")})
     with pytest.raises(TableNotFoundError):
         await ns.open(home.table("a"))
+
+
+@pytest.mark.parametrize("way", ["link", "link above", "proc"])
+async def test_a_location_behind_a_link_is_that_of_the_table(
+    aliased_site: Site, ns: AsyncNamespace, home: Home, tmp_path: Path, way: str
+) -> None:
+    await ns.write(home.table("a"), DATA)
+    default = (await ns.describe_table({"id": home.table("a")})).location
+    assert default is not None
+    if (path := local_path(default)) is None:
+        pytest.skip("an object store has no links")
+
+    def spelled(path: str) -> str:
+        if way == "proc":
+            return f"/proc/self/root{path}"
+        link = tmp_path / f"link-{len(list(tmp_path.iterdir()))}"
+        link.symlink_to(path if way == "link" else os.path.dirname(path))
+        return str(link if way == "link" else link / os.path.basename(path))
+
+    if way != "link":
+        # A link to the folder alone does not show the names of the table.
+        with pytest.raises(InvalidInputError, match=r"is that of table"):
+            await ns.register_table({"id": home.table("b"), "location": spelled(path)})
+    requested = tmp_path / "requested"
+    await ns.declare_table({"id": home.table("c"), "location": str(requested)})
+    await ns.write(home.table("c"), DATA, mode="append")
+    await ns.register_table({"id": home.table("b"), "location": spelled(str(requested))})
+    await ns.drop_table({"id": home.table("b")})
+    assert await _rows(ns, home.table("c")) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Creations of namespaces that lost a race, on servers that report this as a failure of their own."""
+"""Calls that lost a race, on servers that report this as a failure of their own."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
+from lance_ns_async.backends.shared.lost_races import LOST_RACE
 from lance_ns_async.errors import error_about, failure_of
 from lance_ns_async.model import Id
 
@@ -31,7 +32,7 @@ async def create_or_find(
     Args:
         id: The id in the error message.
         find: Looks up the created object; returns None if another call created it.
-        conflict: The error to raise if `find` returns None.
+        conflict: The error to raise if another call created the object.
 
     Raises:
         LanceNamespaceError: The error of `create`. It is also raised if `find` fails, because the outcome is unknown.
@@ -48,7 +49,7 @@ async def create_or_find(
         result = await find()
     except LanceNamespaceError as e:
         raise error from e
-    if result is None:
+    if result is None or _has_lost_race(error):
         raise error_about(conflict, id, "created by another client") from error
     return result
 
@@ -56,31 +57,44 @@ async def create_or_find(
 async def remove_or_check(remove: Callable[[], Awaitable[None]], find: Callable[[], Awaitable[object]]) -> None:
     """Runs `remove`; if its response was lost, uses `find` to check that the object is gone.
 
+    A call that lost a race changed nothing, so it is repeated once if the object is still there.
+
     Args:
+        remove: Removes the object; a lost race is an InternalError with the code `LOST_RACE`.
         find: Looks up the object; raises NamespaceNotFoundError or TableNotFoundError if it is gone.
 
     Raises:
         LanceNamespaceError: The error of `remove`. It is also raised if `find` succeeds or fails with another error.
+        NamespaceNotFoundError, TableNotFoundError: Another call removed the object at the same time.
 
-    Cost: one call, and one more if the response was lost.
+    Cost: one call, and one more if the response was lost; up to four if races were lost.
     """
-    try:
-        await remove()
-        return
-    except (ServiceUnavailableError, InternalError) as e:
-        if not _may_have_acted(e):
-            raise
-        error = e
-    try:
-        await find()
-    except (NamespaceNotFoundError, TableNotFoundError):
-        return
-    except LanceNamespaceError as e:
-        raise error from e
-    raise error
+    for is_last in (False, True):
+        try:
+            await remove()
+            return
+        except (ServiceUnavailableError, InternalError) as e:
+            if not _may_have_acted(e):
+                raise
+            error = e
+        try:
+            await find()
+        except (NamespaceNotFoundError, TableNotFoundError) as e:
+            if _has_lost_race(error):
+                raise e from error
+            return
+        except LanceNamespaceError as e:
+            raise error from e
+        if is_last or not _has_lost_race(error):
+            raise error
 
 
 def _may_have_acted(error: LanceNamespaceError) -> bool:
     """Returns whether the failed call may have taken effect; an error without a `Failure` was never sent."""
     failure = failure_of(error)
     return failure is not None and failure.delivered is not False
+
+
+def _has_lost_race(error: LanceNamespaceError) -> bool:
+    """Returns whether the failed call changed nothing, because another call was first."""
+    return (failure := failure_of(error)) is not None and LOST_RACE in failure.codes

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.backends.shared.lost_races import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, text, texts
 from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.unity.columns import schema
@@ -39,6 +40,12 @@ _DUPLICATE_ADVICE = (
     "describe it; use another name, or have one of its two rows deleted in the server's database, from "
     "uc_columns first and then from uc_tables"
 )
+_LOST_RACE = re.compile(
+    r"updated or deleted by another transaction|Concurrent update in table|could not serialize access|deadlock",
+    re.IGNORECASE,
+)
+"""Messages of Hibernate and of databases about a transaction that was rolled back because another one was first."""
+
 _DELTA = re.compile(r"\bdelta\b", re.IGNORECASE)
 _ONLY = re.compile(r"\b(only|supported|format)\b", re.IGNORECASE)
 _DELTA_ONLY = "this service registers Delta tables only, declare Lance tables in another catalog"
@@ -141,6 +148,8 @@ def explain(body: Any) -> tuple[tuple[Code, ...], str]:
     text_with_code = f"{code}: {message}"
     if "did not return a unique result" in message:
         return (DUPLICATE, code), f"{text_with_code} ({_DUPLICATE_ADVICE})"
+    if code == "INTERNAL" and _LOST_RACE.search(message):
+        return (LOST_RACE, code), text_with_code
     if code in _REFUSALS and _DELTA.search(message) and _ONLY.search(message):
         return ("DELTA_ONLY", code), f"{text_with_code} ({_DELTA_ONLY})"
     if code == "NOT_FOUND" and (missing := _MISSING.match(message)) is not None:

@@ -23,7 +23,8 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.errors import BadLocationError, NotALanceTableError, UnreadableRegistrationError
-from lance_ns_async.model import NamespaceId, Table, TableId, same_place
+from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.storage.folders import find_same_place
 from lance_ns_async.storage.locations import without_suffix
 
 _AT_ONCE = 16
@@ -136,7 +137,9 @@ class Claims:
             if not isinstance(error, (*_NO_CLAIM, PermissionDeniedError)):
                 raise error
         tables = {**lister.descriptions, **descriptions.tables}
-        return next((id for id in others if id in tables and same_place(tables[id].location, table.location)), None)
+        by_location = {tables[id].location: id for id in reversed(others) if id in tables}
+        same = await find_same_place(table.location, by_location)
+        return None if same is None else by_location[same]
 
     async def _find_owner(self, id: TableId, location: str) -> TableId | None:
         """Returns another table for which the layout made a location, if it is registered there."""
@@ -145,10 +148,11 @@ class Claims:
         folder = location.rstrip("/").rpartition("/")[0]
         for other in _candidates(self._backend, id, location):
             place = await self._folder(other.parent)
-            if place is None or not same_place(place, folder):
+            if place is None or await find_same_place(folder, [place]) is None:
                 continue
             with suppress(NamespaceNotFoundError, PermissionDeniedError, *_NO_CLAIM):
-                if same_place((await self._backend.describe_table(other)).location, location):
+                there = (await self._backend.describe_table(other)).location
+                if await find_same_place(location, [there]) is not None:
                     return other
         return None
 

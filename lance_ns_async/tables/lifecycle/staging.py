@@ -258,8 +258,7 @@ class _CommitFailure(Exception):
 def _commit_files(opener: Opener, table: Table, staged_write: StagedWrite, transaction: Any) -> LanceDataset:
     try:
         if staged_write.dataset is None:
-            first_version.commit(opener, table, transaction)
-            return opener.open(table, Snapshot(1))
+            return first_version.commit(opener, table, transaction)
         return _append(opener, table, transaction)
     except LanceNamespaceError as e:
         try:
@@ -268,8 +267,8 @@ def _commit_files(opener: Opener, table: Table, staged_write: StagedWrite, trans
             raise e from None
         # The commit may have succeeded, and only its response may be lost.
         version = None if newest is None else _version_of(newest, transaction)
-        if version is not None:
-            return opener.open(table, Snapshot(version))
+        if newest is not None and version is not None:
+            return newest if newest.version == version else opener.open(table, Snapshot(version))
         if newest is None or staged_write.dataset is not None:
             raise _CommitFailure(e) from e
         raise _CommitFailure(_outrun(table, is_new=staged_write.is_new)) from e

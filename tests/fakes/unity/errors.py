@@ -81,6 +81,14 @@ def internal(message: str) -> UnityError:
     return UnityError(500, "INTERNAL", message)
 
 
+def lost_race(kind: str) -> UnityError:
+    """Returns the error for a removal during which another request removed or changed the object."""
+    return internal(
+        f"Failed to delete {kind}: Row was updated or deleted by another transaction (or unsaved-value mapping was "
+        "incorrect) : [row]"
+    )
+
+
 def missing(kind: str, name: str) -> UnityError:
     """Returns the error for a missing catalog, schema or table."""
     return UnityError(404, f"{kind.upper()}_NOT_FOUND", f"{kind} not found: {name}")

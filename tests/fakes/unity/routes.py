@@ -22,7 +22,7 @@ from .catalog import (
     table_info,
 )
 from .checks import check_properties, checked_name, flag, needed, properties_read
-from .errors import UnityError, Unserved, exists, forbidden, internal, invalid, missing, plain
+from .errors import UnityError, Unserved, exists, forbidden, internal, invalid, lost_race, missing, plain
 from .locations import normalised
 from .pages import Pages
 
@@ -63,6 +63,8 @@ class UnityRoutes:
         self._by_id: dict[str, TableRow] = {}
         self._created: dict[str, int] = {}
         """The times at which requests created tables and schemas, by full name."""
+        self._removed: dict[str, int] = {}
+        """The times at which requests removed tables and schemas, by full name."""
 
     def answer(self, call: Call, steps: Sequence[str]) -> Answer:
         """Performs a request whose path, relative to the API's root, has these decoded segments."""
@@ -201,10 +203,12 @@ class UnityRoutes:
         return json_answer(row.info)
 
     def _drop_schema(self, call: Call, full_name: str) -> Answer:
+        self._check_race(call, full_name, "schema")
         row = self._found_schema(call, full_name)
         call.user.check_owner()
         self._drop_contents(row, forced=flag(call.params, "force"))
         self.catalog(row.info["catalog_name"]).schemas.remove(row.info["name"])
+        self._removed[full_name] = self._ways.now
         return plain("200 OK")
 
     def _drop_contents(self, row: SchemaRow, *, forced: bool) -> None:
@@ -308,12 +312,14 @@ class UnityRoutes:
         return Answer(200, row.text(), JSON)
 
     def _drop_table(self, call: Call, full_name: str) -> Answer:
+        self._check_race(call, full_name, "table")
         catalog, schema, name = three_parts(full_name)
         tables = self.schema(catalog, schema).tables
         if tables.find(name) is None:
             raise missing("Table", name)
         call.user.check_owner()
         tables.remove(name)
+        self._removed[full_name] = self._ways.now
         return plain("200 OK")
 
     def _vend(self, call: Call) -> Answer:
@@ -347,6 +353,11 @@ class UnityRoutes:
         row = self.schema(*parts)
         call.user.check(".".join(parts))
         return row
+
+    def _check_race(self, call: Call, full_name: str, kind: str) -> None:
+        """Raises the error of a removal that began before another one removed the same object."""
+        if self._removed.get(full_name, -1) >= call.request.arrived:
+            raise lost_race(kind)
 
     def _races(self, call: Call, full_name: str) -> bool:
         """Returns whether an existing object is created once more, because it was missing when the request arrived."""

@@ -161,6 +161,18 @@ async def test_columns_that_a_table_lacks_are_null_and_types_are_widened(ns: Asy
     assert (await ns.search_many("s.*", vector=(0, 0), columns=["id"])).rows.num_rows == 3
 
 
+async def test_a_search_that_finds_nothing_has_the_columns(reader: AsyncNamespace, ns: AsyncNamespace) -> None:
+    await ns.write(["s", "one"], table([(0, 0)]))
+    await ns.write(["s", "other"], table([(0, 0)], extra=pa.array([1], pa.int32())))
+    everything = await reader.search_many("s.*", vector=(0, 0))
+    nothing = await reader.search_many("s.*", vector=(0, 0), filter="id < 0")
+    assert nothing.rows.schema.remove_metadata() == everything.rows.schema.remove_metadata()
+    await ns.create_table_scalar_index({"id": ["s", "one"], "column": "word", "index_type": "FTS"})
+    found = await reader.search_many([["s", "one"]], vector=(0, 0), full_text="x", filter="id < 0", columns=["id"])
+    assert found.rows.column_names == ["id", "_distance", "_score", "_relevance_score", "_table"]
+    assert found.rows.schema.field("id").type == pa.int64() and not found.rows.num_rows
+
+
 async def test_names_that_a_search_uses_itself_are_told_apart(ns: AsyncNamespace) -> None:
     await ns.write(["s", "taken"], table([(0, 0)], _table=["x"]))
     await ns.write(["a.b"], table([(1, 0)], _own=["y"]))
@@ -302,6 +314,20 @@ def test_rankings_of_parts_are_merged_into_that_of_all(k: int) -> None:
 
 def test_rows_of_no_table_have_the_column_of_the_search() -> None:
     assert Ranking("_distance", 3).rows().column_names == ["_distance", "_table"]
+
+
+def test_empty_results_of_parts_keep_their_columns() -> None:
+    """If their types have no common one, they are those of the first table."""
+    part, merged = Ranking("_distance", 3), Ranking("_distance", 3)
+    distances = pa.array([], pa.float32())
+    part.add("b", pa.table({"x": pa.array([], pa.string()), "_distance": distances}))
+    part.add("a", pa.table({"x": pa.array([], pa.int8()), "_distance": distances}))
+    for id, rows in part.parts():
+        merged.add(id, rows)
+    assert merged.rows() == part.rows() and merged.rows().column_names == ["x", "_distance", "_table"]
+    assert merged.rows().schema.field("x").type == pa.int8()
+    part.add("c", pa.table({"y": [1], "_distance": pa.array([0.5], pa.float32())}))
+    assert part.rows().column_names == ["y", "_distance", "_table"]
 
 
 @pytest.mark.parametrize(("vectors", "texts"), [(0, 0), (2, 0), (0, 2), (2, 2)])

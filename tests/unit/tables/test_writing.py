@@ -27,6 +27,7 @@ from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import threads
 from lance_ns_async.tables import arrow
 from tests.fakes.clock import pass_time
+from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
 from tests.support.budget import with_usual
 from tests.support.lake import ROWS, stream
@@ -146,6 +147,23 @@ async def test_a_storage_that_takes_too_long_is_reported_and_nothing_is_left() -
                     await writing
             await ended()
             assert not await ns.exists(["a", "t"])
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+async def test_a_storage_that_denies_a_first_version_fails_no_write(is_declared: bool) -> None:
+    """The manifest cannot be read right after its commit, as on a store that is not consistent."""
+    with FakeS3() as server, FakeIceberg() as catalog:
+        storage = {f"storage.{key}": value for key, value in server.options.items()}
+        catalog.add_namespace(["a"])
+        properties = {"endpoint": catalog.url, "root": "s3://lake", **storage}
+        async with AsyncNamespace.connect("iceberg", properties) as ns:
+            if is_declared:
+                await ns.declare_table({"id": ["a", "t"]})
+            missing = b"<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>"
+            server.fail(404, match="^(GET|HEAD) .*/_versions/", times=None, body=missing)
+            await ns.write(["a", "t"], ROWS, mode="append" if is_declared else "create")
+            server.heal()
+            assert (await ns.open(["a", "t"])).to_table() == ROWS
 
 
 Write = Callable[[AsyncNamespace, pa.RecordBatchReader], Awaitable[Any]]

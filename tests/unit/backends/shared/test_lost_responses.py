@@ -18,6 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import NamespaceId, TableId
+from lance_ns_async.backends.shared.lost_races import LOST_RACE
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.errors import Failure, with_failure
 
@@ -67,6 +68,12 @@ async def test_an_object_of_others_is_reported_as_existing() -> None:
         NamespaceAlreadyExistsError, match=r"^Namespace already exists: a \(created by another client\)$"
     ):
         await create_or_find(NamespaceId(["a"]), lost(), nothing, NamespaceAlreadyExistsError)
+
+
+async def test_a_creation_that_lost_a_race_did_not_create_what_is_found() -> None:
+    rolled_back = failing(InternalError("lost"), Failure(LOST_RACE, message="another was first"))
+    with pytest.raises(TableAlreadyExistsError):
+        await create_or_find(ID, rolled_back, it)
 
 
 async def test_if_the_lookup_fails_the_first_error_is_raised() -> None:

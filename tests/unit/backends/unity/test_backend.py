@@ -5,6 +5,7 @@ A Unity server with authorization: it checks a location before the name, and ref
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from lance_namespace import (
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
+    LanceNamespaceError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
@@ -38,7 +40,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.errors import Dialect
+from tests.fakes.unity.errors import Dialect, lost_race
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests, opened
 
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
@@ -250,6 +252,50 @@ async def test_deregistering_looks_before_it_deletes() -> None:
             assert (answer.id, answer.location) == (["main", "a", "t"], "s3://b/t")
             assert not await ns.exists(["main", "a", "t"])
         assert list_requests(server)[:2] == ["GET tables/main.a.t", "DELETE tables/main.a.t"]
+
+
+@pytest.mark.parametrize("kind", ["table", "namespace"])
+async def test_of_two_that_remove_an_object_one_is_told_so(kind: str) -> None:
+    """The server rolls the transaction of the other one back, as seen on Unity Catalog 0.6.0."""
+    with FakeUnity() as server:
+        server.add_schema("main", "a")
+        if kind == "table":
+            server.add_table("main", "a", "t")
+        async with connected(server) as ns:
+
+            async def remove() -> LanceNamespaceError | None:
+                try:
+                    if kind == "table":
+                        await ns.deregister_table(DeregisterTableRequest(id=["main", "a", "t"]))
+                    else:
+                        await ns.drop_namespace(DropNamespaceRequest(id=["main", "a"]))
+                except LanceNamespaceError as e:
+                    return e
+                return None
+
+            with server.hold("DELETE") as hold:
+                removals = asyncio.gather(remove(), remove())
+                await hold.reached(2)
+                hold.release()
+                outcomes = await removals
+        (error,) = [outcome for outcome in outcomes if outcome is not None]
+        assert type(error) is (TableNotFoundError if kind == "table" else NamespaceNotFoundError)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_removal_that_lost_a_race_is_repeated_once(times: int) -> None:
+    lost = lost_race("table").answer("0.6")
+    with FakeUnity() as server:
+        server.add_table("main", "a", "t")
+        server.reply(lost.body, status=lost.status, match="DELETE", times=times)
+        async with connected(server) as ns:
+            work = ns.deregister_table(DeregisterTableRequest(id=["main", "a", "t"]))
+            if times == 1:
+                await work
+            else:
+                with pytest.raises(InternalError, match="by another transaction"):
+                    await work
+            assert await ns.exists(TableId(["main", "a", "t"])) is (times == 2)
 
 
 async def test_a_rename_is_unsupported_and_the_error_names_a_way() -> None:

@@ -33,7 +33,6 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, NamespaceId
 from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.errors import COMMON_ERRORS
-from tests.fakes.faults import When
 from tests.fakes.unity import FakeUnity
 from tests.support.unity import connected, declared, described, list_requests
 
@@ -319,19 +318,3 @@ async def test_a_slow_server_is_not_waited_for_for_ever() -> None:
                 pytest.raises(ServiceUnavailableError, match=r"no answer within 0\.5 s; 2 attempts"),
             ):
                 await described(ns, *TABLE)
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_removal_that_lost_a_race_is_looked_up(when: When) -> None:
-    """`after` the removal the table is gone, as intended; `before` it, the error says that it still exists."""
-    message = "Failed to delete table: Row was updated or deleted by another transaction"
-    with FakeUnity() as server:
-        server.add_table(*TABLE)
-        server.fail(500, match="DELETE", body={"error_code": "INTERNAL", "message": message}, when=when)
-        async with connected(server) as ns:
-            if when == "after":
-                await ns.deregister_table(DeregisterTableRequest(id=TABLE))
-            else:
-                with pytest.raises(InternalError, match="another transaction"):
-                    await ns.deregister_table(DeregisterTableRequest(id=TABLE))
-            assert await ns.exists(TABLE) == (when == "before")
