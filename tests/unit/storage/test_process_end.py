@@ -259,8 +259,8 @@ def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
         wait_for(child, 1)
         output, complaints = child.communicate(timeout=LONGEST)
         assert (child.returncode, complaints) == (end, b"")
-        # The thread that waited for it may have no time left to report it.
-        assert output in (b"", b"InvalidInputError scan_tables t0: " + REFUSAL.encode() + b"\n")
+        # The thread that waited for it may have no time left to report it, or to finish its line.
+        assert (b"InvalidInputError scan_tables t0: " + REFUSAL.encode() + b"\n").startswith(output)
 
 
 @pytest.mark.parametrize("end", with_usual([-signal.SIGINT, 0, 3], -signal.SIGINT))
