@@ -13,6 +13,9 @@ from lance_ns_async.calls.steps import Step, scheduler
 _TURNS = 30
 """Turns of the event loop within which a client gets from one step to the next, as only steps wait for others."""
 
+_GRACE = 0.2
+"""Seconds after which a client that is at no step counts as one that waits for another client."""
+
 _LONGEST = 60
 """Seconds after which a step without an end fails the run."""
 
@@ -143,5 +146,17 @@ class Run:
                 if all(task.done() for client, task in enumerate(tasks) if client not in self.dead):
                     return True
                 if self._waiting:
-                    return False
-            await asyncio.wait_for(self._changed.wait(), _LONGEST)
+                    left = {it for it, task in enumerate(tasks) if not task.done()} - self.dead
+                    if left <= {gate.client for gate in self._waiting} or not await self._changes(_GRACE):
+                        return False
+                    continue
+            if not await self._changes(_LONGEST):
+                raise TimeoutError("a step has no end")
+
+    async def _changes(self, seconds: float) -> bool:
+        """Waits until a client has begun to wait for a step, has ended one, or is over; returns whether one has."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True

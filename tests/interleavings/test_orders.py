@@ -13,7 +13,7 @@ from tests.interleavings.runs import Case, all_deaths, all_orders, cases, pick, 
 from tests.interleavings.search import by_chance
 from tests.support import budget
 
-SITES = ["dir", "iceberg-fake", "hive-fake-3.1.3", "glue", "polaris-fake", "lakekeeper-fake", "unity-fake"]
+SITES = ["dir", "iceberg-fake", "hive-fake-4.0.1", "glue", "polaris-fake", "lakekeeper-fake", "unity-fake"]
 
 REPLACED = [Case((removal, "move-and-create")) for removal in ("drop", "deregister")]
 """While a table is removed, others move it to another name, and make a new one."""

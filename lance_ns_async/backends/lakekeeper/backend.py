@@ -29,7 +29,7 @@ from lance_ns_async.backends.shared.iceberg_wire import identifier, namespace_na
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of
-from lance_ns_async.model import NamespaceId, Page, Table, TableId
+from lance_ns_async.model import NamespaceId, Page, Table, TableId, is_same
 from lance_ns_async.storage.locations import default_location
 from lance_ns_async.transports.http.oauth2 import open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
@@ -133,6 +133,32 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         if self.capabilities.key(to.parent) == self.capabilities.key(id.parent):
             # The server takes another spelling of the namespace for another one, in which the table is in the way.
             to = id.parent.table(to.name)
+        source: Table | None = None
+        while True:
+            error = await self._try_to_rename(routes, id, to)
+            if error is None:
+                return
+            # The server says this of a destination that exists, too.
+            try:
+                await self.describe_table(to)
+            except (NotALanceTableError, OtherSpellingError):
+                break
+            except TableNotFoundError:
+                last, source = source, await self.describe_table(id)
+                # The source may have been missing then, and have been created again since.
+                if last is None or not is_same(last, source):
+                    continue
+                raise error_about(
+                    TableAlreadyExistsError,
+                    to,
+                    "rename_table: the name is taken by an Iceberg table or view, or by a deleted table that can still "
+                    "be restored; choose another name",
+                ) from error
+            break
+        raise error_about(TableAlreadyExistsError, to, "rename_table") from error
+
+    async def _try_to_rename(self, routes: Routes, id: TableId, to: TableId) -> TableNotFoundError | None:
+        """Renames a table; returns the error of a server that does not find it, or that has the new name."""
         try:
             await self._http.request(
                 "POST",
@@ -145,23 +171,8 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                 decode=ignore,
             )
         except TableNotFoundError as e:
-            error = e
-        else:
-            return
-        # The server says this of a destination that exists, too.
-        try:
-            await self.describe_table(to)
-        except (NotALanceTableError, OtherSpellingError):
-            pass
-        except TableNotFoundError:
-            await self.describe_table(id)
-            raise error_about(
-                TableAlreadyExistsError,
-                to,
-                "rename_table: the name is taken by an Iceberg table or view, or by a deleted table that can still be "
-                "restored; choose another name",
-            ) from error
-        raise error_about(TableAlreadyExistsError, to, "rename_table") from error
+            return e
+        return None
 
     async def layout_location(self, id: TableId) -> str | None:
         return None if self._settings.root is None else default_location(self._settings.root, id)
