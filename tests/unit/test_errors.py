@@ -85,6 +85,7 @@ HTTP: ErrorTable = {
     (404, "table"): TableNotFoundError,
     408: ServiceUnavailableError,
     419: UnauthenticatedError,
+    413: InvalidInputError,
     422: InvalidInputError,
     429: ThrottlingError,
     501: UnsupportedOperationError,

@@ -145,7 +145,7 @@ class Claims:
         """Returns another table for which the layout made a location, if it is registered there."""
         if _has_names(self._backend, id, location):
             return None
-        folder = location.rstrip("/").rpartition("/")[0]
+        folder = location.rstrip("/").rpartition("/")[0] or "/"
         for other in _candidates(self._backend, id, location):
             place = await self._folder(other.parent)
             if place is None or await find_same_place(folder, [place]) is None:

@@ -178,7 +178,7 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
         (None, "DescribeTableRequest: a request must be a dict or an id, not NoneType"),
         (b"text", "DescribeTableRequest: a request must be a dict or an id, not bytes"),
         (5, "DescribeTableRequest: "),
-        ([["t"]], "DescribeTableRequest: id.0: "),
+        ([["t"]], "DescribeTableRequest: id: 0: "),
         ("a..b", "every name must be a non-empty string"),
         ({"id": "text"}, "DescribeTableRequest: id: "),
         ({"id": ["t"], "version": "1"}, "DescribeTableRequest: version: "),
