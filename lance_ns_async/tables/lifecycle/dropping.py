@@ -79,20 +79,23 @@ async def drop(backend: Backend, id: TableId) -> Table:
         return table
     claims = Claims(backend)
     other = await claims.find(table)
-    before = () if other is not None else await claims.names(table)
-    paths = await in_thread(table, partial(_select, table, paths))
+    if other is None:
+        before = await claims.names(table)
+        paths = await in_thread(table, partial(_select, table, paths))
     await backend.deregister_table(id, table)
-    if (other := other or await claims.find_since(table, before)) is not None:
-        log.warning("table %s was only deregistered, because table %s is also at %s", id, other, table.location)
-        return table
     left = f"the table is no longer registered; its remaining data is at {table.location}"
     try:
-        await in_thread(table, partial(_delete, table, paths), changes=True)
+        if other is None:
+            other = await claims.find_since(table, before)
+        if other is None:
+            await in_thread(table, partial(_delete, table, paths), changes=True)
     except LanceNamespaceError as e:
         raise type(e)(f"{e}; {left}") from e
     except CancelledError as e:
         e.add_note(left)
         raise
+    if other is not None:
+        log.warning("table %s was only deregistered, because table %s is also at %s", id, other, table.location)
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -26,6 +26,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.calls.steps import Step, scheduler
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
@@ -340,6 +341,25 @@ async def test_what_cannot_be_deleted_is_reported_with_its_location(
         with pytest.raises(PermissionDeniedError, match="no longer registered; its remaining data is at") as caught:
             await ns.drop_table({"id": T})
         assert location in str(caught.value) and not await ns.exists(T)
+
+
+async def test_a_look_after_the_removal_that_fails_says_where_the_data_is(
+    server: FakeIceberg, ns: AsyncNamespace, properties: Mapping[str, str]
+) -> None:
+    location = await written(properties)
+    before = files(location)
+
+    @asynccontextmanager
+    async def refuse_listings(step: Step) -> AsyncIterator[None]:
+        yield
+        if step.name == "deregister_table":
+            server.fail(500, match=r"^GET .*/tables(\?|$)", times=None)
+
+    token = scheduler.set(refuse_listings)
+    with pytest.raises(InternalError, match="no longer registered; its remaining data is at") as caught:
+        await ns.drop_table({"id": T})
+    scheduler.reset(token)
+    assert location in str(caught.value) and files(location) == before
 
 
 @pytest.mark.parametrize("what", ["deregister_table", "drop_table"])
