@@ -4,6 +4,9 @@ If a thread returns from native code after the interpreter was finalized, CPytho
 thread. Rust and C++ then abort the process (SIGABRT), or the process hangs. Therefore, no such call begins once
 `atexit` runs, and the process waits for the calls in progress and for the release of their native objects. Work that
 only reads stops between two of its calls.
+
+Before that, Python waits for the threads that are no daemons. anyio ends its own at the end of the task that needed
+them, which never comes if the event loop was stopped or closed first. They are ended here.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
+from typing import Any, cast
 
 from lance_namespace.errors import InvalidInputError
 
@@ -176,6 +180,19 @@ def before_waiting(stop: Callable[[], None]) -> Callable[[], None]:
     """Registers `stop`, which the end of the process calls before it waits; it ends the calls that can be stopped."""
     _to_stop.append(stop)
     return stop
+
+
+def _end_idle_threads() -> None:
+    """Ends anyio's threads whose event loops do not run any more, as soon as they have no work."""
+    for thread in threading.enumerate():
+        if thread.name == "AnyIO worker thread":
+            worker: Any = thread
+            if not worker.loop.is_running():
+                worker.stop()
+
+
+# Python has no public way to act before it waits for threads; `concurrent.futures` uses this one, too.
+cast(Any, threading)._register_atexit(_end_idle_threads)  # noqa: SLF001
 
 
 @atexit.register

@@ -14,6 +14,9 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from lance_ns_async.model import Table
+from lance_ns_async.storage import cleanups
+
 if TYPE_CHECKING:
     from lance import LanceDataset
 
@@ -158,19 +161,20 @@ def _plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], min_fragments
     return tasks
 
 
-def execute(dataset: LanceDataset, kind: Kind, content: str) -> str:
+def execute(table: Table, dataset: LanceDataset, kind: Kind, content: str) -> str:
     """Executes a task, and returns its result as text.
 
     Args:
+        table: The table, with the storage options for the storage.
         dataset: The newest version; for "rewrite" the version that the task was planned for.
         kind: "examine", whose result is for `parse_examination`; "rewrite", which writes fragments that no version
             contains yet, and whose result is for `commit`; or "clean up", whose result is for `parse_removed`.
         content: Of an `Examination`, a `RewriteTask`, or `CleanupLimits`.
     """
-    return _EXECUTE[kind](dataset, content)
+    return _EXECUTE[kind](table, dataset, content)
 
 
-def _execute_examination(dataset: LanceDataset, content: str) -> str:
+def _execute_examination(_table: Table, dataset: LanceDataset, content: str) -> str:
     fields = json.loads(content)
     if fields["cleanup"] is not None:
         fields["cleanup"] = CleanupLimits(**fields["cleanup"])
@@ -185,7 +189,7 @@ def parse_examination(result: str) -> tuple[DatasetState, Sequence[RewriteTask]]
     return DatasetState(**state), [RewriteTask(**task) for task in tasks]
 
 
-def _execute_rewrite(dataset: LanceDataset, content: str) -> str:
+def _execute_rewrite(_table: Table, dataset: LanceDataset, content: str) -> str:
     from lance.optimize import CompactionTask
 
     task: Any = cast(Any, CompactionTask).from_json(_unpack(content))
@@ -198,11 +202,11 @@ def parse_removed(result: str) -> tuple[int, int]:
     return versions, size
 
 
-def _execute_cleanup(dataset: LanceDataset, content: str) -> str:
-    return json.dumps(clean_up(dataset, CleanupLimits(**json.loads(content))))
+def _execute_cleanup(table: Table, dataset: LanceDataset, content: str) -> str:
+    return json.dumps(clean_up(table, dataset, CleanupLimits(**json.loads(content))))
 
 
-_EXECUTE: Mapping[Kind, Callable[[LanceDataset, str], str]] = {
+_EXECUTE: Mapping[Kind, Callable[[Table, LanceDataset, str], str]] = {
     "examine": _execute_examination,
     "rewrite": _execute_rewrite,
     "clean up": _execute_cleanup,
@@ -249,9 +253,10 @@ def refresh_indexes(dataset: LanceDataset, names: Sequence[str], options: Mappin
     return version
 
 
-def clean_up(dataset: LanceDataset, limits: CleanupLimits) -> tuple[int, int]:
+def clean_up(table: Table, dataset: LanceDataset, limits: CleanupLimits) -> tuple[int, int]:
     """Removes old versions and unused files; returns the number of versions, and of bytes."""
-    stats: Any = cast(Any, dataset).cleanup_old_versions(**limits.for_pylance())
+    with cleanups.announced(table):
+        stats: Any = cast(Any, dataset).cleanup_old_versions(**limits.for_pylance())
     return stats.old_versions, stats.bytes_removed
 
 

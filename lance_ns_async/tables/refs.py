@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
     TableBranchAlreadyExistsError,
@@ -23,6 +24,7 @@ from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from lance_ns_async.errors import PHRASES, error_about, shortened
 from lance_ns_async.model import Table
+from lance_ns_async.storage import cleanups
 from lance_ns_async.storage.datasets import MAIN, Snapshot, check_branch, missing_files, open_snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors
 
@@ -123,9 +125,9 @@ def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | 
         if _OUTRUN.search(str(e)):
             raise _branch_exists(table, name) from e
         raise
-    if version is not None:
-        undo = partial(dataset.branches.delete, name)
-        _check_whole(dataset, table, Snapshot(version, branch=source), f"branch {name!r}", undo)
+    begins_at = dataset.branches.list()[name]["parent_version"] if version is None else version
+    undo = partial(dataset.branches.delete, name)
+    _check_whole(dataset, table, Snapshot(begins_at, branch=source), f"branch {name!r}", undo)
 
 
 def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
@@ -164,11 +166,13 @@ def _check_whole(
 
     Raises:
         TableVersionNotFoundError: A clean-up removed the version, or files of it.
+        ConcurrentModificationError: A clean-up does not end.
 
-    Cost: an open, and a listing of the data files.
+    Cost: a listing of clean-ups, an open, and a listing of the data files.
     """
     try:
         with translate_errors(table):
+            announcement = cleanups.wait_for_end(table)
             if table.managed_versioning:
                 at = dataset.checkout_version((_named(snapshot.branch), snapshot.version))
             else:
@@ -180,13 +184,18 @@ def _check_whole(
             missing = missing_files(replace(table, location=place), at)
     except (TableNotFoundError, TableVersionNotFoundError):
         missing = ["its manifest"]
-    if not missing:
+    error: LanceNamespaceError
+    if missing:
+        why = f"a clean-up removed {missing[0]} at the same time; choose a newer version"
+        error = error_about(TableVersionNotFoundError, table.id, f"{what} was withdrawn, because {why}")
+    elif announcement is not None:
+        why = (
+            f"a clean-up of its versions has not ended within {cleanups.LONGEST_WAIT:g} s; try again after its end, "
+            f"or delete {announcement} at {table.location} if its process was killed"
+        )
+        error = error_about(ConcurrentModificationError, table.id, f"{what} was withdrawn, because {why}")
+    else:
         return
-    error = error_about(
-        TableVersionNotFoundError,
-        table.id,
-        f"{what} was withdrawn, because a clean-up removed {missing[0]} at the same time; choose a newer version",
-    )
     try:
         with translate_errors(table):
             undo()

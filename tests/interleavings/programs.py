@@ -247,14 +247,15 @@ def _table(rows: Sequence[int]) -> pa.Table:
 
 def dependent(site: Site) -> Any:
     """Returns whether two steps of clients may not be exchanged, for a site."""
-    # These catalogs read and write the storage themselves.
-    in_storage = site.impl in ("dir", "hive3", "hive2", "rest")
+    # These catalogs read and write the storage themselves; Hive only makes and deletes folders.
+    in_storage, only_changes = site.impl in ("dir", "hive3", "hive2", "rest"), site.impl.startswith("hive")
 
     def depends(one: Step, other: Step) -> bool:
         if not (one.changes or other.changes):
             return False
         if one.remote != other.remote:
-            return in_storage
+            call = one if one.remote else other
+            return in_storage and (call.changes or not only_changes)
         return one.remote or one.subject == other.subject
 
     return depends

@@ -103,4 +103,4 @@ class LocalEngine:
 
     def _execute(self, job: Job) -> str:
         dataset = self._opener.open(job.table, Snapshot(job.version))
-        return maintaining.execute(dataset, job.kind, job.content)
+        return maintaining.execute(job.table, dataset, job.kind, job.content)

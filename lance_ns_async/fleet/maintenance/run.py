@@ -250,7 +250,7 @@ class _Maintenance:
                         if self._is_for_engine("clean up", candidate):
                             to_clean.append(candidate)
                             return
-                        work = partial(maintaining.clean_up, limits=limits)
+                        work = partial(maintaining.clean_up, candidate.table, limits=limits)
                         self._note_removed(candidate, await self._change(candidate.table, work))
             except LanceNamespaceError as e:
                 self._fail(candidate, e)

@@ -61,7 +61,7 @@ def execute(text: str) -> Iterator[str]:
             with translate_errors(table):
                 if dataset is None or key != (id, version):
                     key, dataset = (id, version), open_snapshot(table, Snapshot(version))
-                result = maintaining.execute(dataset, kind, content)
+                result = maintaining.execute(table, dataset, kind, content)
         except Exception as e:  # an error of one table must not end the Spark task, which has further ones
             is_ours = isinstance(e, LanceNamespaceError)
             dataset, error = None, (type(e).__name__ if is_ours else "InternalError", str(e))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,14 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Version, Versions
+from lance_ns_async.calls.rollback import run_cleanup
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import error_about
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage import cleanups
 from lance_ns_async.storage.datasets import MAIN
+from lance_ns_async.storage.threads import in_thread
 from lance_ns_async.tables.lifecycle import manifests
 
 if TYPE_CHECKING:
@@ -110,20 +114,25 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
     obsolete = _within(old, ranges)
     if not obsolete:
         return 0
-    references = await manifests.find_references(table)
-    for version in obsolete:
-        if version.number in references:
-            raise error_about(
-                InvalidTableStateError,
-                id,
-                f"version {version.number} cannot be deleted: {references[version.number]} refers to it",
-            )
-    numbers = [version.number for version in obsolete]
-    if not table.managed_versioning:
-        return await manifests.clean_up(table, numbers)
-    await backend.forget_versions(id, numbers)
-    await manifests.remove(table, obsolete)
-    return len(obsolete)
+    announcement = await in_thread(table, lambda: cleanups.announce(table), changes=True, kind="versions")
+    try:
+        references = await manifests.find_references(table)
+        for version in obsolete:
+            if version.number in references:
+                raise error_about(
+                    InvalidTableStateError,
+                    id,
+                    f"version {version.number} cannot be deleted: {references[version.number]} refers to it",
+                )
+        numbers = [version.number for version in obsolete]
+        if not table.managed_versioning:
+            return await manifests.clean_up(table, numbers)
+        await backend.forget_versions(id, numbers)
+        await manifests.remove(table, obsolete)
+        return len(obsolete)
+    finally:
+        withdraw = partial(cleanups.withdraw, table, announcement)
+        await run_cleanup(in_thread, table, withdraw, changes=True, kind="versions")
 
 
 def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | None]]) -> Sequence[Version]:

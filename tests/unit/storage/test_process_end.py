@@ -313,3 +313,31 @@ def test_the_end_of_a_process_refuses_calls_of_pylance(tmp_path: Path) -> None:
     assert late == "late: False" or (sys.version_info[:2] == (3, 12) and "ending" in late)
     assert (early.startswith("early: ") and "ending" in early) or "closed" in early
     assert (child.returncode, complaints) == (0, b"")
+
+
+ABANDONED = """
+import asyncio, sys
+from lance_ns_async import AsyncNamespace
+
+root, how = sys.argv[1:]
+
+async def wait_for_ever():
+    async with AsyncNamespace.connect("dir", {"root": root}) as ns:
+        await ns.exists(["t"])
+        asyncio.get_running_loop().stop()
+        await asyncio.Event().wait()
+
+loop = asyncio.new_event_loop()
+task = loop.create_task(wait_for_ever())
+loop.run_forever()
+if how == "closed":
+    loop.close()
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("how", ["closed", "stopped"])
+def test_a_loop_without_an_end_does_not_delay_the_process(tmp_path: Path, how: str) -> None:
+    with process(ABANDONED, tmp_path, how) as child:
+        child.communicate(timeout=LONGEST)
+        assert child.returncode == 3

@@ -14,6 +14,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -32,6 +33,7 @@ from lance_namespace import (
     UpdateTableTagRequest,
 )
 from lance_namespace.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
@@ -45,6 +47,9 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls import steps
 from lance_ns_async.calls.steps import Scheduler, Step
+from lance_ns_async.fleet import CleanupOptions, maintain
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage import cleanups
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 
@@ -231,27 +236,80 @@ async def test_what_is_no_version_is_refused(tmp_path: Path, version: Any) -> No
         assert (await ns.open(["t"], version=cast(Any, np.int64(1)))).version == 1
 
 
+CHANGES = ["restore_table", "create_table_tag", "update_table_tag", "create_table_branch"]
+
+
 @pytest.mark.parametrize("lost", ["data", "_versions"])
-@pytest.mark.parametrize("change", ["restore_table", "create_table_tag", "update_table_tag", "create_table_branch"])
+@pytest.mark.parametrize("change", CHANGES)
 async def test_what_a_cleanup_removes_meanwhile_is_not_pointed_to(here: Lake, change: str, lost: str) -> None:
     ns, place = here.ns, Path(urlsplit(await here.location()).path)
     await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
     await ns.write(ID, ROWS.slice(1), mode="overwrite")
     await ns.update_table_tag({"id": ID, "tag": "kept", "version": 2})
     with scheduled(_Cleanup(place, lost)), pytest.raises(TableVersionNotFoundError):
-        match change:
-            case "restore_table":
-                await ns.restore_table({"id": ID, "version": 1})
-            case "create_table_tag":
-                await ns.create_table_tag({"id": ID, "tag": "new", "version": 1})
-            case "update_table_tag":
-                await ns.update_table_tag({"id": ID, "tag": "kept", "version": 1})
-            case _:
-                await ns.create_table_branch({"id": ID, "name": "new", "from_version": 1})
+        await point_to_first(ns, change)
+    await check_unchanged(here)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_nothing_points_to_versions_beside_an_endless_cleanup(
+    here: Lake, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanups, "LONGEST_WAIT", 0.0)
+    ns, table = here.ns, Table(TableId(ID), await here.location())
+    await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
+    await ns.write(ID, ROWS.slice(1), mode="overwrite")
+    await ns.update_table_tag({"id": ID, "tag": "kept", "version": 2})
+    with cleanups.announced(table):
+        with pytest.raises(ConcurrentModificationError, match=r"not ended .* or delete _refs"):
+            await point_to_first(ns, change)
+        await check_unchanged(here)
+    await point_to_first(ns, change)
+
+
+async def test_a_restore_waits_for_the_end_of_a_cleanup(here: Lake) -> None:
+    table = Table(TableId(ID), await here.location())
+    await here.ns.write(ID, ROWS.slice(1), mode="overwrite")
+    async with anyio.create_task_group() as group:
+        with cleanups.announced(table):
+            group.start_soon(here.ns.restore_table, {"id": ID, "version": 1})
+            while (await here.dataset()).version < 3:
+                await anyio.lowlevel.checkpoint()
+    assert await here.values("id") == [1, 2, 3]
+
+
+async def test_a_killed_cleanup_does_not_count_for_ever(here: Lake) -> None:
+    announcements = Path(urlsplit(await here.location()).path) / "_refs" / "cleanups"
+    announcements.mkdir(parents=True)
+    (announcements / "1700000000-ab").touch()
+    await here.ns.create_table_tag({"id": ID, "tag": "t", "version": 1})
+    await here.ns.write(ID, ROWS, mode="overwrite")
+    await here.ns.delete_table_tag({"id": ID, "tag": "t"})
+    report = await maintain(here.ns, [ID], cleanup=CleanupOptions(older_than="0s"))
+    assert not report.problems and not [*announcements.iterdir()]
+    with pytest.raises(TableVersionNotFoundError):
+        await here.ns.restore_table({"id": ID, "version": 1})
+
+
+async def point_to_first(ns: AsyncNamespace, change: str) -> None:
+    """Makes a change that points to the first version."""
+    match change:
+        case "restore_table":
+            await ns.restore_table({"id": ID, "version": 1})
+        case "create_table_tag":
+            await ns.create_table_tag({"id": ID, "tag": "new", "version": 1})
+        case "update_table_tag":
+            await ns.update_table_tag({"id": ID, "tag": "kept", "version": 1})
+        case _:
+            await ns.create_table_branch({"id": ID, "name": "new", "from_version": 1})
+
+
+async def check_unchanged(here: Lake) -> None:
+    """Checks that no such change took effect."""
     assert await here.values("id") == [2, 3]
-    tags = (await ns.list_table_tags({"id": ID})).tags
+    tags = (await here.ns.list_table_tags({"id": ID})).tags
     assert {name: it.version for name, it in tags.items()} == {"kept": 2}
-    assert not (await ns.list_table_branches({"id": ID})).branches
+    assert not (await here.ns.list_table_branches({"id": ID})).branches
 
 
 @dataclass
