@@ -14,9 +14,10 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 
-from tests.interleavings.programs import PROGRAMS, Stage
+from tests.interleavings.programs import IN_PARTITIONS, PROGRAMS
 from tests.interleavings.runs import Case, all_deaths, all_orders, cases, pick, stage, tell
 from tests.interleavings.search import by_chance, by_list
+from tests.interleavings.stages import Stage
 
 
 async def main(options: argparse.Namespace) -> int:
@@ -34,7 +35,7 @@ async def main(options: argparse.Namespace) -> int:
                     wrong += await _by_chance(it, site, options.seeds, options.first_seed)
                 else:
                     chosen = [Case(pair.rstrip("-").split(","), not pair.endswith("-")) for pair in options.pairs]
-                    wrong += await _all(it, site, chosen or cases(it.site), options)
+                    wrong += await _all(it, site, chosen or cases(it), options)
     return wrong
 
 
@@ -63,7 +64,7 @@ async def _by_chance(stage: Stage, site: str, seeds: int, first: int) -> int:
     begun, wrong = perf_counter(), 0
     for seed in range(first, first + seeds):
         random = Random(seed)
-        story = await tell(stage, pick(stage.site, random), by_chance(random))
+        story = await tell(stage, pick(stage, random), by_chance(random))
         if story.wrong is not None:
             wrong += 1
             print(f"seed {seed}\n{story}", flush=True)
@@ -72,9 +73,12 @@ async def _by_chance(stage: Stage, site: str, seeds: int, first: int) -> int:
 
 
 parser = argparse.ArgumentParser(prog="python -m tests.interleavings", description=__doc__)
-parser.add_argument("sites", nargs="+", help="sites of tests/contract/sites.py")
+parser.add_argument("sites", nargs="+", help="dir-s3, dir-partitions, or sites of tests/contract/sites.py")
 parser.add_argument(
-    "--pairs", nargs="+", default=[], help=f"as drop,move, or create,drop- for a new table: {[*PROGRAMS]}"
+    "--pairs",
+    nargs="+",
+    default=[],
+    help=f"as drop,move, or create,drop- for a new table: {[*PROGRAMS]}, on dir-partitions {[*IN_PARTITIONS]}",
 )
 parser.add_argument("--most", type=int, help="maximum number of orders of a pair")
 parser.add_argument("--deaths", action="store_true", help="also kill a client before each of its steps")

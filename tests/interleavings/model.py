@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.interleavings.programs import FIRST, SECOND, Event, Found, Rows
+from tests.interleavings.programs import FIRST, OTHERS, SECOND, Event, Found, Rows
 
 
 class Data(NamedTuple):
@@ -51,6 +51,15 @@ class State(NamedTuple):
         return self._replace(data=tuple(sorted({**others, **({place: data} if data else {})}.items())))
 
 
+class Rules(NamedTuple):
+    """What a catalog can do."""
+
+    compares: bool
+    """Whether it removes a registration only if it is the expected one."""
+    replaces: bool
+    """Whether it replaces a registration in one step."""
+
+
 class Seen(NamedTuple):
     """A state, and the place that an operation has looked up."""
 
@@ -78,9 +87,17 @@ EXCUSED = re.compile(
 """Messages of further errors that others may cause: by a registration, by a drop, or by a removal of old versions."""
 
 
-def start(location: str | None) -> State:
-    """Returns the state before the programs; `location` is that of `a`, if it exists."""
-    return State((), ()) if location is None else State((("a", location),), ((location, Data(SECOND, FIRST)),))
+def state_before(location: str | None, copied: str | None) -> State:
+    """Returns the state before the programs.
+
+    Args:
+        location: The location of `a`; None if it does not exist.
+        copied: The location of a table in another catalog; None if there is none.
+    """
+    state = State((), ())
+    if location is not None:
+        state = state.lead("a", location).write(location, Data(SECOND, FIRST))
+    return state if copied is None else state.write(copied, Data(OTHERS, OTHERS))
 
 
 def _look(name: str) -> Take:
@@ -103,6 +120,14 @@ def _lead(name: str, place: str) -> Take:
     return lambda it: [Seen(it.state.lead(name, place), place)] if it.state.place(name) is None else []
 
 
+def _leads_to(name: str, place: str) -> Take:
+    return lambda it: [it] if it.state.place(name) == place else []
+
+
+def _leads_elsewhere(name: str) -> Take:
+    return lambda it: [it] if it.state.place(name) not in (None, it.place) else []
+
+
 def _lead_anew(name: str, place: str) -> Take:
     return lambda it: [Seen(it.state.lead(name, place), place)]
 
@@ -120,22 +145,23 @@ def _write(change: Callable[[Data | None], Data | None]) -> Take:
     return take
 
 
-def _remove(name: str, places: Mapping[str, str], location: str | None, *, drops: bool, compares: bool) -> Take:
+def _remove(name: str, places: Mapping[str, str], location: str | None, *, drops: bool, rules: Rules) -> Take:
     def take(it: Seen) -> Iterable[Seen]:
         place = it.state.place(name)
         if place is None:
             return []
         if location is not None and places.get(place, location) != location:
             # Only a catalog that compares removes just what it answers; the others answer what was there before.
-            if compares or it.place is None or places.get(it.place, location) != location:
+            if rules.compares or it.place is None or places.get(it.place, location) != location:
                 return []
         state = it.state.lead(name, None)
         kept = [Seen(state, place)]
-        if not drops or place != it.place:
+        # A catalog that does not compare may remove what replaced the place that the drop saw; the drop deletes that.
+        is_other = place != it.place and rules.compares
+        # Rows are also those of other names that lead there.
+        if not drops or it.place is None or is_other or any(there == it.place for _, there in state.names):
             return kept
-        deleted = Seen(state.write(place, None), place)
-        # Its rows are also those of other names that lead there.
-        return kept if any(there == place for _, there in state.names) else [deleted, *kept]
+        return [Seen(state.write(it.place, None), place), *kept]
 
     return take
 
@@ -150,14 +176,14 @@ def _rename(name: str, to: str) -> Take:
     return take
 
 
-def _steps(number: int, event: Event, places: Mapping[str, str], *, compares: bool) -> list[Steps]:
+def _steps(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> list[Steps]:
     """Returns the steps of a successful operation, in the ways in which it can go.
 
     Args:
         number: The number of the event, by which the place of a new table is named.
         event: The operation and its answer.
         places: The locations of places, as far as known.
-        compares: Whether the catalog removes a registration only if it is the expected one.
+        rules: What the catalog can do.
     """
     it, new = event.action, _new(number, places)
     rows = frozenset(it.rows)
@@ -175,11 +201,19 @@ def _steps(number: int, event: Event, places: Mapping[str, str], *, compares: bo
             return [(_look(it.name), put), (_lead(it.name, new), put)]
         case "drop" | "deregister":
             location = event.outcome.location if it.kind == "deregister" else None
-            return [(_look(it.name), _remove(it.name, places, location, drops=it.kind == "drop", compares=compares))]
+            return [(_look(it.name), _remove(it.name, places, location, drops=it.kind == "drop", rules=rules))]
         case "register":
             return [(_lead(it.name, event.outcome.location or new),)]
+        case "copy":
+            place = event.outcome.location or new
+            return [(_lead(it.name, place),), (_leads_to(it.name, place),)]
         case "reregister":
             return [(_lead_anew(it.name, event.outcome.location or new),)]
+        case "sync":
+            place = event.outcome.location or new
+            removal = _remove(it.name, places, None, drops=False, rules=rules)
+            in_two = [] if rules.replaces else [(removal, _lead(it.name, place))]
+            return [(_lead_anew(it.name, place),), *in_two]
         case "rename":
             assert it.to is not None
             return [(_rename(it.name, it.to),)]
@@ -199,10 +233,10 @@ def _new(number: int, places: Mapping[str, str]) -> str:
     return places.get(f"place {number}", f"place {number}")
 
 
-def ways(number: int, event: Event, places: Mapping[str, str], *, compares: bool) -> list[Steps]:
+def ways(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> list[Steps]:
     """Returns the steps that explain an answer."""
     it, outcome = event.action, event.outcome
-    done = _steps(number, event, places, compares=compares)
+    done = _steps(number, event, places, rules)
     if outcome.error is None and it.kind not in ("overwrite", "replace"):
         return done
     if it.kind == "maintain":
@@ -217,7 +251,11 @@ def ways(number: int, event: Event, places: Mapping[str, str], *, compares: bool
         return [steps[:length] for steps in done for length in range(len(steps) + 1)] + withdrawn
     if outcome.error in NOT_FOUND:
         reads = it.kind in ("append", "merge", "restore", "tag", "branch")
-        return [(_lacks_rows(it.name) if reads else _is_free(it.name),), *withdrawn]
+        # A removal says so, too, if the name leads to another table than the one that it saw.
+        replaced: list[Steps] = (
+            [(_look(it.name), _leads_elsewhere(it.name))] if "replaced it" in outcome.message else []
+        )
+        return [(_lacks_rows(it.name) if reads else _is_free(it.name),), *withdrawn, *replaced]
     if outcome.error in EXISTS:
         return [(_look(it.to or it.name),), (declared, _look(it.name))]
     return [(), *withdrawn, (declared, _look(it.name))]
@@ -226,19 +264,20 @@ def ways(number: int, event: Event, places: Mapping[str, str], *, compares: bool
 def check(
     events: Sequence[Event],
     location: str | None,
+    start: State,
     names: Mapping[str, Found],
     left: Mapping[str, Found],
-    *,
-    compares: bool,
+    rules: Rules,
 ) -> str | None:
     """Returns why a run has no explanation; None if it has one.
 
     Args:
         events: The operations with their answers.
         location: The location of `a` before; None if it did not exist.
+        start: The state before.
         names: What a client found at the names afterwards.
         left: What it found at locations that answers had, and that no name leads to.
-        compares: Whether the catalog removes a registration only if it is the expected one.
+        rules: What the catalog can do.
     """
     for event in events:
         outcome = event.outcome
@@ -251,7 +290,7 @@ def check(
         if event.outcome.location:
             places[event.outcome.location] = event.outcome.location
             places[f"place {number}"] = event.outcome.location
-    choices = [ways(number, event, places, compares=compares) for number, event in enumerate(events)]
+    choices = [ways(number, event, places, rules) for number, event in enumerate(events)]
     visited: set[object] = set()
 
     def search(state: State, progress: tuple[tuple[int, int, str | None] | None, ...]) -> bool:
@@ -282,7 +321,7 @@ def check(
                         return True
         return False
 
-    if search(start(location), (None,) * len(events)):
+    if search(start, (None,) * len(events)):
         return None
     return "no order of the operations explains the answers and what is there"
 

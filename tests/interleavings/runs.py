@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations_with_replacement, count, pairwise
@@ -12,33 +12,37 @@ from random import Random
 
 from lance_ns_async.calls.steps import Step
 from tests.contract.site import Site
-from tests.contract.sites import SITES
-from tests.interleavings.model import check
-from tests.interleavings.programs import (
-    NEW,
-    PROGRAMS,
-    RENAMES,
-    Action,
-    Event,
-    Found,
-    Outcome,
-    Stage,
-    connect,
-    dependent,
-)
+from tests.contract.sites import SITES, directory
+from tests.fakes.s3 import FakeS3
+from tests.interleavings.programs import Action, Event, Found, Outcome
 from tests.interleavings.scheduler import Choose, Death, Run
 from tests.interleavings.search import Search, by_list
+from tests.interleavings.stages import SOURCE, PartitionedStage, Stage, connect
+
+
+@contextmanager
+def directory_on_s3(_tmp: Path) -> Iterator[Site]:
+    """Provides a directory catalog in an object store."""
+    with FakeS3() as server:
+        options = {f"storage.{key}": value for key, value in server.options.items()}
+        yield Site("dir", {"root": "s3://lake/x", **options})
+
+
+SITES_HERE = {**SITES, "dir-s3": directory_on_s3, "dir-partitions": directory}
+"""The catalogs, by the names of the sites of the contract."""
 
 
 @asynccontextmanager
 async def stage(site_name: str, tmp: Path, clients: int = 3) -> AsyncIterator[Stage]:
     """Opens a site with clients."""
-    with SITES[site_name](tmp) as site:
+    with SITES_HERE[site_name](tmp) as site:
         async with AsyncExitStack() as stack:
-            it = Stage(site, stack, [], await connect(site, stack))
-            for _ in range(clients):
-                await it.add()
+            source = await connect(Site("dir", {"root": str(tmp / SOURCE)}), stack)
+            it = (PartitionedStage if site_name == "dir-partitions" else Stage)(site, stack, source)
+            await it.open(clients)
             yield it
+            if isinstance(it, PartitionedStage):
+                await it.run.aclose()
 
 
 @dataclass(frozen=True)
@@ -57,21 +61,18 @@ class Case:
         return f"{' | '.join(self.programs)}{'' if self.exists else ', a is new'}{end}"
 
 
-def cases(site: Site) -> list[Case]:
+def cases(stage: Stage) -> list[Case]:
     """Returns all pairs of programs that a site can run."""
-    pairs = combinations_with_replacement(_programs(site), 2)
-    return [*(Case(pair) for pair in pairs), *(Case(pair, False) for pair in combinations_with_replacement(NEW, 2))]
+    pairs = combinations_with_replacement(stage.programs, 2)
+    new_pairs = combinations_with_replacement(stage.new_programs, 2)
+    return [*(Case(pair) for pair in pairs), *(Case(pair, False) for pair in new_pairs)]
 
 
-def pick(site: Site, random: Random, clients: int = 3) -> Case:
+def pick(stage: Stage, random: Random, clients: int = 3) -> Case:
     """Returns programs by chance."""
-    exists = random.random() < 0.8
-    return Case([random.choice(_programs(site) if exists else NEW) for _ in range(clients)], exists)
-
-
-def _programs(site: Site) -> list[str]:
-    lacking = set() if site.can.renames else RENAMES
-    return [name for name in PROGRAMS if name not in lacking and (name != "replace" or site.can.replaces)]
+    exists = random.random() < 0.8 or not stage.new_programs
+    names = [*stage.programs] if exists else stage.new_programs
+    return Case([random.choice(names) for _ in range(clients)], exists)
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Story:
 
 async def tell(stage: Stage, case: Case, choose: Choose) -> Story:
     """Runs programs in one order, and checks what came of it."""
-    first = await stage.begin(exists=case.exists)
+    first = await stage.begin(case.programs, exists=case.exists)
     run, story, events = Run(choose, case.death), Story(case), list[Event]()
 
     async def client(number: int, actions: Sequence[Action]) -> None:
@@ -121,7 +122,9 @@ async def tell(stage: Stage, case: Case, choose: Choose) -> Story:
                 return
             location = outcome.location or location
 
-    story.is_whole = await run.perform([partial(client, n, PROGRAMS[name]) for n, name in enumerate(case.programs)])
+    story.is_whole = await run.perform(
+        [partial(client, n, stage.programs[name]) for n, name in enumerate(case.programs)]
+    )
     story.trace, story.has_death = run.trace, run.has_death
     if run.has_death:
         assert case.death is not None
@@ -129,11 +132,7 @@ async def tell(stage: Stage, case: Case, choose: Choose) -> Story:
     if not story.is_whole:
         return story
     story.events = sorted(events, key=lambda it: it.begun)
-    story.found = {name: await stage.look(name) for name in ("a", "b")}
-    used = {found.location for found in story.found.values()}
-    answered = {event.outcome.location for event in events} | {first}
-    left = {it: stage.look_at(it) for it in answered if it is not None and it not in used}
-    story.wrong = check(story.events, first, story.found, left, compares=stage.site.impl == "dir")
+    story.found, left, story.wrong = await stage.judge(story.events, first)
     if story.wrong is not None:
         story.found = {**story.found, **left}
     return story
@@ -157,7 +156,7 @@ class _Wrong(Exception):
 
 async def all_orders(stage: Stage, case: Case, *, most: int | None = None) -> Tally:
     """Runs programs in all orders that may differ, until one is wrong; `most` is their maximum number."""
-    search, tally = Search(dependent(stage.site)), Tally()
+    search, tally = Search(stage.depends), Tally()
 
     async def once(choose: Choose) -> bool:
         story = await tell(stage, case, choose)

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from tests.interleavings.programs import Stage
 from tests.interleavings.runs import Case, all_deaths, all_orders, cases, pick, stage, tell
 from tests.interleavings.search import by_chance
+from tests.interleavings.stages import Stage
 from tests.support import budget
 
 SITES = ["dir", "iceberg-fake", "hive-fake-4.0.1", "glue", "polaris-fake", "lakekeeper-fake", "unity-fake"]
@@ -37,14 +37,14 @@ async def theater(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 @pytest.mark.parametrize("theater", SITES, indirect=True)
 async def test_pairs_have_an_explanation(theater: Stage) -> None:
-    for case in cases(theater.site) if budget.is_thorough else USUAL:
+    for case in cases(theater) if budget.is_thorough else USUAL:
         tally = await all_orders(theater, case, most=None if budget.is_thorough else MOST)
         assert not tally.wrong, tally.wrong[0]
 
 
 @pytest.mark.parametrize("theater", budget.with_usual(SITES, "dir", "iceberg-fake"), indirect=True)
 async def test_kills_have_an_explanation(theater: Stage) -> None:
-    for case in cases(theater.site) if budget.is_thorough else [Case(("drop", "create"))]:
+    for case in cases(theater) if budget.is_thorough else [Case(("drop", "create"))]:
         for tally in await all_deaths(theater, case, most=None if budget.is_thorough else 1):
             assert not tally.wrong, tally.wrong[0]
 
@@ -53,5 +53,5 @@ async def test_kills_have_an_explanation(theater: Stage) -> None:
 async def test_three_clients_have_an_explanation(theater: Stage) -> None:
     for seed in range(budget.rounds(5, 2000)):
         random = Random(seed)
-        story = await tell(theater, pick(theater.site, random), by_chance(random))
+        story = await tell(theater, pick(theater, random), by_chance(random))
         assert story.wrong is None, f"seed {seed}\n{story}"

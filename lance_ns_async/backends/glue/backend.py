@@ -5,6 +5,7 @@ Spec: https://lance.org/format/namespace/integrations/glue.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+log: logging.Logger = logging.getLogger(__name__)
 
 _S3 = ("s3://", "s3a://")
 
@@ -217,30 +219,62 @@ class GlueBackend(Backend):
     ) -> Table:
         """See `Backend.replace_table`.
 
-        Cost: two calls, because UpdateTable replaces the whole table and the parts to keep have to be read first.
+        UpdateTable compares versions, but a table that was dropped and created again may have the same one. Therefore
+        the times of creation are compared afterwards, and a table that was replaced by mistake is restored from its
+        archived version.
+
+        Cost: three calls, because UpdateTable replaces the whole table and the parts to keep have to be read first.
         """
-        operation = "replace_table"
-        named = {**await self._within(old.id.parent), "Name": old.id.name.lower()}
-        decode = MaskedPartial(wire.stored_table, old.id, self._options)
-        current = await self._aws.call("get_table", named, subject=old.id, operation=operation, decode=decode)
+        current = await self._stored(old.id)
         if current.table.registration != old.registration:
-            raise error_about(ConcurrentModificationError, old.id, "it was dropped and declared again meanwhile")
+            raise _declared_again(old.id)
         body = wire.replaced_input(current, location, properties)
         replacement = wire.table(old.id, self._options, {"Table": {**body, "CreateTime": None}})
         replacement = replace(replacement, registration=old.registration)
-        arguments = {**await self._within(old.id.parent), "TableInput": body, "SkipArchive": True}
-        if current.version is not None:
-            arguments["VersionId"] = current.version
 
         async def update() -> Table:
-            await self._change("update_table", arguments, old.id, operation)()
+            await self._update(old.id, body, current.version)
             return replacement
 
         async def find() -> Table | None:
             table = await self._table(old.id)
             return table if wire.is_made_of(table, replacement) else None
 
-        return await create_or_find(old.id, update, find, ConcurrentModificationError)
+        replaced = await create_or_find(old.id, update, find, ConcurrentModificationError)
+        try:
+            there = await self._stored(old.id)
+        except LanceNamespaceError as e:
+            # The change was made. A later removal, or a busy server, is no reason to report a failure.
+            log.debug("%s was replaced, but could not be read afterwards: %s", old.id, e)
+            return replaced
+        if there.created != current.created and there.table.registration == old.registration:
+            error = _declared_again(old.id)
+            try:
+                await self._restore(there, current.version)
+            except LanceNamespaceError as e:
+                error.add_note(f"and its new registration was replaced by one at {location}, and not restored ({e})")
+            raise error
+        return replaced
+
+    async def _stored(self, id: TableId) -> wire.StoredTable:
+        arguments = {**await self._within(id.parent), "Name": id.name.lower()}
+        decode = MaskedPartial(wire.stored_table, id, self._options)
+        return await self._aws.call("get_table", arguments, subject=id, operation="replace_table", decode=decode)
+
+    async def _update(self, id: TableId, body: Mapping[str, Any], version: str | None) -> None:
+        arguments = {**await self._within(id.parent), "TableInput": body}
+        if version is not None:
+            arguments["VersionId"] = version
+        await self._change("update_table", arguments, id, "replace_table")()
+
+    async def _restore(self, there: wire.StoredTable, version: str | None) -> None:
+        """Restores an archived version of a table, if its registration has not changed since."""
+        id = there.table.id
+        arguments = {**await self._within(id.parent), "TableName": id.name.lower(), "VersionId": version}
+        body = await self._aws.call(
+            "get_table_version", arguments, subject=id, operation="replace_table", decode=wire.archived_input
+        )
+        await self._update(id, body, there.version)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.check_name(id)
@@ -343,3 +377,7 @@ class GlueBackend(Backend):
 
     async def _is_catalog(self, id: NamespaceId, operation: str) -> bool:
         return (await self._catalogs.find(id, operation)).kind == "catalog"
+
+
+def _declared_again(id: TableId) -> ConcurrentModificationError:
+    return error_about(ConcurrentModificationError, id, "it was dropped and declared again meanwhile")

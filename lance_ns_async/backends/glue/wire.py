@@ -227,15 +227,26 @@ class StoredTable:
     table: Table
     version: str | None
     """The version id that UpdateTable compares; None if the server has none."""
+    created: str
+    """The time of creation, which no update changes; empty if the server has none."""
     input: Mapping[str, Any]
     """The TableInput that describes the table without any change."""
 
 
 def stored_table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> StoredTable:
     """Returns the Lance table in a GetTable response, with all its fields; see `table` for the errors."""
-    fields = {key: value for key, value in answer["Table"].items() if key in _INPUT and value is not None}
-    version = answer["Table"].get("VersionId")
-    return StoredTable(table(id, options, answer), None if version is None else text(version), fields)
+    version, created = answer["Table"].get("VersionId"), str(answer["Table"].get("CreateTime") or "")
+    fields = _input(answer["Table"])
+    return StoredTable(table(id, options, answer), None if version is None else text(version), created, fields)
+
+
+def archived_input(answer: Any) -> Mapping[str, Any]:
+    """Returns the TableInput of the version in a GetTableVersion response."""
+    return _input(answer["TableVersion"]["Table"])
+
+
+def _input(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in fields.items() if key in _INPUT and value is not None}
 
 
 def replaced_input(current: StoredTable, location: str, properties: Mapping[str, str]) -> dict[str, Any]:
