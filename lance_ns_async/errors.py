@@ -311,6 +311,11 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def with_notes(error: BaseException) -> str:
+    """Returns the message of an error with its notes, which say what was left behind."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
 def one_line(text: str) -> str:
     """Returns a text on one line: line ends become blanks, and other control characters are escaped.
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError
 
-from lance_ns_async.errors import raise_first
+from lance_ns_async.errors import raise_first, with_notes
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import attempts_of, counted, error_kind
 from lance_ns_async.tabular import Row, Tabular
@@ -95,4 +95,4 @@ def _row(id: TableId, table: object) -> Row:
 def error_rows(errors: Mapping[K, LanceNamespaceError]) -> Iterator[Row]:
     """Yields a row for each error."""
     for id, error in errors.items():
-        yield Row(id, error_kind(error), str(error), attempts=attempts_of(error))
+        yield Row(id, error_kind(error), with_notes(error), attempts=attempts_of(error))

@@ -11,6 +11,7 @@ from typing import Any
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.observers import Call
+from lance_ns_async.errors import with_notes
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.namespace.sync import Namespace
@@ -96,4 +97,4 @@ def start(
 
 def failure_row(id: Subject, error: LanceNamespaceError, location: str | None = None, **fields: Any) -> Row:
     """Returns the row of an item that failed: "missing", "denied" or "failed", with the error's message."""
-    return Row(id, error_kind(error), str(error), location, attempts_of(error), fields)
+    return Row(id, error_kind(error), with_notes(error), location, attempts_of(error), fields)

@@ -103,15 +103,18 @@ async def replace(
     removed = False
 
     async def undo(error: BaseException) -> None:
-        if not removed or isinstance(error, TableAlreadyExistsError):
+        if not removed:
             return
+        was = f"table {old.id} was registered at {old.location} with {mask(old.properties or {})}"
         try:
-            await backend.register_table(old.id, old.location, old.properties or {}, old.schema)
-        except TableAlreadyExistsError:
-            return
+            if not isinstance(error, TableAlreadyExistsError):
+                await backend.register_table(old.id, old.location, old.properties or {}, old.schema)
+                return
         except LanceNamespaceError as e:
-            was = f"table {old.id} was registered at {old.location} with {mask(old.properties or {})}"
-            error.add_note(_left(e, was))
+            if not isinstance(e, TableAlreadyExistsError):
+                error.add_note(_left(e, was))
+                return
+        error.add_note(f"and the earlier table is no longer registered: {was}")
 
     async with rollback(undo):
         await backend.deregister_table(old.id, old)
