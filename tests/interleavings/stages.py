@@ -89,10 +89,10 @@ class Stage:
 
     def _uses_storage(self, call: Step) -> bool:
         """Returns whether a remote call may read or write the storage of a table."""
-        if self.site.impl.startswith("hive"):
-            # It makes and deletes folders.
-            return call.changes
-        return self.site.impl in ("dir", "rest")
+        if self.site.impl == "rest":
+            return True
+        # Hive makes and deletes folders; a directory catalog writes and deletes markers.
+        return call.changes and self.site.impl in ("hive3", "hive2", "dir")
 
     async def open(self, clients: int) -> None:
         """Connects the clients and the observer."""
