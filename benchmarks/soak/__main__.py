@@ -25,7 +25,7 @@ from lance_ns_async import AsyncNamespace, Namespace, Policy
 
 WEATHERS: Sequence[dict[str, float | int | str]] = (
     {"latency": 0.002},
-    {"latency": 0.002, "share_503": 0.02, "share_429": 0.01, "share_cut": 0.01},
+    {"latency": 0.002, "share_503": 0.02, "share_429": 0.01, "share_cut": 0.01, "slow_refusals": 1},
     {"latency": 0.005, "cap": 24},
     {"latency": 0.005, "cap": 16, "cap_status": 429, "retry_after": "0"},
     {"latency": 0.005, "queue": 16},

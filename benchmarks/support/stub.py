@@ -21,19 +21,26 @@ CONTROL = b"/_stub"
 
 UNCHANGED = render(304, "")
 
+OUTAGE_FROM = 200
+"""The request with which an outage begins: enough calls to be in full swing, and independent of the client's speed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Switches:
     """The behaviour of the stub. Shares are of all requests, chosen by a seeded random generator."""
 
     latency: float = 0.0
-    """Latency of each response in seconds; refusals beyond the cap have none."""
+    """Latency of each answer in seconds."""
+    slow_refusals: int = 0
+    """1 if refusals and faults take the latency as well; otherwise they come at once."""
     cap: int = 0
     """Maximum number of requests in flight; further requests are refused at once. 0 for no maximum."""
     cap_status: int = 503
     rate: float = 0.0
     """Requests per second that a token bucket admits; it first holds the tokens of one second. 0 for no limit.
-    The stub refuses other requests at once with 429, as Polaris does."""
+    The stub refuses other requests with 429, as Polaris does."""
+    window: int = 0
+    """Maximum number of requests in each second since the switches were set; the stub refuses others with 429."""
     retry_after: str = ""
     """The Retry-After header of refusals and faults; empty for none."""
     queue: int = 0
@@ -42,6 +49,10 @@ class Switches:
     share_429: float = 0.0
     share_cut: float = 0.0
     """The share of requests whose connection is closed without a response."""
+    every_429: int = 0
+    """Refuses every n-th request with 429; 0 for none."""
+    outage: float = 0.0
+    """Seconds from the 200th request on during which all requests are refused with 503."""
     seed: int = 0
     more_columns: int = 0
     """Number of additional columns in each loaded table, for large responses."""
@@ -49,8 +60,8 @@ class Switches:
     @classmethod
     def parse(cls, query: str) -> "Switches":
         """Returns the switches in a query string."""
-        kinds = {"cap": int, "cap_status": int, "queue": int, "seed": int, "more_columns": int, "retry_after": str}
-        return cls(**{name: kinds.get(name, float)(text) for name, text in parse_qsl(query)})
+        kinds = {name: type(value) for name, value in asdict(cls()).items()}
+        return cls(**{name: kinds[name](text) for name, text in parse_qsl(query)})
 
 
 @dataclass(slots=True)
@@ -63,8 +74,11 @@ class Counts:
     connections: int = 0
     """Connections with at least one request."""
     most_in_flight: int = 0
+    """Maximum number of requests that were answered at the same time, without refused ones."""
     refused: int = 0
+    """Refusals because of a cap, a rate or a window."""
     faults: int = 0
+    """Refusals and closed connections that have nothing to do with the load."""
     confirmed: int = 0
     """Responses 304, because the request had the ETag of the table."""
     received: int = 0
@@ -87,7 +101,7 @@ class Catalog:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._rendered: dict[tuple[bytes, int], bytes] = {}
-        self._held: deque[tuple[float, Connection, bytes]] = deque()
+        self._held: deque[tuple[float, Connection, bytes, bool]] = deque()
         self._queued: deque[tuple[Connection, bytes]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._in_flight = 0
@@ -99,8 +113,10 @@ class Catalog:
         self.counts = Counts()
         self.seen: set[Connection] = set()
         self._random = random.Random(switches.seed)
-        self._tokens, self._filled_at = switches.rate, time.monotonic()
-        self._faulty = switches.share_503 + switches.share_429 + switches.share_cut > 0
+        self._set_at = self._filled_at = time.monotonic()
+        self._tokens = switches.rate
+        self._window = self._used = 0
+        self._down_until = 0.0
 
     def request(self, connection: "Connection", target: bytes) -> None:
         """Handles a request; the response is sent when it is due."""
@@ -111,28 +127,56 @@ class Catalog:
         self.counts.requests += 1
         self.seen.add(connection)
         switches = self.switches
-        if switches.cap and self._in_flight >= switches.cap:
-            self.counts.refused += 1
-            connection.reply(refusal(switches.cap_status, switches.retry_after))
-            return
-        if switches.rate and not self._take_token():
-            self.counts.refused += 1
-            connection.reply(refusal(429, switches.retry_after))
-            return
-        key = target, switches.more_columns
-        content = self._fault() if self._faulty else None
-        if content is None:
-            if connection.knows_tag:
-                self.counts.confirmed += 1
-                content = UNCHANGED
+        status = self._fault()
+        if status is None:
+            status = self._refused()
+        if status is not None:
+            content = refusal(status, switches.retry_after) if status else b""
+            if switches.slow_refusals:
+                self._hold(connection, content, is_answer=False)
             else:
-                content = self._rendered.get(key)
-        if content is None:
-            content = self._rendered[key] = answer(target.decode(), switches.more_columns)
+                connection.reply(content)
+            return
+        if connection.knows_tag:
+            self.counts.confirmed += 1
+            content = UNCHANGED
+        else:
+            key = target, switches.more_columns
+            content = self._rendered.get(key) or b""
+            if not content:
+                content = self._rendered[key] = answer(target.decode(), switches.more_columns)
         if switches.queue and self._in_flight >= switches.queue:
             self._queued.append((connection, content))
         else:
             self._serve(connection, content)
+
+    def _fault(self) -> int | None:
+        """Returns the status of an injected fault; 0 for a closed connection, None for no fault."""
+        switches, status = self.switches, None
+        if switches.outage and self.counts.requests == OUTAGE_FROM:
+            self._down_until = time.monotonic() + switches.outage
+        if self._down_until and time.monotonic() < self._down_until:
+            status = 503
+        elif switches.every_429 and self.counts.requests % switches.every_429 == 0:
+            status = 429
+        else:
+            draw = self._random.random()
+            for share, kind in ((switches.share_cut, 0), (switches.share_503, 503), (switches.share_429, 429)):
+                if 0 <= draw < share:
+                    status = kind
+                draw -= share
+        self.counts.faults += status is not None
+        return status
+
+    def _refused(self) -> int | None:
+        """Returns the status of a refusal by one of the limits; None if there is room."""
+        switches, status = self.switches, None
+        if switches.cap and self._in_flight >= switches.cap:
+            status = switches.cap_status
+        elif (switches.rate and not self._take_token()) or (switches.window and not self._take_turn()):
+            status = 429
+        self.counts.refused += status is not None
+        return status
 
     def _take_token(self) -> bool:
         now, rate = time.monotonic(), self.switches.rate
@@ -143,44 +187,40 @@ class Catalog:
         self._tokens -= 1
         return True
 
-    def _fault(self) -> bytes | None:
-        """Returns an injected fault; empty for a closed connection, None for a normal response."""
-        switches = self.switches
-        draw = self._random.random()
-        for share, content in (
-            (switches.share_cut, b""),
-            (switches.share_503, refusal(503, switches.retry_after)),
-            (switches.share_429, refusal(429, switches.retry_after)),
-        ):
-            if draw < share:
-                self.counts.faults += 1
-                return content
-            draw -= share
-        return None
+    def _take_turn(self) -> bool:
+        window = int(time.monotonic() - self._set_at)
+        if window != self._window:
+            self._window, self._used = window, 0
+        self._used += 1
+        return self._used <= self.switches.window
 
     def _serve(self, connection: "Connection", content: bytes) -> None:
         self._in_flight += 1
         self.counts.most_in_flight = max(self.counts.most_in_flight, self._in_flight)
+        self._hold(connection, content, is_answer=True)
+
+    def _hold(self, connection: "Connection", content: bytes, *, is_answer: bool) -> None:
+        """Sends a response after the latency."""
         if self.switches.latency == 0:
-            self._finish(connection, content)
+            self._finish(connection, content, is_answer)
             return
         # All responses have the same latency, so they are due in the order of arrival, and one timer is enough. The
         # loop's own clock may have a resolution of a millisecond, which would shorten the latency.
-        self._held.append((time.monotonic() + self.switches.latency, connection, content))
+        self._held.append((time.monotonic() + self.switches.latency, connection, content, is_answer))
         if self._timer is None:
             self._timer = self._loop.call_later(self.switches.latency, self._tick)
 
     def _tick(self) -> None:
         now = time.monotonic()
         while self._held and self._held[0][0] <= now:
-            due, connection, content = self._held.popleft()
+            due, connection, content, is_answer = self._held.popleft()
             self.counts.late += now - due
-            self._finish(connection, content)
+            self._finish(connection, content, is_answer)
         # A timer may fire up to a millisecond early; a shorter wait would be repeated until the response is due.
         self._timer = self._loop.call_later(max(self._held[0][0] - now, 0.001), self._tick) if self._held else None
 
-    def _finish(self, connection: "Connection", content: bytes) -> None:
-        self._in_flight -= 1
+    def _finish(self, connection: "Connection", content: bytes, is_answer: bool) -> None:
+        self._in_flight -= is_answer
         connection.reply(content)
         if self._queued and self._in_flight < self.switches.queue:
             self._serve(*self._queued.popleft())
