@@ -4,18 +4,18 @@
 begins with what the process has learned. The catalog is a process of its own, new for each run, and 20 ms away.
 "Slow" refusals take those 20 ms, too; others come at once. With `--busy`, two other processes spin beside it.
 
-The columns of the table:
+Columns; times are medians of the runs:
 
-- seconds: the median of the runs; "endless" if it is over the time limit of 60 s, or of four times a longer ideal.
-- ideal: the time of a client that knows the limit. For calls per second it is computed: the tables that the catalog
-  does not accept at once, divided by the rate. Otherwise it is the median of a named peer, measured in the same runs:
-  the package with a fixed limit, `Policy(adaptive=False, max_in_flight=...)`, of the catalog's capacity, or of 64 where
-  nothing limits the calls. It meets the same refusals by chance and repeats them after a pause that begins at one
-  latency. An outage is added as it is.
-- ratio, worst: the median and the longest time, divided by the ideal.
-- additional: requests beyond one for each table, median; in brackets those of the peer, which nobody can avoid. One in
-  each bulk call is the question whether the catalog describes many tables at once; it does not.
-- lost: tables without an answer, in all runs.
+- seconds: "endless" over the limit of a run, which is 60 s, or four times a computed ideal if that is longer.
+- ideal: of a client that knows the limit. For calls per second it is computed: the tables that the catalog does not
+  accept at once, divided by the rate. Otherwise it is measured after each run, as the mean of two bulk calls of the
+  package with a fixed limit, `Policy(adaptive=False, max_in_flight=...)`: the capacity of the catalog, or 64 where
+  nothing limits the calls. This peer meets the same refusals by chance, and its pauses begin at one latency. For an
+  outage, it describes the catalog without it, and the seconds of the outage are added.
+- ratio, worst: seconds / ideal of the same run, the median and the largest.
+- additional: requests beyond one for each table; in brackets those of the peer. One in each bulk call is the question
+  whether the catalog describes many tables in one request; it does not.
+- lost: tables without an answer in all runs; in brackets those of the peer, without which the ideal would be too low.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
-from statistics import median
+from statistics import mean, median
 from time import perf_counter
 
 from benchmarks.support.progress import progress
@@ -42,6 +42,7 @@ TABLES = 1000
 LATENCY = 0.02
 LONGEST = 60.0
 SLOW = {"slow_refusals": 1}
+HEAD = ("the catalog", "namespace", "seconds", "ideal", "ratio", "worst", "additional", "lost")
 BUSY_LOOPS = 2
 SPIN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
@@ -93,10 +94,12 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The describes by the first and the second namespace: with the default policy, and by the peer if there is one."""
+    """The bulk calls of the first and the second namespace, and their ideal seconds."""
 
     default: Sequence[Bulk]
     peer: Sequence[Bulk]
+    """The same with a fixed limit; empty if the ideal is computed."""
+    ideals: Sequence[float]
 
 
 def run(scenario: Scenario, seed: int) -> Run:
@@ -104,9 +107,11 @@ def run(scenario: Scenario, seed: int) -> Run:
     switches, longest = {"latency": LATENCY, **scenario.switches}, max(LONGEST, 4 * max(scenario.seconds))
     default = asyncio.run(describe_twice(switches, Policy(), seed, longest))
     if not scenario.fixed:
-        return Run(default, ())
-    fixed = Policy(adaptive=False, max_in_flight=scenario.fixed, backoff_initial=LATENCY, max_retries=10)
-    return Run(default, asyncio.run(describe_twice({**switches, "outage": 0.0}, fixed, seed, longest)))
+        return Run(default, (), scenario.seconds)
+    policy = Policy(adaptive=False, max_in_flight=scenario.fixed, backoff_initial=LATENCY, max_retries=10)
+    peer = asyncio.run(describe_twice({**switches, "outage": 0.0}, policy, seed, longest))
+    measured = mean(bulk.seconds for bulk in peer)
+    return Run(default, peer, [measured + computed for computed in scenario.seconds])
 
 
 async def describe_twice(
@@ -128,14 +133,14 @@ async def describe_twice(
 async def describe(endpoint: str, namespace: AsyncNamespace, longest: float) -> Bulk:
     """Describes all tables; after `longest` seconds, it gives up."""
     requests = counts(endpoint)["requests"]
-    begun, seconds, lost = perf_counter(), inf, 0
+    begun, seconds, errors = perf_counter(), inf, 0
     try:
         async with asyncio.timeout(longest):
             described = await namespace.describe_tables([("db", f"t{number}") for number in range(TABLES)])
-            seconds, lost = perf_counter() - begun, len(described.errors)
+            seconds, errors = perf_counter() - begun, len(described.errors)
     except TimeoutError:
         progress(f"not done after {longest:.0f} s\n")
-    return Bulk(seconds, (counts(endpoint)["requests"] - requests) / TABLES - 1, lost)
+    return Bulk(seconds, (counts(endpoint)["requests"] - requests) / TABLES - 1, errors)
 
 
 @contextmanager
@@ -152,32 +157,34 @@ def spinning(loops: int) -> Iterator[None]:
 
 def report(runs: Mapping[str, Sequence[Run]]) -> str:
     """Returns the table, and how many of its rows are far from the ideal."""
-    rows, ratios, worsts = [], [], []
+    rows, medians, worsts = [], [], []
     for name, found in runs.items():
-        scenario = SCENARIOS[name]
         peers = [bulk for each in found for bulk in each.peer]
-        measured = median(bulk.seconds for bulk in peers) if peers else 0.0
-        unavoidable = f" ({median(bulk.additional for bulk in peers):.1%})" if peers else ""
-        for number, (namespace, computed) in enumerate(zip(("first", "second"), scenario.seconds, strict=True)):
-            bulks, ideal = [each.default[number] for each in found], measured + computed
-            seconds = median(bulk.seconds for bulk in bulks)
-            ratios.append(seconds / ideal)
-            worsts.append(max(bulk.seconds for bulk in bulks) / ideal)
-            figures = (f"{figure:.2f}" if figure < inf else "endless" for figure in (ratios[-1], worsts[-1]))
-            additional = f"{median(bulk.additional for bulk in bulks):.1%}{unavoidable}"
-            lost = str(sum(bulk.lost for bulk in bulks))
-            taken = f"{seconds:.2f}" if seconds < inf else "endless"
-            rows.append((name, namespace, taken, f"{ideal:.2f}", *figures, additional, lost))
-    head = ("the catalog", "namespace", "seconds", "ideal", "ratio", "worst", "additional", "lost")
-    summary = (
-        f"{len(rows)} cells, over 1.3 and over 3: {count_over(ratios)} by the median, {count_over(worsts)} by the worst"
+        for number, namespace in enumerate(("first", "second")):
+            bulks, ideals = [each.default[number] for each in found], [each.ideals[number] for each in found]
+            ratios = [bulk.seconds / ideal for bulk, ideal in zip(bulks, ideals, strict=True)]
+            medians.append(median(ratios))
+            worsts.append(max(ratios))
+            times = median(bulk.seconds for bulk in bulks), median(ideals), medians[-1], worsts[-1]
+            shown = (f"{time:.2f}" if time < inf else "endless" for time in times)
+            counted = (f"{of(bulks)} ({of(peers)})" if peers else of(bulks) for of in (additional, lost))
+            rows.append((name, namespace, *shown, *counted))
+    summary = " and ".join(
+        f"{sum(it > bound for it in medians)} over {bound} ({sum(it > bound for it in worsts)} in the worst run)"
+        for bound in (1.3, 3)
     )
-    return f"{table(head, rows)}\n\n{summary}"
+    return f"{table(HEAD, rows)}\n\nOf {len(rows)} cells, {summary}."
 
 
-def count_over(ratios: Sequence[float]) -> str:
-    """Returns how many ratios are over 1.3, and how many over 3."""
-    return " and ".join(str(sum(ratio > bound for ratio in ratios)) for bound in (1.3, 3.0))
+def additional(bulks: Sequence[Bulk]) -> str:
+    """Returns the median of the additional requests of the bulk calls that were not endless."""
+    shares = [bulk.additional for bulk in bulks if bulk.seconds < inf]
+    return f"{median(shares):.1%}" if shares else "-"
+
+
+def lost(bulks: Sequence[Bulk]) -> str:
+    """Returns the number of tables without an answer."""
+    return str(sum(bulk.lost for bulk in bulks))
 
 
 def main() -> None:
