@@ -162,8 +162,9 @@ class Catalog:
         else:
             draw = self._random.random()
             for share, kind in ((switches.share_cut, 0), (switches.share_503, 503), (switches.share_429, 429)):
-                if 0 <= draw < share:
+                if draw < share:
                     status = kind
+                    break
                 draw -= share
         self.counts.faults += status is not None
         return status
