@@ -252,9 +252,7 @@ def ways(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> 
     if outcome.error in NOT_FOUND:
         reads = it.kind in ("append", "merge", "restore", "tag", "branch")
         # A removal says so, too, if the name leads to another table than the one that it saw.
-        replaced: list[Steps] = (
-            [(_look(it.name), _leads_elsewhere(it.name))] if "replaced it" in outcome.message else []
-        )
+        replaced: list[Steps] = [(_look(it.name), _leads_elsewhere(it.name))] if "replaced" in outcome.message else []
         return [(_lacks_rows(it.name) if reads else _is_free(it.name),), *withdrawn, *replaced]
     if outcome.error in EXISTS:
         return [(_look(it.to or it.name),), (declared, _look(it.name))]
