@@ -132,6 +132,17 @@ def _lead_anew(name: str, place: str) -> Take:
     return lambda it: [Seen(it.state.lead(name, place), place)]
 
 
+def _lead_back(name: str, place: str) -> Take:
+    """Returns the step of a replacement to the place that it saw; what replaced this place meanwhile is replaced."""
+
+    def take(it: Seen) -> Iterable[Seen]:
+        if any(there == place for other, there in it.state.names if other != name):
+            return []
+        return [Seen(it.state.lead(name, place), place)]
+
+    return take
+
+
 def _take_back(name: str) -> Take:
     return lambda it: [Seen(it.state.lead(name, None), it.place)] if it.state.place(name) == it.place else []
 
@@ -198,7 +209,8 @@ def _steps(number: int, event: Event, places: Mapping[str, str], rules: Rules) -
         case "append" | "merge":
             return [(_look(it.name), add)]
         case "overwrite" | "replace":
-            return [(_look(it.name), put), (_lead(it.name, new), put)]
+            in_place = [(_look(it.name), put), (_lead(it.name, new), put)]
+            return [*in_place, (_lead_back(it.name, new), put)] if it.kind == "replace" else in_place
         case "drop" | "deregister":
             location = event.outcome.location if it.kind == "deregister" else None
             return [(_look(it.name), _remove(it.name, places, location, drops=it.kind == "drop", rules=rules))]
