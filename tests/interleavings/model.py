@@ -209,8 +209,8 @@ def _steps(number: int, event: Event, places: Mapping[str, str], rules: Rules) -
         case "append" | "merge":
             return [(_look(it.name), add)]
         case "overwrite" | "replace":
-            in_place = [(_look(it.name), put), (_lead(it.name, new), put)]
-            return [*in_place, (_lead_back(it.name, new), put)] if it.kind == "replace" else in_place
+            back: list[Steps] = [(_lead_back(it.name, new), put)] if it.kind == "replace" else []
+            return [(_look(it.name), put), (_lead(it.name, new), put), *back]
         case "drop" | "deregister":
             location = event.outcome.location if it.kind == "deregister" else None
             return [(_look(it.name), _remove(it.name, places, location, drops=it.kind == "drop", rules=rules))]
