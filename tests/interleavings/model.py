@@ -254,11 +254,13 @@ def ways(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> 
     if it.kind == "maintain":
         return [()]
     makes = it.kind in ("declare", "create", "overwrite", "replace", "append", "merge")
-    declared = _lead(it.name, f"first place of {number}")
-    withdrawn: list[Steps] = [(declared, _take_back(it.name)), (declared, _is_free(it.name))] if makes else []
+    # Others may have used the place of a declaration that was in vain, and have answered with it.
+    first_places = dict.fromkeys([f"first place of {number}", *places.values()])
+    declared = [_lead(it.name, place) for place in first_places]
+    withdrawn: list[Steps] = [(step, then(it.name)) for step in declared for then in (_take_back, _is_free) if makes]
     if outcome.error is None:
         # Its declaration may have been removed; then it begins again.
-        return done + [(declared, _is_free(it.name), *steps) for steps in done]
+        return done + [(step, _is_free(it.name), *steps) for step in declared for steps in done]
     if outcome.is_unknown:
         return [steps[:length] for steps in done for length in range(len(steps) + 1)] + withdrawn
     if outcome.error in NOT_FOUND:
@@ -267,8 +269,8 @@ def ways(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> 
         replaced: list[Steps] = [(_look(it.name), _leads_elsewhere(it.name))] if "replaced" in outcome.message else []
         return [(_lacks_rows(it.name) if reads else _is_free(it.name),), *withdrawn, *replaced]
     if outcome.error in EXISTS:
-        return [(_look(it.to or it.name),), (declared, _look(it.name))]
-    return [(), *withdrawn, (declared, _look(it.name))]
+        return [(_look(it.to or it.name),), *((step, _look(it.name)) for step in declared)]
+    return [(), *withdrawn, *((step, _look(it.name)) for step in declared)]
 
 
 def check(
