@@ -115,7 +115,8 @@ async def tell(stage: Stage, case: Case, choose: Choose) -> Story:
             try:
                 outcome = await stage.perform(number, action, location)
             except BaseException:
-                events.append(Event(number, action, Outcome("dead"), begun, 1_000_000))
+                died = Outcome("dead", location=stage.target(action, location))
+                events.append(Event(number, action, died, begun, 1_000_000))
                 raise
             events.append(Event(number, action, outcome, begun, run.now))
             if outcome.error is not None:

@@ -57,6 +57,8 @@ class Run:
     dead: set[int] = field(default_factory=set)
     """The clients of which nothing runs any more."""
     _waiting: list[_Gate] = field(default_factory=list)
+    _buried: list[_Gate] = field(default_factory=list)
+    """The steps before which a client was killed."""
     _busy: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -84,7 +86,7 @@ class Run:
             return True
         finally:
             self.dead |= set(range(len(clients)))
-            for gate in self._waiting[:]:
+            for gate in [*self._waiting, *self._buried]:
                 gate.opened.cancel()
             for task in tasks:
                 task.cancel()
@@ -96,7 +98,13 @@ class Run:
             if sum(by == client for by, _ in self.trace) >= self.death.before:
                 self.dead.add(client)
                 self.has_death = True
+                self._buried = [it for it in self._waiting if it.client == client]
                 self._waiting = [it for it in self._waiting if it.client != client]
+                for it in self._buried:
+                    if not it.step.continues:
+                        # What clients share in this process would otherwise wait for it; in the storage, a worker
+                        # thread does nothing more until the end of the run.
+                        it.opened.cancel()
                 return
         self.trace.append((client, gate.step))
         self._waiting.remove(gate)

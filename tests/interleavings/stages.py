@@ -126,6 +126,12 @@ class Stage:
         """Returns the id of a table."""
         return [*self.namespace, name]
 
+    def target(self, action: Action, location: str | None) -> str | None:
+        """Returns the location at which an action registers a table; None if the catalog chooses it."""
+        if action.kind in COPIES:
+            return self.copied
+        return location if action.kind in ("register", "reregister") else None
+
     async def perform(self, client: int, action: Action, location: str | None) -> Outcome:
         """Performs an action; an error becomes an outcome."""
         try:
