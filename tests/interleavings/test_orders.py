@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.interleavings.runs import Case, all_deaths, all_orders, cases, pick, stage, tell
-from tests.interleavings.search import by_chance
+from tests.interleavings.search import by_chance, by_list
 from tests.interleavings.stages import Stage
 from tests.support import budget
 
@@ -24,6 +24,12 @@ USUAL = [
     *(Case(pair, exists=False) for pair in (("create", "create"), ("create", "drop"), ("overwrite", "append"))),
 ]
 """The pairs of the usual run: a first look at each kind of conflict."""
+
+LOST_ROWS = [
+    # A table was registered again at its location, and changed, before a drop deleted its files.
+    ("lakekeeper-fake", ("reregister", "restore", "recreate"), [2, 2, 2, 2, 2, 2, 2, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2]),
+]
+"""Orders of three clients that lost rows once."""
 
 MOST = 10
 """Maximum number of orders of a pair in the usual run."""
@@ -55,3 +61,11 @@ async def test_three_clients_have_an_explanation(theater: Stage) -> None:
         random = Random(seed)
         story = await tell(theater, pick(theater, random), by_chance(random))
         assert story.wrong is None, f"seed {seed}\n{story}"
+
+
+@pytest.mark.parametrize(("theater", "programs", "clients"), LOST_ROWS, indirect=["theater"])
+async def test_orders_that_lost_rows_have_an_explanation(
+    theater: Stage, programs: Sequence[str], clients: list[int]
+) -> None:
+    story = await tell(theater, Case(programs), by_list(clients))
+    assert story.wrong is None, story

@@ -87,7 +87,7 @@ class Claims:
             return owner
         if has_names and not (backend.allow_aliases or can.listing_has_locations or can.describe_batch):
             return None
-        return await self._at_location(table, ())
+        return await self._at_location(table)
 
     async def names(self, table: Table) -> Collection[str]:
         """Returns the names in the namespace of a table, as far as `find_since` needs them; see there for the cost."""
@@ -105,8 +105,8 @@ class Claims:
         """Returns a table of the same namespace that is registered at the location of a table that was removed.
 
         Catalogs remove by name. So another client may have given the location to another table before the removal, and
-        the removed registration was a newer one. In other namespaces, only a table for which the layout made the
-        location is found.
+        the removed registration was a newer one. After the removal, another client may have registered the name itself
+        at the location again. In other namespaces, only a table for which the layout made the location is found.
 
         Args:
             table: The table as it was before its removal.
@@ -118,19 +118,30 @@ class Claims:
         """
         if (owner := await self._find_owner(table.id, table.location)) is not None:
             return owner
-        return await self._at_location(table, before)
+        return await self._at_location(table, since=before)
 
-    async def _at_location(self, table: Table, before: Collection[str]) -> TableId | None:
-        """Returns a table of the namespace, without those of some names, that has the location of a table."""
+    async def _at_location(self, table: Table, *, since: Collection[str] | None = None) -> TableId | None:
+        """Returns a table of the namespace that has the location of a table.
+
+        Args:
+            table: The table, which does not count.
+            since: None if the table is registered. Otherwise it counts, too, if it is there again, and the tables that
+                had these names before its removal do not.
+        """
         backend, can, parent = self._backend, self._backend.capabilities, table.id.parent
         lister = Lister(backend, max_in_flight=_AT_ONCE)
+        own = can.key(table.id)
+        ids: Sequence[TableId]
         try:
-            names = [name for name in await self.names(table) if name not in before] if before else None
-            ids = await lister.everything(parent) if names is None else [parent.table(name) for name in names]
+            if since:
+                named = [parent.table(name) for name in await self.names(table)]
+                ids = [id for id in named if id.name not in since or can.key(id) == own]
+            else:
+                ids = await lister.everything(parent)
         except (PermissionDeniedError, NamespaceNotFoundError):
             # A client that may drop a table need not have the right to list the namespace.
             return None
-        others = [id for id in ids if can.key(id) != can.key(table.id)]
+        others = [id for id in ids if since is not None or can.key(id) != own]
         left = [id for id in others if id not in lister.descriptions]
         descriptions = await describe_tables(backend, left, max_in_flight=_AT_ONCE)
         for error in descriptions.errors.values():

@@ -57,7 +57,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 async def drop(backend: Backend, id: TableId) -> Table:
     """Removes a table from the catalog, and then the data under its location.
 
-    If another table is registered at the location, the data stays.
+    If another table is registered at the location, or the table itself is again, the data stays.
 
     Returns:
         The table as it was registered. Its location is empty if the catalog had lost it.
@@ -95,7 +95,8 @@ async def drop(backend: Backend, id: TableId) -> Table:
         e.add_note(left)
         raise
     if other is not None:
-        log.warning("table %s was only deregistered, because table %s is also at %s", id, other, table.location)
+        why = "it was registered again" if other == id else f"table {other} is also"
+        log.warning("table %s was only deregistered, because %s at %s", id, why, table.location)
     return table
 
 
