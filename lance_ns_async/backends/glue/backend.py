@@ -226,7 +226,7 @@ class GlueBackend(Backend):
         Cost: three calls, because UpdateTable replaces the whole table and the parts to keep have to be read first.
         """
         current = await self._stored(old.id)
-        if current.table.registration != old.registration:
+        if current.table.registration != old.registration or current.table.location != old.location:
             raise _declared_again(old.id)
         body = wire.replaced_input(current, location, properties)
         replacement = wire.table(old.id, self._options, {"Table": {**body, "CreateTime": None}})
@@ -380,4 +380,4 @@ class GlueBackend(Backend):
 
 
 def _declared_again(id: TableId) -> ConcurrentModificationError:
-    return error_about(ConcurrentModificationError, id, "it was dropped and declared again meanwhile")
+    return error_about(ConcurrentModificationError, id, "another client replaced it meanwhile")

@@ -173,7 +173,8 @@ def renaming(id: TableId, to: TableId, result: bytes) -> Change:
     fields = fields_of(body)
     fields[1] = text(1, to.name.lower())
     fields[2] = text(2, to.parent.name.lower())
-    fields[9] = text_pairs(9, table_parameters(decoder.fields.get(9, {})))
+    parameters = response_checks.texts(decoder.fields.get(9))
+    fields[9] = text_pairs(9, table_parameters(registrations.with_new_change(parameters)))
     return _change(decoder.fields, fields)
 
 
@@ -198,7 +199,7 @@ def replacement(old: Table, location: str, properties: Mapping[str, str], result
     own = {
         key: value for key, value in response_checks.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS
     }
-    fields[9] = text_pairs(9, table_parameters({**own, **properties}))
+    fields[9] = text_pairs(9, table_parameters(registrations.with_new_change({**own, **properties})))
     return _change(decoder.fields, fields)
 
 
@@ -209,7 +210,8 @@ def as_external(old: Table, result: bytes) -> Change:
     decoder.feed(body)
     _check_same(old, decoder.fields)
     fields = fields_of(body)
-    fields[9] = text_pairs(9, table_parameters(response_checks.texts(decoder.fields.get(9))))
+    parameters = response_checks.texts(decoder.fields.get(9))
+    fields[9] = text_pairs(9, table_parameters(registrations.with_new_change(parameters)))
     fields[12] = text(12, "EXTERNAL_TABLE")
     return _change(decoder.fields, fields)
 
@@ -226,8 +228,9 @@ def creation(result: Any) -> tuple[int | None, int | None]:
 
 
 def _check_same(old: Table, fields: Any) -> None:
-    if _table(old.id, None, fields).registration != old.registration:
-        raise error_about(ConcurrentModificationError, old.id, "it was dropped and declared again meanwhile")
+    there = _table(old.id, None, fields)
+    if (there.registration, there.location) != (old.registration, old.location):
+        raise error_about(ConcurrentModificationError, old.id, "another client replaced it meanwhile")
 
 
 def visible_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
