@@ -38,7 +38,7 @@ HEARTBEAT = 15.0
 _SHARE = 4
 """A client that is not the owner may have one of this many parts of the watches."""
 
-_MAX_TABLES = 100_000
+_MAX_TABLES = 20_000
 """Maximum number of tables in all watches of a client that is not the owner, and in a token."""
 
 _SLICE = 100
