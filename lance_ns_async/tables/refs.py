@@ -125,9 +125,13 @@ def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | 
         if _OUTRUN.search(str(e)):
             raise _branch_exists(table, name) from e
         raise
-    begins_at = dataset.branches.list()[name]["parent_version"] if version is None else version
+    if version is None:
+        if (created := dataset.branches.list().get(name)) is None:
+            # Another client has deleted it already.
+            return
+        version = created["parent_version"]
     undo = partial(dataset.branches.delete, name)
-    _check_whole(dataset, table, Snapshot(begins_at, branch=source), f"branch {name!r}", undo)
+    _check_whole(dataset, table, Snapshot(version, branch=source), f"branch {name!r}", undo)
 
 
 def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
