@@ -82,7 +82,7 @@ EXPECTED = {
 
 EXCUSED = re.compile(
     r"its location .* is that of table|its file .* does not exist"
-    r"|cannot change a registered table|Location is already taken"
+    r"|cannot change a registered table|Location is already taken|files at its location .* also belong to"
 )
 """Messages of further errors that others may cause: by a registration, by a drop, or by a removal of old versions."""
 
@@ -130,6 +130,11 @@ def _leads_elsewhere(name: str) -> Take:
 
 def _lead_anew(name: str, place: str) -> Take:
     return lambda it: [Seen(it.state.lead(name, place), place)]
+
+
+def _is_shared(it: Seen) -> Iterable[Seen]:
+    """Returns the step of a drop that is refused, because another name leads to the place, too."""
+    return [it] if [place for _, place in it.state.names].count(it.place or "") > 1 else []
 
 
 def _lead_back(name: str, place: str) -> Take:
@@ -268,6 +273,8 @@ def ways(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> 
         # A removal says so, too, if the name leads to another table than the one that it saw.
         replaced: list[Steps] = [(_look(it.name), _leads_elsewhere(it.name))] if "replaced" in outcome.message else []
         return [(_lacks_rows(it.name) if reads else _is_free(it.name),), *withdrawn, *replaced]
+    if it.kind == "drop" and "also belong to" in outcome.message:
+        return [(_look(it.name), _is_shared)]
     if outcome.error in EXISTS:
         return [(_look(it.to or it.name),), *((step, _look(it.name)) for step in declared)]
     return [(), *withdrawn, *((step, _look(it.name)) for step in declared)]

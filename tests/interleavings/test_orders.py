@@ -31,6 +31,7 @@ USUAL = [
 LOST_ROWS = [
     # A table was registered again at its location, and changed, before a drop deleted its files.
     ("lakekeeper-fake", ("reregister", "restore", "recreate"), "222222200111222222"),
+    ("dir", ("reregister", "drop", "restore"), "121100221"),
     # A registration was changed to another location between the two steps of a change to it.
     ("hive-fake-4.0.1", ("sync", "rename-and-create", "restore"), "11000000000222111111"),
     ("hive-fake-4.0.1", ("sync", "replace", "overwrite"), "2101111100122211000000111"),

@@ -9,13 +9,15 @@ The first step succeeds for exactly one of several concurrent callers:
 
 If the process is killed afterwards, the remaining data has no registration; `fleet.audit` with `data_under` lists it.
 
-A requested location may be used again while its data is deleted. Therefore only files that were listed before the
-commit are deleted, in the order of `_order`. All functions block.
+A requested location may be used again while its data is deleted. Therefore nothing is deleted if a table is registered
+there again after the commit, and otherwise only files that were listed before it, in the order of `_order`. All
+functions block.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import secrets
@@ -29,6 +31,7 @@ from lance_ns_async.backends.directory.places import (
     OF_LANCE,
     OutsideError,
     Places,
+    RootNames,
     inside,
     is_file_of,
     is_within,
@@ -40,6 +43,8 @@ from lance_ns_async.model import DELIMITER
 from lance_ns_async.storage import dir_markers, files
 from lance_ns_async.transports.directory_manifest import Change, Directory, Entries
 from lance_ns_async.transports.lance import code_of
+
+log: logging.Logger = logging.getLogger(__name__)
 
 _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")
 """Messages of pylance when there is no space for another file."""
@@ -71,17 +76,12 @@ class Dropping:
             raise InvalidTableStateError(
                 f"its location leads through a symbolic link to {real}; deregister it, and delete what is there by hand"
             )
-        for other, location in entries.locations():
-            # A table at the root is defined by its folder, not by its entry.
-            if other == object_id or DELIMITER not in other:
-                continue
-            with suppress(OutsideError):
-                there = self._places.real(self._places.normalize(location, names), names)
-                if is_within(there, place) or is_file_of(place, there):
-                    raise InvalidTableStateError(
-                        f"files at its location {place} also belong to {other}, which is registered at {location}; "
-                        "deregister one of them first"
-                    )
+        if (found := self._registered_at(entries, place, names, than=object_id)) is not None:
+            other, location = found
+            raise InvalidTableStateError(
+                f"files at its location {place} also belong to {other}, which is registered at {location}; "
+                "deregister one of them first"
+            )
         for link in names.links:
             there = self._places.real(link, names)
             if is_within(there, place) or is_file_of(place, there):
@@ -92,6 +92,20 @@ class Dropping:
             raise InvalidTableStateError(
                 f"its location {place} is among the files of the table at {above}; deregister the one at {place}"
             )
+
+    def _registered_at(
+        self, entries: Entries, place: str, names: RootNames, *, than: str | None = None
+    ) -> tuple[str, str] | None:
+        """Returns another table `than` this one to which files at a location belong, and its location; else None."""
+        for other, location in entries.locations():
+            # A table at the root is defined by its folder, not by its entry.
+            if other == than or DELIMITER not in other:
+                continue
+            with suppress(OutsideError):
+                there = self._places.real(self._places.normalize(location, names), names)
+                if is_within(there, place) or is_file_of(place, there):
+                    return other, location
+        return None
 
     def table_around(self, place: str) -> str | None:
         """Returns the relative location of a dataset, registered or not, whose files include a location; else None."""
@@ -130,7 +144,13 @@ class Dropping:
         else:
             with _report_as_dropped(self._places.uri(place)):
                 next_step("delete", self._places.uri(place))
-                self._delete(place, paths)
+                # Since the commit, another client may have registered a table there, also this one again.
+                found = self._registered_at(self._directory.entries(), place, self._places.read_names())
+                if found is None:
+                    self._delete(place, paths)
+                else:
+                    message = "table %s was only deregistered, because table %s was registered at %s at the same time"
+                    log.warning(message, object_id, found[0], masked_uri(self._places.uri(place)))
             return
         # The disk is full, and only a drop can free space. Until the next commit, the table exists without data.
         name = self._rename(place)
