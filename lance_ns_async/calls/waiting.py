@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -13,6 +14,7 @@ class Waiter:
     """A call that waits for its turn in an event loop, or has it."""
 
     turn: asyncio.Future[None]
+    client: str
     has_turn: bool = False
 
     @property
@@ -21,27 +23,51 @@ class Waiter:
         return self.turn.get_loop().is_closed()
 
 
-class WaiterQueue(deque[Waiter]):
-    """Waiters in the order of their requests. Its owner locks it."""
+def set_client(name: str) -> None:
+    """Names the client for which this task calls from now on: a busy client does not delay the calls of others."""
+    _client.set(name)
+
+
+class WaiterQueue:
+    """Waiters in the order of their requests, but one of each client in turn. Its owner locks it."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[Waiter]] = {}
+        """The waiters by client; the first client has the next turn."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
 
     def join(self) -> Waiter:
         """Adds a waiter of the running event loop, and returns it."""
+        client = _client.get()
+        line = self._lines.setdefault(client, deque())
         # A lost waiter may keep alive a call that has a turn.
-        while self and self[0].is_lost:
-            self.popleft()
-        waiter = Waiter(asyncio.get_running_loop().create_future())
-        self.append(waiter)
+        while line and line[0].is_lost:
+            line.popleft()
+        waiter = Waiter(asyncio.get_running_loop().create_future(), client)
+        line.append(waiter)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
         """Removes a waiter that has no turn; a lost one may be removed already."""
-        with suppress(ValueError):
-            super().remove(waiter)
+        if line := self._lines.get(waiter.client):
+            with suppress(ValueError):
+                line.remove(waiter)
+            if not line:
+                del self._lines[waiter.client]
 
     def advance(self) -> Waiter | None:
-        """Gives the turn to the first waiter that can take it, and returns it; None if there is none."""
-        while self:
-            waiter = self.popleft()
+        """Gives the turn to the next waiter that can take it, and returns it; None if there is none."""
+        while self._lines:
+            client = next(iter(self._lines))
+            line = self._lines.pop(client)
+            waiter = line.popleft()
+            if line:
+                self._lines[client] = line
             loop = waiter.turn.get_loop()
             # A loop that was closed raises this error, and its waiter is lost.
             with suppress(RuntimeError):
@@ -52,6 +78,10 @@ class WaiterQueue(deque[Waiter]):
                 waiter.has_turn = True
                 return waiter
         return None
+
+
+_client: ContextVar[str] = ContextVar("client", default="")
+"""The client of a gateway for which calls are made; empty for calls of the process itself."""
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

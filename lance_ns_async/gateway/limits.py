@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
+import anyio
 from lance_namespace.errors import ErrorCode, InvalidInputError
 
 from lance_ns_async.gateway.responses import RequestError
@@ -22,6 +24,13 @@ _MEMORY_FACTOR = 4
 
 _MIN_MEMORY = 512 << 20
 """Minimum of the default memory limit, in bytes: enough for seven of the largest JSON bodies."""
+
+
+_BULK_REQUESTS = 4
+"""Maximum number of concurrent searches and descriptions of many tables, for one client; further ones wait."""
+
+_BULK_CALLS = 16
+"""Maximum number of calls in flight of one of them; several divide it. More would delay the requests of others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,3 +139,27 @@ class Share:
                 with self._lock:
                     self._memory.release(self._size)
                     self._size = 0
+
+
+@asynccontextmanager
+async def bulk_request(client: str) -> AsyncIterator[int]:
+    """Waits until few requests of this client for many tables are in progress; yields the calls that the next may use.
+
+    Args:
+        client: The name of the principal.
+    """
+    try:
+        limiters = _bulk_requests.get()
+    except LookupError:
+        limiters = WeakValueDictionary()
+        _bulk_requests.set(limiters)
+    limiter = limiters.get(client)
+    if limiter is None:
+        limiter = limiters[client] = anyio.CapacityLimiter(_BULK_REQUESTS)
+    async with limiter:
+        yield _BULK_CALLS // int(limiter.borrowed_tokens)
+
+
+_bulk_requests: anyio.lowlevel.RunVar[WeakValueDictionary[str, anyio.CapacityLimiter]] = anyio.lowlevel.RunVar(
+    "lance_ns_async_bulk_requests"
+)

@@ -160,7 +160,7 @@ class MountedNamespace:
         return await mount.batch_commit_tables(request.model_copy(update={"operations": operations}))
 
     async def describe_tables(
-        self, ids: Iterable[Iterable[str]], *, vend_credentials: bool = False
+        self, ids: Iterable[Iterable[str]], *, vend_credentials: bool = False, max_in_flight: int | None = None
     ) -> BulkResult[Table]:
         """Describes many tables, of all mounts concurrently; see `AsyncNamespace.describe_tables`."""
         by_mount: dict[str, list[TableId]] = {}
@@ -174,7 +174,9 @@ class MountedNamespace:
         tables: dict[TableId, Table] = {}
 
         async def describe(name: str, inner: Sequence[TableId]) -> None:
-            result = await self._mounts[name].describe_tables(inner, vend_credentials=vend_credentials)
+            result = await self._mounts[name].describe_tables(
+                inner, vend_credentials=vend_credentials, max_in_flight=max_in_flight
+            )
             for id, table in result.tables.items():
                 tables[TableId((name, *id))] = replace(table, id=TableId((name, *id)))
             errors.update((TableId((name, *id)), error) for id, error in result.errors.items())

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from lance_ns_async.calls.paging import check_limit
 from lance_ns_async.errors import spelled
 from lance_ns_async.gateway.allowed_locations import named_places
+from lance_ns_async.gateway.limits import bulk_request
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
 from lance_ns_async.namespace import many_rows
 from lance_ns_async.namespace.patterns import Pattern, Selection
@@ -72,6 +73,9 @@ _ARGUMENTS = SearchTablesRequest.model_fields.keys() | {"what", "include", "max_
 
 _PAGE = 1000
 """Minimum number of entries to list for a page of a listing from which entries are removed."""
+
+_LEAST_TIME = 0.001
+"""Seconds for a search whose time has passed while it waited: it ends with no rows, like any that has too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,8 @@ class GrantedNamespace:
         describe: Any = getattr(self._namespace, "describe_tables")  # noqa: B009 - the type of the namespace is open
         parent = NamespaceId(request.id or ())
         ids = [id for id in map(parent.table, request.names) if self._principal.may_see(id)]
-        result = await describe(ids, vend_credentials=bool(request.vend_credentials))
+        async with bulk_request(self._principal.name) as max_in_flight:
+            result = await describe(ids, vend_credentials=bool(request.vend_credentials), max_in_flight=max_in_flight)
         for error in result.errors.values():
             # These concern all tables, and a client would ask for each of them again.
             if isinstance(error, NamespaceNotFoundError | ServiceUnavailableError | ThrottlingError):
@@ -212,19 +217,22 @@ class GrantedNamespace:
         if wrong := request.query_fields.keys() & _ARGUMENTS:
             raise InvalidInputError(f"query_fields: {min(wrong)}: not a field of a query; pass it beside query_fields")
         began = monotonic()
-        ranked = await many_rows.search_many(
-            session,
-            request.tables,
-            vector=request.vector,
-            column=request.column,
-            full_text=request.full_text,
-            k=request.k,
-            filter=request.filter,
-            columns=request.columns,
-            timeout=request.timeout,
-            include=self._principal.may_see if self._principal.only else None,
-            **request.query_fields,
-        )
+        async with bulk_request(self._principal.name) as max_in_flight:
+            waited = monotonic() - began
+            ranked = await many_rows.search_many(
+                session,
+                request.tables,
+                vector=request.vector,
+                column=request.column,
+                full_text=request.full_text,
+                k=request.k,
+                filter=request.filter,
+                columns=request.columns,
+                max_in_flight=max_in_flight,
+                timeout=None if request.timeout is None else max(request.timeout - waited, _LEAST_TIME),
+                include=self._principal.may_see if self._principal.only else None,
+                **request.query_fields,
+            )
         # Others do not exist for this principal.
         errors = {id: error for id, error in ranked.errors.items() if self._principal.may_see(id)}
         is_complete = request.timeout is None or monotonic() - began < request.timeout

@@ -20,6 +20,7 @@ import anyio
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, PermissionDeniedError, UnsupportedOperationError
 
+from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
@@ -282,6 +283,7 @@ class _Handler:
             return await self.readiness.respond()
         principal = self.access.identify(request.headers)
         entry.principal = principal.name
+        set_client(principal.name)
         if (method, path) == ("GET", "/metrics"):
             return responses.text_response(self.metrics.text())
         if (method, path) == ("GET", "/openapi.json"):

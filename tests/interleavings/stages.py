@@ -137,7 +137,8 @@ class Stage:
         try:
             return Outcome(location=await self._act(self.clients[client], action, location))
         except LanceNamespaceError as e:
-            return Outcome(type(e).__name__, " ".join([str(e), *getattr(e, "__notes__", ())]))
+            message = " ".join([str(e), *getattr(e, "__notes__", ())])
+            return Outcome(type(e).__name__, message, self.target(action, location))
 
     async def _act(self, ns: AsyncNamespace, it: Action, location: str | None) -> str | None:
         id = self.id(it.name)

@@ -169,8 +169,9 @@ class Metastore:
             raise error_about(
                 ConcurrentModificationError,
                 subject,
-                f"{operation}: another client replaced {id} at the same time, and its new table may now be "
-                "registered at the location of the former one; discover finds its data",
+                f"{operation}: another client replaced {id} at the same time; it is unknown which change was "
+                "first, and the new table may now be registered at the location of the former one; discover finds its "
+                "data",
             )
 
     async def drop_table(self, id: TableId, operation: str) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError
 
+from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.errors import http_status
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.bodies import body
@@ -96,6 +97,7 @@ class Explorer:
                 )
             return self._sign_in(request, request.raw_path)
         entry.principal = principal.name
+        set_client(principal.name)
         reader = CatalogReader(GrantedNamespace(self._namespace, principal))
         try:
             page = await self._page(reader, request, path, query)

@@ -16,6 +16,7 @@ from lance_namespace.errors import (
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.errors import Failure, NotALanceTableError
 from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
 from tests.fakes.clock import run
@@ -79,6 +80,29 @@ def test_a_pause_holds_no_slot() -> None:
         assert await pausing == 2
 
     run(main())
+
+
+async def test_clients_get_slots_in_turn_and_each_one_in_order() -> None:
+    to, hold, order = caller(Policy(max_in_flight=1)), Turnstile(), list[str]()
+
+    async def one(client: str, number: int) -> None:
+        set_client(client)
+
+        async def send() -> None:
+            order.append(f"{client}{number}")
+
+        await call(to, send)
+
+    held = asyncio.create_task(call(to, hold))
+    await settle()
+    waiting = [asyncio.create_task(one(client, number)) for client, number in [*(("a", n) for n in range(4)), ("b", 0)]]
+    await settle()
+    gone = asyncio.create_task(one("c", 0))
+    await settle()
+    gone.cancel()
+    hold.open.set()
+    await asyncio.gather(held, *waiting)
+    assert order == ["a0", "b0", "a1", "a2", "a3"]
 
 
 @given(

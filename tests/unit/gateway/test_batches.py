@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lance_namespace.errors import NamespaceNotFoundError, PermissionDeniedError, TableNotFoundError
 
-from lance_ns_async import AsyncNamespace
+from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.gateway.tokens import hash_of
 from tests.support.gateway import ask
@@ -87,6 +88,46 @@ async def test_a_batch_has_what_its_client_may_use(ns: AsyncNamespace, tmp_path:
         assert all(isinstance(error, PermissionDeniedError) for error in result.errors.values())
         other = await ask(gateway, "POST", BATCH.replace("sales", "other"), body, {"x-lance-token": "ann"})
         assert other.status == 403
+
+
+async def test_one_client_describes_at_most_four_batches_at_once(ns: AsyncNamespace, tmp_path: Path) -> None:
+    shares: dict[str, list[int]] = {"ann": [], "ben": []}
+    running = {"ann": 0, "ben": 0}
+    ann_is_full, ben_is_here = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        """A namespace whose batches wait for that of `ben`."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(ns, name)
+
+        async def describe_tables(self, ids: Sequence[TableId], *, max_in_flight: int, **more: Any) -> Any:
+            client = {"t0": "ann", "t1": "ben"}[ids[0].name]
+            shares[client].append(max_in_flight)
+            running[client] += 1
+            assert running[client] <= 4
+            if running["ann"] == 4:
+                ann_is_full.set()
+            if client == "ben":
+                ben_is_here.set()
+            await ben_is_here.wait()
+            running[client] -= 1
+            return await ns.describe_tables(ids, max_in_flight=max_in_flight, **more)
+
+    file = tmp_path / "tokens.toml"
+    file.write_text("".join(f'[{it}]\nrights = "read"\nsha256 = ["{hash_of(it)}"]\n' for it in shares))
+    async with serving(Slow(), tokens=file) as gateway:
+
+        async def describe(client: str, name: str) -> int:
+            return (await ask(gateway, "POST", BATCH, {"names": [name]}, {"x-lance-token": client})).status
+
+        sent = [asyncio.create_task(describe("ann", "t0")) for _ in range(6)]
+        await ann_is_full.wait()
+        assert await describe("ben", "t1") == 200
+        assert await asyncio.gather(*sent) == [200] * 6
+    # They divide 16 calls among those that have begun.
+    assert all(4 <= share <= 16 for share in shares["ann"]) and sum(shares["ann"][:4]) <= 16 + 8 + 5 + 4
+    assert shares["ben"] == [16]
 
 
 @pytest.mark.parametrize(
