@@ -29,7 +29,7 @@ _MIN_MEMORY = 512 << 20
 _BULK_REQUESTS = 4
 """Maximum number of concurrent searches and descriptions of many tables, for one client; further ones wait."""
 
-_BULK_CALLS = 16
+_BULK_CALLS = 8
 """Maximum number of calls in flight of one of them; several divide it. More would delay the requests of others."""
 
 

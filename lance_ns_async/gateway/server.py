@@ -351,11 +351,12 @@ class _Handler:
             content = await body(request, _MAX_JSON, self.idle, "JSON", share)
             share.take(_PARSED_JSON * len(content))
         parse = partial(parsing.parse, route, names, query, content, self.delimiter)
-        # Patterns are compiled.
+        # Patterns are compiled, and compared with ids.
         is_large = len(content) + len(request.raw_path) > _LARGE or route.operation in ("search_many", "watch")
         model = await threads.aside(parse, "texts") if is_large else parse()
         entry.name(route.operation, getattr(model, "id", None))
-        principal.check(route.operation, model)
+        check = partial(principal.check, route.operation, model)
+        await threads.aside(check, "texts") if is_large else check()
         # Rows are read only from those who may write them.
         if route.body == "rows":
             return model, await body(request, self.limits.max_bytes, self.idle, "rows", share)

@@ -22,15 +22,12 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.gateway.rights import Principal
+from lance_ns_async.gateway.rights import OWNER, Principal
 
 log: logging.Logger = logging.getLogger(__name__)
 
 HASHES = "sha256"
 """The key of the hashes. Tokens are random numbers of 256 bits, which nobody can guess, so they need no slow hash."""
-
-OWNER = Principal("owner")
-"""The principal with the gateway's own token."""
 
 _FRESH = 1.0
 """Seconds after which the file is looked at again."""

@@ -19,8 +19,7 @@ from lance_namespace.errors import ErrorCode, InvalidInputError, UnsupportedOper
 from lance_ns_async.gateway import responses
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.responses import EventStream, RequestError
-from lance_ns_async.gateway.rights import Principal
-from lance_ns_async.gateway.tokens import OWNER
+from lance_ns_async.gateway.rights import OWNER, Principal
 from lance_ns_async.namespace.changes import Change
 from lance_ns_async.namespace.session import Session
 from lance_ns_async.namespace.watching import Watch

@@ -22,7 +22,7 @@ from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.calls.steps import Step
 from lance_ns_async.fleet import CleanupOptions, copy, maintain
 from tests.contract.site import Site
-from tests.interleavings.model import Rules, check, state_before
+from tests.interleavings.model import EXCUSED, Rules, check, state_before
 from tests.interleavings.programs import (
     COPIES,
     FIRST,
@@ -339,7 +339,8 @@ class PartitionedStage(Stage):
         wrong += [
             f"unexpected error of client {it.client}: {it.action}: {it.outcome}"
             for it in events
-            if it.outcome.error not in (None, "ConcurrentModificationError") and not it.outcome.is_unknown
+            if it.outcome.error not in (None, "ConcurrentModificationError")
+            and not (it.outcome.is_unknown or EXCUSED.search(it.outcome.message))
         ]
         return found, {}, "; ".join(wrong) or None
 
