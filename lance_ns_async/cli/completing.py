@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _MOST = 200
 """Maximum number of tables, and of namespaces, that are offered."""
-_LIMITS = {"operation_timeout": "3s", "max_retries": "0"}
-"""Properties of the catalog while a shell waits."""
+_WITHIN, _USUALLY = "LANCE_NS_COMPLETION_TIMEOUT", "3s"
+"""The variable with the time for an answer of the catalog while a shell waits, and its default."""
 
 
 def complete_profile(context: typer.Context) -> Sequence[str]:
@@ -54,7 +54,8 @@ def _complete(context: typer.Context, incomplete: str, *, with_tables: bool) -> 
     with suppress(Misuse, LanceNamespaceError):
         impl, profile, config = (_option(context, name) for name in ("impl", "profile", "config"))
         catalog = require(impl, properties, profile, config)
-        with Catalog(catalog.impl, {**catalog.properties, **_LIMITS}).open() as namespace:
+        limits = {"operation_timeout": os.environ.get(_WITHIN, _USUALLY), "max_retries": "0"}
+        with Catalog(catalog.impl, {**catalog.properties, **limits}).open() as namespace:
             return list(_offers(namespace, NamespaceId(parent), incomplete, delimiter, with_tables))
     return []
 

@@ -38,6 +38,8 @@ def completion(*words: str) -> dict[str, str]:
         "_LANCE_NS_COMPLETE": "complete_bash",
         "COMP_WORDS": " ".join(["lance-ns", *words]),
         "COMP_CWORD": str(len(words)),
+        # A busy machine may need longer than a shell should wait.
+        "LANCE_NS_COMPLETION_TIMEOUT": "60s",
     }
 
 
