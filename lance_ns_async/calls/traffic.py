@@ -11,7 +11,7 @@ from threading import RLock
 from time import monotonic
 
 from lance_ns_async.calls.circuit import Budget, Circuit
-from lance_ns_async.calls.limiter import Limiter
+from lance_ns_async.calls.limiter import Limiter, SentAt
 from lance_ns_async.calls.shared import Shared, SharedByKey
 from lance_ns_async.calls.waiting import Waiter, WaiterQueue
 from lance_ns_async.errors import Failure
@@ -85,7 +85,7 @@ class Traffic(Shared):
     @property
     def is_paced(self) -> bool:
         """Whether calls are sent at the rate that the catalog accepts, because it throttles."""
-        return self._limiter is not None and self._limiter.pacer.is_active(monotonic())
+        return self._limiter is not None and self._limiter.pacer.is_active
 
     def snapshot(self) -> CallLoad:
         """Returns the current load. Any thread may call it."""
@@ -126,7 +126,7 @@ class Traffic(Shared):
         with self._lock:
             return inf if self._limiter is None else self._limiter.pace(sent_at)
 
-    async def enter(self, operation: str, subject: Id, *, until: float) -> float:
+    async def enter(self, operation: str, subject: Id, *, until: float) -> SentAt:
         """Waits for a slot, and for the pace of a catalog that throttles; returns the time, which `leave` needs.
 
         Raises:
@@ -165,7 +165,7 @@ class Traffic(Shared):
             self._abandon(waiter)
             raise
 
-    async def _wait_for_pace(self, operation: str, subject: Id, until: float) -> float:
+    async def _wait_for_pace(self, operation: str, subject: Id, until: float) -> SentAt:
         """Waits with a slot until the call may be sent; returns the time."""
         with self._lock:
             now = monotonic()
@@ -197,7 +197,7 @@ class Traffic(Shared):
             return self._start_call(sent_at, operation, subject)
 
     async def leave(
-        self, sent_at: float, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float
+        self, sent_at: SentAt, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float
     ) -> None:
         """Records the outcome and returns the slot, which stays empty for a moment first after a failure."""
         with self._lock:
@@ -237,17 +237,17 @@ class Traffic(Shared):
             f"{rate:.3g} calls per second; {_MORE_TIME}"
         )
 
-    def _start_call(self, now: float, operation: str, subject: Id) -> float:
+    def _start_call(self, now: float, operation: str, subject: Id) -> SentAt:
         if (obstacle := self._circuit.obstacle(now, operation, subject)) is not None:
             self._give_back()
             raise Failure("circuit", message=obstacle, delivered=False)
-        if self._limiter is not None and self._limiter.pacer.is_active(now):
-            self._limiter.pacer.send(now)
-        return now
+        return SentAt(now) if self._limiter is None else self._limiter.send(now)
 
-    def _record(self, now: float, sent_at: float, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
+    def _record(self, now: float, sent_at: SentAt, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
         """Records the outcome; returns the seconds for which the slot must stay empty."""
         if outcome is Outcome.ABANDONED:
+            if self._limiter is not None:
+                self._limiter.abandon(now, sent_at)
             return 0.0
         in_flight = self._used - self._resting - 1
         if outcome is Outcome.ANSWERED:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from lance_ns_async.calls.limiter import Limiter
+from lance_ns_async.calls.limiter import Limiter, SentAt
 
 Outcome = Literal["ok", "refused", "failed"]
 
 _OWN_WORK = 120e-6
 """Seconds of the client's own work for each call; without it, calls would come in unrealistic bursts."""
+_NEVER = SentAt(0.0)
 _LONGEST = 600
 """Seconds after which a simulation fails."""
 
@@ -67,12 +68,12 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
     """
     chance, run = random.Random(seed), Run()
     waiting: deque[int] = deque([1] * calls)
-    events: list[tuple[float, int, str, int, float]] = []
+    events: list[tuple[float, int, str, int, SentAt]] = []
     in_flight = resting = ready = serial = 0
     now = free_at = filled = begin
     tokens, pacing = float(server.burst), False
 
-    def push(at: float, kind: str, attempt: int, sent: float) -> None:
+    def push(at: float, kind: str, attempt: int = 0, sent: SentAt = _NEVER) -> None:
         nonlocal serial
         serial += 1
         heapq.heappush(events, (at, serial, kind, attempt, sent))
@@ -83,15 +84,15 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
             if delay := limiter.pacer.delay(now):
                 if not pacing:
                     pacing = True
-                    push(now + delay, "pace", 0, 0)
+                    push(now + delay, "pace")
                 break
             attempt = waiting.popleft()
-            limiter.pacer.send(now)
+            sent = limiter.send(now)
             free_at = max(free_at, now) + _OWN_WORK
             in_flight += 1
             run.sent += 1
             run.most = max(run.most, in_flight)
-            push(free_at, "arrive", attempt, now)
+            push(free_at, "arrive", attempt, sent)
         now, _, kind, attempt, sent = heapq.heappop(events)
         match kind:
             case "arrive":
@@ -128,12 +129,12 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 else:
                     rest = limiter.record_refusal(now, sent, in_flight, is_throttle=server.throttles)
                     run.extra_at_end += run.done >= calls / 2
-                push(now + rest, "wake", 0, 0)
+                push(now + rest, "wake")
                 if attempt == attempts:
                     run.lost += 1
                 else:
                     pause = chance.uniform(0, min(5.0, min(0.1, pace) * 2 ** (attempt - 1))) + server.retry_after
-                    push(now + max(rest, pause), "again", attempt + 1, 0)
+                    push(now + max(rest, pause), "again", attempt + 1)
     run.seconds, run.at_end, run.limit = now - begin, in_flight, limiter.limit
-    run.paced = limiter.pacer.is_active(now)
+    run.paced = limiter.pacer.is_active
     return run
