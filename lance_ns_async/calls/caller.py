@@ -155,10 +155,10 @@ class Caller:
             raise last.error from last.error.__cause__
 
     async def _attempt(self, call: RemoteCall[T], attempt: int, hedge: bool = False) -> T:
-        started_at = await self.traffic.enter(call.operation, call.subject, until=call.until)
+        sent = await self.traffic.enter(call.operation, call.subject, until=call.until)
         text, outcome = "failed", Outcome.ABANDONED
         try:
-            limit = min(self.policy.attempt_timeout, call.until - started_at)
+            limit = min(self.policy.attempt_timeout, call.until - sent.at)
             async with asyncio.timeout(limit):
                 result = await call.send()
             text, outcome = "ok", Outcome.ANSWERED
@@ -170,7 +170,7 @@ class Caller:
             text, outcome = str(failure.codes[0]), call.outcome(failure)
             # Lost races need the full pause.
             if issubclass(call.error_class(failure), (ServiceUnavailableError, ThrottlingError)):
-                failure.pace, failure.pauses_since = self.traffic.pace(started_at), asyncio.get_running_loop().time()
+                failure.pace, failure.pauses_since = self.traffic.pace(sent), asyncio.get_running_loop().time()
             raise
         except LanceNamespaceError as error:
             text, outcome = type(error).__name__, Outcome.ANSWERED
@@ -179,8 +179,8 @@ class Caller:
             text = "cancelled"
             raise
         finally:
-            self._notify(call, attempt, monotonic() - started_at, text, hedge)
-            await self.traffic.leave(started_at, call.operation, call.subject, outcome, why=text, until=call.until)
+            self._notify(call, attempt, monotonic() - sent.at, text, hedge)
+            await self.traffic.leave(sent, call.operation, call.subject, outcome, why=text, until=call.until)
 
     def _notify(self, call: RemoteCall[T], attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         operation, subject = call.operation, call.subject

@@ -12,8 +12,6 @@ _START, _LEAST = 50.0, 0.5
 """Calls per second before anything is measured, and the smallest rate."""
 _SAMPLE = 5
 """Responses between two refusals that suffice for a measurement."""
-_IN_A_ROW, _MORE_IN_A_ROW = 4, 8
-"""Refusals in a row, without a sample, after which the rate is divided by this number."""
 BELOW, _LOWEST = 0.97, 0.85
 """The share of a measured rate that is used, and the share of the best one below which only a trial leads."""
 _CLIMB = 1.3
@@ -22,8 +20,8 @@ _CREEP, _CREEP_DOUBLES = 0.0005, 30
 """Growth for each response after a measurement, and the responses after which the growth is doubled, tripled, ..."""
 _DOUBT, _CERTAIN = 5.0, 0.05
 """The score of refusals at measured rates that is a reason for a trial, and what each response takes from it."""
-_REMEMBERED = 30.0
-"""Seconds for which the best rate counts: far below it, the rate grows as before a measurement."""
+_IN_VAIN, _DROP = 4.0, 4
+"""The score at which a rate without a measurement is divided, and the divisor."""
 _QUIET = 60.0
 """Seconds without a refusal after which calls are not paced any more."""
 
@@ -33,20 +31,16 @@ class Pacer:
 
     def __init__(self) -> None:
         self.rate: float = inf
-        self._next_at = -inf
-        """Time at which the next call may be sent."""
-        self._is_measured = False
-        self._best = 0.0
-        """The largest rate that was measured since the last doubt."""
-        self._peak, self._peak_at = 0.0, -inf
-        """The largest rate of the last seconds."""
-        self._doubt = self._score = 0.0
-        """The scores of refusals at measured rates, and of those since the last change of the rate."""
         self.changed_at: float = -inf
         """Time of the last change of the rate, except for its growth."""
-        self._refused_at = -inf
-        self._responses = self._in_a_row = 0
-        """Responses since the last change of the rate, and refusals in a row."""
+        self._refused_at = self._next_at = -inf
+        """Times of the last refusal, and at which the next call may be sent."""
+        self._is_measured, self._best = False, 0.0
+        """Whether the rate was measured, and the largest one that was since the last doubt."""
+        self._doubt = self._score = 0.0
+        """The scores of refusals at measured rates, and of those since the last change of the rate."""
+        self._responses = self._quiet = 0
+        """Responses since the last change of the rate, and since the last refusal."""
 
     @property
     def is_active(self) -> bool:
@@ -54,13 +48,10 @@ class Pacer:
         return self.rate < inf
 
     def begin(self, now: float, rate: float = _START) -> None:
-        """Starts to pace calls, at the best rate if there is one."""
+        """Starts to pace calls."""
         self._next_at = self._refused_at = now
-        self._set(now, self._best or rate)
-
-    def end(self) -> None:
-        """Stops to pace calls, and forgets what was measured."""
-        self.rate, self._is_measured, self._best, self._peak = inf, False, 0.0, 0.0
+        self._is_measured, self._best = False, 0.0
+        self._set(now, rate)
 
     def delay(self, now: float, position: int = 0) -> float:
         """Returns the seconds until a call may be sent that has `position` calls before it in the queue."""
@@ -79,49 +70,32 @@ class Pacer:
             enough: The rate from which on calls need no pace.
             usual: The share of calls that is refused whatever the rate.
         """
-        self._responses, self._in_a_row = self._responses + 1, 0
+        self._responses, self._quiet = self._responses + 1, self._quiet + 1
         drain = max(_CERTAIN, 2 * usual / (1 - usual))
         self._doubt, self._score = max(0.0, self._doubt - drain), max(0.0, self._score - drain)
-        if not self._is_measured and self._best:
-            self.rate, self._is_measured = self._best, True
-        elif self.rate <= enough:
-            is_low = self.rate < self._peak / 3 and now > self._refused_at + 1
-            creep = 1 + _CREEP * (1 + self._responses / _CREEP_DOUBLES)
-            self.rate *= creep if self._is_measured and not is_low else _CLIMB
+        self.rate *= 1 + _CREEP * (1 + self._quiet / _CREEP_DOUBLES) if self._is_measured else _CLIMB
         if now - self._refused_at > _QUIET or (self.rate > enough and now > self.changed_at + 1):
-            self.end()
+            self.rate = inf
 
     def record_refusal(self, now: float, usual: float) -> bool:
         """Records a refusal of a call that was sent at this rate; returns whether a trial is due."""
-        self._refused_at = now
-        self._in_a_row += 1
-        self._score += 1
+        self._refused_at, self._quiet, self._score = now, 0, self._score + 1
         self._doubt += self._is_measured
         if self._doubt >= _DOUBT:
             # A measured rate is refused again and again, so its cause may be another one.
             self._doubt = 0.0
             return True
-        in_a_row = _IN_A_ROW + _MORE_IN_A_ROW * usual
-        if self._score < min(_DOUBT, 1 + 40 * usual) and self._in_a_row < in_a_row:
-            return False
-        if self._responses >= _SAMPLE:
+        if self._responses >= _SAMPLE and self._score >= min(_DOUBT, 1 + 40 * usual):
             rate = BELOW * min(self.rate, self._responses / max(now - self.changed_at, 1e-3) / (1 - usual))
-            if self._is_measured:
-                rate = max(rate, _LOWEST * self._best)
             self.measure(now, rate)
-        elif self._in_a_row >= in_a_row:
-            if self._is_measured:
-                self._best *= BELOW
+        elif self._responses < _SAMPLE and self._score >= _IN_VAIN:
             self._is_measured = False
-            self._set(now, self.rate / _IN_A_ROW)
+            self._set(now, self.rate / _DROP)
         return False
 
     def measure(self, now: float, rate: float, *, is_new: bool = False) -> None:
         """Sets a rate that was measured; if `is_new`, better ones of before do not count any more."""
-        self._best = rate if is_new else max(self._best, rate)
-        if rate > self._peak or now > self._peak_at + _REMEMBERED:
-            self._peak, self._peak_at = rate, now
-        self._is_measured = True
+        self._is_measured, self._best = True, rate if is_new else max(self._best, rate)
         self._set(now, rate)
 
     def try_twice(self, now: float) -> None:
@@ -135,4 +109,4 @@ class Pacer:
 
     def _set(self, now: float, rate: float) -> None:
         self.rate, self.changed_at, self._score = max(_LEAST, rate), now, 0.0
-        self._responses = self._in_a_row = 0
+        self._responses = self._quiet = 0

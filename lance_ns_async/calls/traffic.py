@@ -11,7 +11,7 @@ from threading import RLock
 from time import monotonic
 
 from lance_ns_async.calls.circuit import Budget, Circuit
-from lance_ns_async.calls.limiter import Limiter, SentAt
+from lance_ns_async.calls.limiter import Limiter, Sent
 from lance_ns_async.calls.shared import Shared, SharedByKey
 from lance_ns_async.calls.waiting import Waiter, WaiterQueue
 from lance_ns_async.errors import Failure
@@ -121,13 +121,13 @@ class Traffic(Shared):
             is_busy = self._circuit.is_open or self.is_paced
             return self.has_room and not is_busy and self._budget.take()
 
-    def pace(self, sent_at: float) -> float:
+    def pace(self, sent: Sent) -> float:
         """Returns `Limiter.pace`; inf without a limiter."""
         with self._lock:
-            return inf if self._limiter is None else self._limiter.pace(sent_at)
+            return inf if self._limiter is None else self._limiter.pace(sent)
 
-    async def enter(self, operation: str, subject: Id, *, until: float) -> SentAt:
-        """Waits for a slot, and for the pace of a catalog that throttles; returns the time, which `leave` needs.
+    async def enter(self, operation: str, subject: Id, *, until: float) -> Sent:
+        """Waits for a slot, and for the pace of a catalog that throttles; returns what `leave` needs.
 
         Raises:
             Failure: The time `until` passed before the call could be sent, or the circuit is open.
@@ -165,7 +165,7 @@ class Traffic(Shared):
             self._abandon(waiter)
             raise
 
-    async def _wait_for_pace(self, operation: str, subject: Id, until: float) -> SentAt:
+    async def _wait_for_pace(self, operation: str, subject: Id, until: float) -> Sent:
         """Waits with a slot until the call may be sent; returns the time."""
         with self._lock:
             now = monotonic()
@@ -196,13 +196,11 @@ class Traffic(Shared):
         with self._lock:
             return self._start_call(sent_at, operation, subject)
 
-    async def leave(
-        self, sent_at: SentAt, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float
-    ) -> None:
+    async def leave(self, sent: Sent, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float) -> None:
         """Records the outcome and returns the slot, which stays empty for a moment first after a failure."""
         with self._lock:
             now = monotonic()
-            rest = min(self._record(now, sent_at, operation, subject, outcome, why), until - now)
+            rest = min(self._record(now, sent, operation, subject, outcome, why), until - now)
             if rest <= 0:
                 self._give_back()
                 return
@@ -237,17 +235,15 @@ class Traffic(Shared):
             f"{rate:.3g} calls per second; {_MORE_TIME}"
         )
 
-    def _start_call(self, now: float, operation: str, subject: Id) -> SentAt:
+    def _start_call(self, now: float, operation: str, subject: Id) -> Sent:
         if (obstacle := self._circuit.obstacle(now, operation, subject)) is not None:
             self._give_back()
             raise Failure("circuit", message=obstacle, delivered=False)
-        return SentAt(now) if self._limiter is None else self._limiter.send(now)
+        return Sent(now) if self._limiter is None else self._limiter.send(now)
 
-    def _record(self, now: float, sent_at: SentAt, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
+    def _record(self, now: float, sent: Sent, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
         """Records the outcome; returns the seconds for which the slot must stay empty."""
         if outcome is Outcome.ABANDONED:
-            if self._limiter is not None:
-                self._limiter.abandon(now, sent_at)
             return 0.0
         in_flight = self._used - self._resting - 1
         if outcome is Outcome.ANSWERED:
@@ -255,14 +251,12 @@ class Traffic(Shared):
             self._circuit.record_response()
             self._budget.record_response()
             if self._limiter is not None:
-                self._limiter.record_response(now, sent_at, in_flight)
+                self._limiter.record_response(now, sent, in_flight)
             return 0.0
         self._circuit.record_failure(now, operation, subject, why)
         if self._limiter is None:
             return 0.0
-        if outcome is Outcome.FAILED:
-            return self._limiter.record_failure(now, sent_at, in_flight)
-        return self._limiter.record_refusal(now, sent_at, in_flight, is_throttle=outcome is Outcome.THROTTLED)
+        return self._limiter.record_refusal(now, sent, in_flight, is_throttle=outcome is Outcome.THROTTLED)
 
     def _give_back(self) -> None:
         self._used -= 1

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from lance_ns_async.calls.limiter import Limiter, SentAt
+from lance_ns_async.calls.limiter import Limiter, Sent
 
 Outcome = Literal["ok", "refused", "failed"]
 
 _OWN_WORK = 120e-6
 """Seconds of the client's own work for each call; without it, calls would come in unrealistic bursts."""
-_NEVER = SentAt(0.0)
+_NEVER = Sent(0.0)
 _LONGEST = 600
 """Seconds after which a simulation fails."""
 
@@ -68,12 +68,12 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
     """
     chance, run = random.Random(seed), Run()
     waiting: deque[int] = deque([1] * calls)
-    events: list[tuple[float, int, str, int, SentAt]] = []
+    events: list[tuple[float, int, str, int, Sent]] = []
     in_flight = resting = ready = serial = 0
     now = free_at = filled = begin
     tokens, pacing = float(server.burst), False
 
-    def push(at: float, kind: str, attempt: int = 0, sent: SentAt = _NEVER) -> None:
+    def push(at: float, kind: str, attempt: int = 0, sent: Sent = _NEVER) -> None:
         nonlocal serial
         serial += 1
         heapq.heappush(events, (at, serial, kind, attempt, sent))
@@ -125,7 +125,7 @@ def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempt
                 pace = limiter.pace(sent)
                 resting += 1
                 if kind == "served failed":
-                    rest = limiter.record_failure(now, sent, in_flight)
+                    rest = limiter.record_refusal(now, sent, in_flight)
                 else:
                     rest = limiter.record_refusal(now, sent, in_flight, is_throttle=server.throttles)
                     run.extra_at_end += run.done >= calls / 2
