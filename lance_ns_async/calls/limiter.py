@@ -227,7 +227,7 @@ class Limiter:
         if self.pacer.is_active:
             self.pacer.try_twice(now)
         else:
-            self._cut((self.limit - min(self._refused_slots, self.limit / 2)) / 2, self.limit)
+            self._cut(self.limit / 2, self.limit)
         self._restart(now)
 
     def _judge(self, trial: _Trial, now: float) -> None:

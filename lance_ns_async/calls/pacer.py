@@ -88,7 +88,7 @@ class Pacer:
         if self._responses >= _SAMPLE and self._score >= min(_DOUBT, 1 + 40 * usual):
             rate = BELOW * min(self.rate, self._responses / max(now - self.changed_at, 1e-3) / (1 - usual))
             self.measure(now, rate)
-        elif self._responses < _SAMPLE and self._score >= _IN_VAIN:
+        elif self._responses < _SAMPLE and self._score >= _IN_VAIN + 8 * usual:
             self._is_measured = False
             self._set(now, self.rate / _DROP)
         return False
