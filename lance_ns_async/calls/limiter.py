@@ -28,7 +28,7 @@ _PROBES, _WORKED, _BURST = 3.0, 5.0, 8
 of those at once that needs no trial."""
 _LEAK = 0.05
 """What each response takes from the second score: up to 5 % refused calls are never a reason."""
-_GROWTH = 0.9
+_GROWTH = 0.8
 """Growth of the limit for each response, until something is refused."""
 _HOLD, _LONGEST_HOLD, _UNSURE_HOLD, _LEAST_ROUND = 8, 16, 2, 20
 """Rounds of responses in which the limit hardly exceeds the plateau: at first, at most, and if the plateau is a guess;
@@ -78,6 +78,11 @@ class Limiter:
     def __init__(self, most: int) -> None:
         self._most, self._floor = most, float(min(_FLOOR, most))
         self.pacer: Pacer = Pacer()
+        self.limit: float = 0.0
+        self._plateau: float | None = None
+        """The number of concurrent calls that the catalog is known to accept; None while the limit grows freely."""
+        self._probes, self._worked, self._refused_slots = 0.0, 0.0, 0
+        """The scores of refusals in new or refused slots, and in slots that worked; and the refused slots."""
         self._latency, self._answered_at, self._refused_at, self._rests_until = 0.0, -inf, -inf, -inf
         self._usual, self._usual_at, self._quiet = 0.0, -inf, 0
         """The share of calls refused whatever the load, when it was found, and the responses since a refusal."""
@@ -86,6 +91,8 @@ class Limiter:
         self._trial: _Trial | None = None
         self._wakes: deque[float] = deque()
         """Times at which refused slots may be used again."""
+        self._blamed: _Trial | None = None
+        """The last trial that found the rate to be the cause."""
         self._number = 0
         self._begin_anew(-inf)
 
@@ -141,7 +148,7 @@ class Limiter:
         if self._trial is not None:
             self._judge(self._trial, now)
         elif self.pacer.is_active:
-            self.pacer.record_response(now, 2 * START / self._latency, self._usual)
+            self.pacer.record_response(now, 2 * START / max(self._latency, 1e-3), self._usual)
             if not self.pacer.is_active:
                 self._begin_anew(-inf)
         elif max(self._probes, self._worked) < (2 if self._plateau is None else 1):
@@ -222,6 +229,13 @@ class Limiter:
     def _try(self, now: float, in_flight: int) -> None:
         """Sends half as many calls for a moment, or at twice the rate if they are paced."""
         share = self._refusals / (self._refusals + self._responses + in_flight)
+        last = self._blamed
+        if last is not None and last.rate > self.pacer.rate and share > 0.7 * last.share:
+            # A lower rate did not lower the share, so the rate is not the cause.
+            self._usual, self._usual_at, self._blamed = min(share, _MOST_USUAL), now, None
+            self.pacer.forget(now, last.rate)
+            self._restart(now)
+            return
         delivered = self._responses / max(now - self._since, 1e-3)
         self._trial = _Trial(min(0.9, max(0.05, share)), self.limit, self.pacer.rate, delivered)
         if self.pacer.is_active:
@@ -245,6 +259,7 @@ class Limiter:
         if is_paced and odds < 0:
             self.pacer.forget(now)
         elif is_paced:
+            self._blamed = trial
             # What is delivered in a bad moment says little, so one trial at most halves the rate.
             self.pacer.measure(now, max(trial.rate / 2, BELOW * delivered / (1 - self._usual)), is_new=True)
         elif odds < 0:

@@ -102,10 +102,10 @@ class Pacer:
         """Doubles the rate for a trial."""
         self._set(now, 2 * self.rate)
 
-    def forget(self, now: float) -> None:
+    def forget(self, now: float, rate: float = 0.0) -> None:
         """Lets the rate grow freely, because it is not the cause of the refusals."""
         self._is_measured, self._best = False, 0.0
-        self._set(now, self.rate)
+        self._set(now, max(rate, self.rate))
 
     def _set(self, now: float, rate: float) -> None:
         self.rate, self.changed_at, self._score = max(_LEAST, rate), now, 0.0

@@ -58,6 +58,8 @@ class CallLoad:
     """Whether calls fail without being sent, because the catalog does not respond."""
     slots_id: int
     """Identifies the slots in this process: namespaces with equal properties share them, and have equal loads."""
+    reason: str
+    """Why `limit` is this: `free`, `fixed`, `capped at 50`, `paced at 40/s` or `12% refused whatever the load`."""
 
 
 class Traffic(Shared):
@@ -99,7 +101,12 @@ class Traffic(Shared):
                 retries_left=self._budget.left,
                 circuit_open=self._circuit.is_open,
                 slots_id=self._id,
+                reason=self._reason,
             )
+
+    @property
+    def _reason(self) -> str:
+        return "fixed" if self._limiter is None else self._limiter.reason
 
     @property
     def responses(self) -> int:
@@ -158,7 +165,7 @@ class Traffic(Shared):
             self._abandon(waiter)
             message = (
                 f"the operation's time ended while this call waited for a slot, with {self.limit} other calls in "
-                f"flight; {_MORE_TIME}"
+                f"flight ({self._reason}); {_MORE_TIME}"
             )
             raise Failure("deadline", message=message, delivered=False) from None
         except (asyncio.CancelledError, GeneratorExit):

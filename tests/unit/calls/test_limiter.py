@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_ns_async.calls.limiter import START, Limiter
+from lance_ns_async.calls.limiter import START, Limiter, Sent
 from tests.support.budget import with_usual
 from tests.support.simulation import Run, Server, simulate
 
@@ -125,8 +125,8 @@ def test_a_cap_is_found_among_many_accidents() -> None:
 def test_a_catalog_that_never_responds_takes_no_more_memory() -> None:
     limiter = Limiter(256)
     for now in range(10_000):
-        limiter.record_failure(now, now - LATENCY, 0)
-    assert len(limiter._accidents._pending) == 1_000
+        limiter.record_refusal(now + LATENCY, limiter.send(now), 0)
+    assert len(limiter._wakes) <= 256
 
 
 def test_accidents_are_forgotten_when_they_end() -> None:
@@ -178,28 +178,36 @@ def test_no_more_is_sent_at_first_than_is_allowed_at_most() -> None:
 
 def test_what_was_sent_before_a_cut_is_no_second_reason_for_one() -> None:
     limiter = Limiter(256)
-    rests = [limiter.record_refusal(1.0 + n / 1000, 0.9, 31 - n) for n in range(5)]
+    sent = [limiter.send(0.9) for _ in range(START)]
+    limiter.record_response(1.0, sent.pop(), START - 1)
+    rests = [limiter.record_refusal(1.0 + n / 1000, sent.pop(), len(sent)) for n in range(3)]
     assert all(0 <= rest <= 1 for rest in rests)
     cut = limiter.limit
     assert 26 <= cut < START
     for _ in range(4):
-        limiter.record_refusal(1.01, 0.9, 20)
+        limiter.record_refusal(1.01, sent.pop(), len(sent))
     assert limiter.limit == pytest.approx(cut - 4)
 
 
-def test_a_second_reason_soon_after_halves_the_limit() -> None:
+def test_the_limit_is_halved_while_nothing_is_accepted() -> None:
     limiter = Limiter(256)
-    limiter.record_response(1.0, 0.0, 0)
-    for _ in range(6):
-        limiter.record_refusal(2.0, 1.5, 31)
-    cut = limiter.limit
-    for _ in range(2):
-        limiter.record_refusal(2.5, 2.2, 25)
-    assert limiter.limit == pytest.approx(cut / 2)
+    for now in range(1, 4):
+        sent = [limiter.send(now) for _ in range(3)]
+        for it in sent:
+            limiter.record_refusal(now + LATENCY, it, 0)
+    assert limiter.limit == START / 8
+
+
+def test_what_was_learned_is_forgotten_after_a_minute() -> None:
+    limiter = Limiter(256)
+    simulate(limiter, 3000, Server(accidents=0.2, throttles=True), seed=1, attempts=12)
+    assert limiter._usual > 0.1
+    simulate(limiter, 1, Server(), seed=1, begin=10_000)
+    assert limiter._usual == 0
 
 
 NOTES = st.tuples(
-    st.sampled_from(["record_response", "record_refusal", "record_failure"]),
+    st.sampled_from(["record_response", "record_refusal"]),
     st.floats(0, 1e6),
     st.floats(0, 1e6),
     st.integers(0, 64),
@@ -213,34 +221,28 @@ def test_whatever_was_told_it_keeps_its_bounds_and_grows_again(
     limiter, now = Limiter(most), 0.0
     for note, later, duration, in_flight in notes:
         now += later
-        rest = getattr(limiter, note)(now, now - duration, in_flight)
+        rest = getattr(limiter, note)(now, Sent(now - duration), in_flight)
         assert 0 <= (rest or 0) <= 1 and min(2, most) <= limiter.limit <= most
     for _ in range(20_000):
         if limiter.limit == most:
             break
-        limiter.record_response(now, now, int(limiter.limit) - 1)
+        now += 0.1
+        limiter.record_response(now, Sent(now), int(limiter.limit) - 1)
     assert limiter.limit == most
 
 
 def test_an_accident_is_made_good_at_the_pace_of_answers() -> None:
     limiter = Limiter(64)
-    assert limiter.pace(0.0) == inf
-    limiter.record_response(2.0, 1.98, 5)
-    assert limiter.pace(1.99) == pytest.approx(0.02)
-    # There was no response since then.
-    assert limiter.pace(2.01) == inf
-    for _ in range(2):
-        limiter.record_refusal(2.1, 1.99, 5)
-    limiter.record_response(2.2, 2.18, 5)
-    assert limiter.pace(2.0) == pytest.approx(0.02)
-    for _ in range(2):
-        limiter.record_refusal(2.3, 2.19, 5)
-    assert limiter.pace(2.0) == inf
+    assert limiter.pace(Sent(0.0)) == inf
+    limiter.record_response(2.0, Sent(1.98), 5)
+    assert limiter.pace(Sent(1.99)) == pytest.approx(0.02)
+    # There was no response at about that time.
+    assert limiter.pace(Sent(2.1)) == inf
 
 
 def test_few_refusals_among_many_answers_lower_nothing() -> None:
     limiter = Limiter(64)
     for n in range(10_000):
         note = limiter.record_refusal if n % 33 == 0 else limiter.record_response
-        note(n / 1000, n / 1000 - LATENCY, 63)
+        note(n / 1000, Sent(n / 1000 - LATENCY), 63)
     assert limiter.limit == 64

@@ -15,6 +15,7 @@ from lance_namespace.errors import ServiceUnavailableError, TableNotFoundError
 from lance_ns_async import AsyncNamespace, DirNamespace
 from lance_ns_async.calls import circuit
 from lance_ns_async.calls.deadline import deadline
+from lance_ns_async.calls.limiter import Sent
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.traffic import Outcome, Traffic, traffic_by_key
@@ -30,11 +31,11 @@ def slots(most: int, *, adaptive: bool = False) -> Traffic:
     return Traffic(most, adaptive=adaptive, patience=30.0)
 
 
-async def enter(traffic: Traffic) -> float:
+async def enter(traffic: Traffic) -> Sent:
     return await traffic.enter("describe_table", TABLE, until=monotonic() + SOON)
 
 
-async def leave(traffic: Traffic, sent: float) -> None:
+async def leave(traffic: Traffic, sent: Sent) -> None:
     await traffic.leave(sent, "describe_table", TABLE, Outcome.ANSWERED, why="ok", until=monotonic() + SOON)
 
 

@@ -236,7 +236,10 @@ async def test_calls_in_flight_and_waiting_calls_are_counted(server: FakeIceberg
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, "max_in_flight": "2"}) as ns:
         await ns.describe_table(TABLE)
         idle = ns.snapshot()
-        assert idle == CallLoad(0, 0, 0, 2, 2, idle.retries_left, False, idle.slots_id) and idle.retries_left >= 100
+        assert (
+            idle == CallLoad(0, 0, 0, 2, 2, idle.retries_left, False, idle.slots_id, "free")
+            and idle.retries_left >= 100
+        )
         with server.hold("tables/") as hold:
             work = [asyncio.create_task(ns.describe_table(DescribeTableRequest(id=id))) for id in TABLES]
             await hold.reached(2)
