@@ -251,7 +251,7 @@ class Limiter:
         is_decided = abs(odds) >= _SURE or responses + refusals >= (_ENOUGH if is_paced else _EXPECTED / trial.share)
         if now < began + self._latency or not is_decided:
             return
-        delivered = max(trial.delivered, responses / (now - began))
+        delivered = max(trial.delivered, responses / max(now - began, 1e-3))
         self._trial = None
         self._restart(now)
         if odds < 0 or not is_paced:
