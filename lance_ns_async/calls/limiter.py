@@ -19,7 +19,7 @@ from collections import deque
 from math import inf, log
 from typing import Literal, NamedTuple
 
-from lance_ns_async.calls.pacer import BELOW, Pacer
+from lance_ns_async.calls.pacer import BELOW, GUESS, Pacer
 
 START, _FLOOR, _FEW = 32, 2, 5
 """The initial and the smallest limit of calls in flight, and the largest number of them that is rather paced."""
@@ -107,7 +107,11 @@ class Limiter:
 
     def send(self, now: float) -> Sent:
         """Records that a call is sent; returns what its outcome needs."""
+        was_paced = self.pacer.is_active
         self.pacer.send(now)
+        if was_paced and not self.pacer.is_active:
+            self._trial = None
+            self._begin_anew(-inf)
         self._number += 1
         if max(self._answered_at, self._refused_at) < now - 2 * self._latency:
             # Others may have left since the catalog was busy.
@@ -271,8 +275,8 @@ class Limiter:
             if self.limit <= _FEW:
                 self._begin_pace(now, max(1.0, BELOW * delivered))
 
-    def _begin_pace(self, now: float, *rate: float) -> None:
-        self.pacer.begin(now, *rate)
+    def _begin_pace(self, now: float, rate: float = GUESS) -> None:
+        self.pacer.begin(now, rate)
         self._begin_anew(now)
 
     def _begin_anew(self, now: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
-_START, _LEAST = 50.0, 0.5
+GUESS, _LEAST = 50.0, 0.5
 """Calls per second before anything is measured, and the smallest rate."""
 _SAMPLE = 5
 """Responses between two refusals that suffice for a measurement."""
@@ -36,7 +36,7 @@ class Pacer:
         self._refused_at = self._next_at = -inf
         """Times of the last refusal, and at which the next call may be sent."""
         self._is_measured, self._best = False, 0.0
-        """Whether the rate was measured, and the largest one that was since the last doubt."""
+        """Whether the rate was measured, and the largest one that was since the last trial."""
         self._doubt = self._score = 0.0
         """The scores of refusals at measured rates, and of those since the last change of the rate."""
         self._responses = self._quiet = 0
@@ -47,7 +47,7 @@ class Pacer:
         """Whether calls are paced."""
         return self.rate < inf
 
-    def begin(self, now: float, rate: float = _START) -> None:
+    def begin(self, now: float, rate: float) -> None:
         """Starts to pace calls."""
         self._next_at = self._refused_at = now
         self._is_measured, self._best = False, 0.0
@@ -59,7 +59,9 @@ class Pacer:
 
     def send(self, now: float) -> None:
         """Records that a call is sent; two may catch up, so that late timers do not lower the rate."""
-        if self.rate < inf:
+        if now - self._refused_at > _QUIET:
+            self.rate = inf
+        elif self.rate < inf:
             self._next_at = max(self._next_at, now - 2 / self.rate) + 1 / self.rate
 
     def record_response(self, now: float, enough: float, usual: float) -> None:
@@ -74,7 +76,7 @@ class Pacer:
         drain = max(_CERTAIN, 2 * usual / (1 - usual))
         self._doubt, self._score = max(0.0, self._doubt - drain), max(0.0, self._score - drain)
         self.rate *= 1 + _CREEP * (1 + self._quiet / _CREEP_DOUBLES) if self._is_measured else _CLIMB
-        if now - self._refused_at > _QUIET or (self.rate > enough and now > self.changed_at + 1):
+        if self.rate > enough and now > self.changed_at + 1:
             self.rate = inf
 
     def record_refusal(self, now: float, usual: float) -> bool:
@@ -87,9 +89,10 @@ class Pacer:
             return True
         if self._responses >= _SAMPLE and self._score >= min(_DOUBT, 1 + 40 * usual):
             rate = BELOW * min(self.rate, self._responses / max(now - self.changed_at, 1e-3) / (1 - usual))
-            self.measure(now, rate)
+            # Refusals by chance would lower the rate again and again.
+            self.measure(now, max(rate, _LOWEST * self._best))
         elif self._responses < _SAMPLE and self._score >= _IN_VAIN + 8 * usual:
-            self._is_measured = False
+            self._is_measured, self._best = False, 0.0
             self._set(now, self.rate / _DROP)
         return False
 

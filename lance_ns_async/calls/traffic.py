@@ -63,7 +63,7 @@ class CallLoad:
 
 
 class Traffic(Shared):
-    """Slots for calls, granted in the order of requests. Threads and event loops may share it."""
+    """Slots for calls, granted to clients in turn, and to each one in order. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
         self._id = next(_ids)
@@ -173,7 +173,7 @@ class Traffic(Shared):
             raise
 
     async def _wait_for_pace(self, operation: str, subject: Id, until: float) -> Sent:
-        """Waits with a slot until the call may be sent; returns the time."""
+        """Waits with a slot until the call may be sent; returns what `leave` needs."""
         with self._lock:
             now = monotonic()
             if self._queue_start == self._queue_end and not self._delay(now, 0):

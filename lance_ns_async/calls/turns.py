@@ -27,7 +27,7 @@ class Turns(Shared):
     """Turns by name, shared by threads and event loops. An unused name takes no memory."""
 
     async def run(self, name: Hashable, work: Callable[[bool], Awaitable[T]], *, timeout: float | None) -> T:
-        """Runs the work after all earlier calls for the same name have ended.
+        """Runs the work alone for its name, after all earlier calls of the same client have ended.
 
         Args:
             name: The name on which one call at a time works.

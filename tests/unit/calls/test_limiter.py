@@ -198,6 +198,28 @@ def test_the_limit_is_halved_while_nothing_is_accepted() -> None:
     assert limiter.limit == START / 8
 
 
+def test_refusals_of_calls_sent_before_the_pace_do_not_lower_the_rate() -> None:
+    limiter = Limiter(256)
+    early = [limiter.send(0.0) for _ in range(100)]
+    for now in range(1, 6):
+        for it in [limiter.send(now) for _ in range(3)]:
+            limiter.record_refusal(now + LATENCY, it, 0, is_throttle=True)
+    assert limiter.reason == "paced at 50/s"
+    for it in early:
+        limiter.record_refusal(6.0, it, 0, is_throttle=True)
+    assert limiter.reason == "paced at 50/s"
+
+
+@pytest.mark.parametrize(("share", "seconds"), [(0.1, 2), (0.2, 5), (1 / 3, 60), (1 / 2, 60)])
+def test_a_pace_ends_if_a_lower_rate_does_not_lower_the_share_of_refusals(share: float, seconds: float) -> None:
+    for seed in SEEDS:
+        limiter = Limiter(256)
+        simulate(limiter, 300, Server(rate=40, burst=40, throttles=True), seed=seed)
+        assert limiter.pacer.is_active
+        result = simulate(limiter, 3000, Server(accidents=share, throttles=True), seed=seed, attempts=99, begin=100)
+        assert result.seconds <= seconds
+
+
 def test_what_was_learned_is_forgotten_after_a_minute() -> None:
     limiter = Limiter(256)
     simulate(limiter, 3000, Server(accidents=0.2, throttles=True), seed=1, attempts=12)

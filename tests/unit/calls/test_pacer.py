@@ -13,7 +13,7 @@ from lance_namespace.errors import ServiceUnavailableError, ThrottlingError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.deadline import deadline
-from lance_ns_async.calls.pacer import Pacer
+from lance_ns_async.calls.pacer import GUESS, Pacer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
@@ -44,17 +44,17 @@ def drive(
 def test_calls_are_not_paced_before_throttling_and_long_after() -> None:
     pacer = Pacer()
     assert not pacer.is_active and pacer.delay(0.0, 99) == 0.0
-    pacer.begin(1.0)
+    pacer.begin(1.0, GUESS)
     pacer.send(1.0)
     assert pacer.is_active and 0 < pacer.delay(1.0) < pacer.delay(1.0, 1)
-    pacer.record_response(62.0, inf, 0.0)
+    pacer.send(62.0)
     assert not pacer.is_active and pacer.delay(62.0, 99) == 0.0
 
 
 @pytest.mark.parametrize("rate", [5.0, 40.0, 100.0, 400.0, 2000.0])
 def test_the_rate_is_learned_and_kept(rate: float) -> None:
     pacer = Pacer()
-    pacer.begin(0.0)
+    pacer.begin(0.0, GUESS)
     now, _, refused = drive(pacer, rate, 2 + 60 / rate)
     assert refused <= 0.35 * rate + 30
     _, accepted, refused = drive(pacer, rate, 2000 / rate, now=now)
@@ -64,7 +64,7 @@ def test_the_rate_is_learned_and_kept(rate: float) -> None:
 @pytest.mark.parametrize(("before", "after"), [(400.0, 40.0), (40.0, 400.0)])
 def test_a_change_of_the_rate_is_followed(before: float, after: float) -> None:
     pacer = Pacer()
-    pacer.begin(0.0)
+    pacer.begin(0.0, GUESS)
     now, _, _ = drive(pacer, before, 10.0)
     now, _, _ = drive(pacer, after, 20.0, now=now)
     _, accepted, _ = drive(pacer, after, 10.0, now=now)
@@ -73,14 +73,14 @@ def test_a_change_of_the_rate_is_followed(before: float, after: float) -> None:
 
 def test_a_catalog_that_only_throttles_gets_few_calls() -> None:
     pacer = Pacer()
-    pacer.begin(0.0)
+    pacer.begin(0.0, GUESS)
     _, accepted, refused = drive(pacer, 0.0, 60.0, burst=0.0)
     assert accepted == 0 and refused <= 55
 
 
 def test_accidental_refusals_do_not_lower_the_rate_far() -> None:
     pacer, now = Pacer(), 0.0
-    pacer.begin(now)
+    pacer.begin(now, GUESS)
     now, _, _ = drive(pacer, 100.0, 10.0)
     for number in range(5000):
         now += pacer.delay(now)
