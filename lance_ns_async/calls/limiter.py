@@ -1,48 +1,38 @@
 """Adaptive limit of the calls to one catalog, learned from its responses. Uses no clock and no event loop.
 
-A catalog refuses calls for one of three reasons, and each shows in its own way:
-
-- It accepts a number of concurrent calls. Calls in slots that are new, or whose last call was refused, are refused
-  again, and those in slots that worked go on to work. The limit becomes the number of slots that worked, and grows
-  again, slowly at first and then faster, as in TCP CUBIC.
-- Accidents, for example because another client has used up a common quota. They refuse a share of calls in all slots.
-- It accepts a number of calls per second. It refuses calls in all slots, too, but a smaller share of fewer calls.
-
-Therefore refusals in slots that worked lead to a trial: half of the calls for a moment. If the share of refused calls
-stays, the load is not its cause: the cut is undone, and that share counts as usual for a while. If not, the limit
-becomes what the catalog delivered; if that is only a few calls, a `Pacer` takes over.
+Refusals in slots that are new, or that were refused before, are those of a catalog that accepts a number of concurrent
+calls. Refusals in slots that worked are accidents, or those of a catalog that accepts a number of calls per second: a
+trial with fewer calls tells which, since it does not change the share of accidents. `policy.md` explains all rules.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from math import inf, log
+from math import exp, inf, log
 from typing import Literal, NamedTuple
-
-from lance_ns_async.calls.pacer import BELOW, GUESS, Pacer
 
 START, _FLOOR, _FEW = 32, 2, 5
 """The initial and the smallest limit of calls in flight, and the largest number of them that is rather paced."""
-_PROBES, _WORKED, _BURST = 3.0, 5.0, 8
-"""The scores of refusals in new or refused slots, and in slots that worked, at which something is done; and the number
-of those at once that needs no trial."""
-_LEAK = 0.05
-"""What each response takes from the second score: up to 5 % refused calls are never a reason."""
-_GROWTH = 0.8
-"""Growth of the limit for each response, until something is refused."""
+GUESS, _LEAST, _SAMPLE, _DROP = 50.0, 0.5, 5, 4
+"""Calls per second before anything is measured, and at least; the responses that suffice to measure a rate, and the
+divisor of a rate that is refused before."""
+_BEYOND, _WITHIN, _BURST = 3.0, 5.0, 8
+"""Scores of refusals beyond and within what worked at which something is done, and refusals that need no trial."""
+_LEAK, _MOST = 0.05, 0.55
+"""The shares of refused calls that are always accidental, and never; the scores fall by the first one."""
+_GROWTH, _CLIMB, _CREEP, _CREEP_GROWS = 0.86, 1.3, 0.0005, 30
+"""For each response: growth of a free limit, factor of a rate that was not measured, and growth of a measured rate;
+and the responses after which the last one is 4, 9, ... times as much."""
 _HOLD, _LONGEST_HOLD, _UNSURE_HOLD, _LEAST_ROUND = 8, 16, 2, 20
-"""Rounds of responses in which the limit hardly exceeds the plateau: at first, at most, and if the plateau is a guess;
-and the responses of the smallest round."""
-_MOST, _MOST_USUAL = 0.55, 0.6
-"""The share of refused calls that is never accidental, and the largest one that counts as usual."""
-_MEMORY, _REMEMBERED = 2_000, 60.0
-"""Responses and seconds after which a usual share is forgotten."""
-_OUTAGE, _RECENT, _LONGEST_REST = 0.3, 2.0, 1.0
-"""Seconds: without any response after which the limit begins anew; for which a response says, among accidents, that a
-failure is isolated; and of the longest rest of a slot."""
-_SURE, _EXPECTED, _ENOUGH = 3.0, 8, 24
-"""What decides a trial: the logarithm of the odds, else the refusals to expect without a change, or the calls of a
-larger load."""
+"""Rounds in which the limit stays near the plateau: at first, at most, and if it is a guess; least responses of one."""
+_BELOW, _LOWEST, _RESIDUE = 0.97, 0.85, 0.03
+"""The share of a measured rate that is used, that of the best one below which only a trial leads, and that of calls
+which are refused at such rates."""
+_MEMORY, _REMEMBERED, _LATELY, _RECENT, _LONGEST_REST = 2_000, 60.0, 5.0, 2.0, 1.0
+"""Responses and seconds after which what was learned is forgotten; and seconds for which goodput is averaged, for which
+a response says that a failure is isolated, and of the longest rest of a slot."""
+_SURE, _EXPECTED = 3.0, 8
+"""What decides a trial: the logarithm of the odds, else the refusals to expect without a change."""
 
 
 class Sent(NamedTuple):
@@ -53,23 +43,38 @@ class Sent(NamedTuple):
     slot: Literal["worked", "refused", "new"] = "worked"
 
 
+class Pacer:
+    """The rate at which calls are sent, in calls per second; inf if they are not paced."""
+
+    def __init__(self) -> None:
+        self.rate: float = inf
+        self._next_at = -inf
+
+    @property
+    def is_active(self) -> bool:
+        """Whether calls are paced."""
+        return self.rate < inf
+
+    def begin(self, now: float, rate: float) -> None:
+        """Starts to pace calls."""
+        self.rate, self._next_at = rate, now
+
+    def delay(self, now: float, position: int = 0) -> float:
+        """Returns the seconds until a call may be sent that has `position` calls before it in the queue."""
+        return max(0.0, self._next_at + position / self.rate - now) if self.rate < inf else 0.0
+
+    def send(self, now: float) -> None:
+        """Records that a call is sent; two may catch up, so that late timers do not lower the rate."""
+        if self.rate < inf:
+            self._next_at = max(self._next_at, now - 2 / self.rate) + 1 / self.rate
+
+
 class _Trial(NamedTuple):
-    """What was known before a trial."""
+    """The share of refused calls, the limit and the rate before a trial."""
 
     share: float
-    """The share of refused calls."""
     limit: float
     rate: float
-    delivered: float
-    """Responses per second."""
-
-    def odds(self, responses: int, refusals: int) -> float:
-        """Returns the logarithm of the odds that the load is the cause.
-
-        Then the share of twice as many calls is half-way to 1, and that of half as many is at most a fourth.
-        """
-        share = (1 + self.share) / 2 if self.rate < inf else self.share / 4
-        return refusals * log(share / self.share) + responses * log((1 - share) / (1 - self.share))
 
 
 class Limiter:
@@ -78,23 +83,20 @@ class Limiter:
     def __init__(self, most: int) -> None:
         self._most, self._floor = most, float(min(_FLOOR, most))
         self.pacer: Pacer = Pacer()
-        self.limit: float = 0.0
+        self._latency, self._answered_at, self._refused_at, self._rests_until = 0.0, -inf, -inf, -inf
+        self._usual, self._usual_at, self._goodput = 0.0, -inf, 0.0
+        """The share of calls refused whatever the load, when it was found, and the responses a second."""
+        self._responses = self._refusals = self._sample = self._quiet = 0
+        self._number = self._refused_slots = self._new = 0
+        """Responses and refusals since `_since`, responses since the last change and refusal; calls; and slots."""
+        self.limit = self._best = self._beyond = self._within = self._rounds = 0.0
+        self._hold = _HOLD
+        """The limit, the best rate, the scores of refusals beyond and within what worked, rounds, and their goal."""
         self._plateau: float | None = None
         """The number of concurrent calls that the catalog is known to accept; None while the limit grows freely."""
-        self._probes, self._worked, self._refused_slots = 0.0, 0.0, 0
-        """The scores of refusals in new or refused slots, and in slots that worked; and the refused slots."""
-        self._latency, self._answered_at, self._refused_at, self._rests_until = 0.0, -inf, -inf, -inf
-        self._usual, self._usual_at, self._quiet = 0.0, -inf, 0
-        """The share of calls refused whatever the load, when it was found, and the responses since a refusal."""
-        self._hold = _HOLD
-        """The rounds in which the limit hardly exceeds the plateau."""
         self._trial: _Trial | None = None
-        self._wakes: deque[float] = deque()
-        """Times at which refused slots may be used again."""
-        self._blamed: _Trial | None = None
-        """The last trial that found the rate to be the cause."""
-        self._number = 0
-        self._begin_anew(-inf)
+        self._wakes: deque[float] = deque()  # Times at which refused slots may be used again.
+        self._begin_anew()
 
     @property
     def reason(self) -> str:
@@ -107,11 +109,9 @@ class Limiter:
 
     def send(self, now: float) -> Sent:
         """Records that a call is sent; returns what its outcome needs."""
-        was_paced = self.pacer.is_active
+        if now > self._refused_at + _REMEMBERED and (self.pacer.is_active or self._plateau is not None):
+            self._begin_anew()
         self.pacer.send(now)
-        if was_paced and not self.pacer.is_active:
-            self._trial = None
-            self._begin_anew(-inf)
         self._number += 1
         if max(self._answered_at, self._refused_at) < now - 2 * self._latency:
             # Others may have left since the catalog was busy.
@@ -127,38 +127,29 @@ class Limiter:
 
         A failure is isolated if others got responses at about that time. Call this before the failure is recorded.
         """
-        recent = _RECENT if self._usual_at > sent.at - _REMEMBERED else self._latency
-        return self._latency if self._answered_at >= sent.at - recent else inf
+        return self._latency if self._answered_at >= sent.at - _RECENT else inf
 
     def record_response(self, now: float, sent: Sent, in_flight: int) -> None:
         """Records a response, errors included; `in_flight` is the number of calls still under way."""
-        if self._refused_at > self._answered_at and now - self._answered_at > max(_OUTAGE, 10 * self._latency):
-            if not self.pacer.is_active and self._answered_at > -inf and self.limit < START:
-                # For a while, all calls were refused, so the limit became far too small.
-                self._begin_anew(-inf)
-        latency, self._answered_at, self._quiet = now - sent.at, now, self._quiet + 1
+        self._goodput = self._goodput * exp((self._answered_at - now) / _LATELY) + 1 / _LATELY
+        latency, self._answered_at, self._quiet = now - sent.at, now, self._quiet + (sent.at > self._refused_at)
         self._latency += (latency - self._latency) / 8 if self._latency else latency
-        self._usual = min(self._usual * (1 - 1 / _MEMORY), 6 / self._quiet)
-        if now - self._usual_at > _REMEMBERED:
-            self._usual = 0.0
+        # Many accepted calls in a row say that the share is smaller now.
+        self._usual = min(self._usual * (1 - 1 / _MEMORY), 6 / max(1, self._quiet), 1.0 * (now < self._usual_at + _REMEMBERED))
         if sent.at < self._cut_at:
             return
-        self._responses += 1
-        odds = 2 * self._usual / (1 - self._usual)
-        if sent.slot == "refused":
-            self._refused_slots = max(0, self._refused_slots - 1)
-        self._probes -= 1 / (4 * self.limit) if sent.slot == "worked" else max(1.0, odds)
-        self._probes, self._worked = max(0.0, self._probes), max(0.0, self._worked - max(_LEAK, odds))
+        is_paced, leak = self.pacer.is_active, max(_LEAK, 2 * self._usual / (1 - self._usual))
+        self._responses, self._sample = self._responses + 1, self._sample + 1
+        self._within = max(0.0, self._within - leak)
+        if is_paced or sent.slot != "worked":
+            self._beyond = max(0.0, self._beyond - (leak if is_paced else 1.0))
+        self._refused_slots = max(0, self._refused_slots - (sent.slot == "refused"))
         if self._trial is not None:
             self._judge(self._trial, now)
-        elif self.pacer.is_active:
-            self.pacer.record_response(now, 2 * START / max(self._latency, 1e-3), self._usual)
-            if not self.pacer.is_active:
-                self._begin_anew(-inf)
-        elif max(self._probes, self._worked) < (2 if self._plateau is None else 1):
-            # Few calls say nothing about a higher limit.
-            if in_flight + 1 >= 0.8 * int(self.limit):
-                self._grow()
+        elif is_paced:
+            self._speed_up(now)
+        elif max(self._beyond, self._within) < (2 if self._plateau is None else 1):
+            self._grow(in_flight + 1)
 
     def record_refusal(self, now: float, sent: Sent, in_flight: int, *, is_throttle: bool = False) -> float:
         """Records a refused or failed call; returns the seconds for which its slot must stay empty.
@@ -175,22 +166,16 @@ class Limiter:
             if not is_paced and sent.slot != "refused" and self._trial is None:
                 self._cut(self.limit - 1, (self._plateau or self.limit) - 1)
             return 0.0 if is_paced else min(_LONGEST_REST, self._latency)
-        if not self._worked and self._trial is None and not is_paced:
+        if not self._within + self._beyond and self._trial is None:
             self._count_from(sent.at, sent.number - 1)
         self._refusals += sent.at >= self._since
-        self._in_vain += 1
         self._refused_slots += sent.slot != "refused"
-        if sent.slot == "worked":
-            self._worked += 1
-        else:
-            self._probes += 1
+        self._beyond += is_paced or sent.slot != "worked"
+        self._within += self._best > 0 if is_paced else sent.slot == "worked"
         if self._trial is not None:
             self._judge(self._trial, now)
         elif is_paced:
-            if self.pacer.record_refusal(now, self._usual):
-                self._try(now, 0)
-            elif self.pacer.changed_at > self._cut_at:
-                self._restart(now)
+            self._slow_down(now)
         else:
             self._react(now, sent, in_flight, is_throttle=is_throttle)
         if self.pacer.is_active:
@@ -204,91 +189,97 @@ class Limiter:
         self._wakes.append(now + rest)
         return rest
 
-    def _react(self, now: float, sent: Sent, in_flight: int, *, is_throttle: bool) -> None:
-        held, plateau = self.limit - self._refused_slots, self._plateau
-        is_most = self._refusals - 1 > _MOST * (sent.number - self._first - 1)
-        is_mute = self._answered_at <= self._cut_at and self._in_vain > _MOST * (sent.number - self._cut_number)
-        if is_mute and self._in_vain >= _PROBES:
-            # Nothing is accepted any more.
-            self._lower(now, self.limit / 2, _UNSURE_HOLD, is_throttle=is_throttle)
-        elif self._probes >= _PROBES + 10 * self._usual:
-            limit = min(self.limit - 1, max(held + self._usual * self.limit, self.limit / 4))
-            is_known = plateau is not None and self.limit <= 1.1 * plateau
-            self._lower(now, limit, _LONGEST_HOLD if is_known else _HOLD, is_throttle=is_throttle)
-        elif is_most and self._refusals >= _BURST:
-            limit = max(self.limit / 2, min(self.limit - 1, BELOW * in_flight))
-            self._lower(now, limit, _UNSURE_HOLD, is_throttle=is_throttle)
-        elif self._worked >= _WORKED and now >= self._since + 1.2 * self._latency:
-            self._try(now, in_flight)
-
-    def _lower(self, now: float, limit: float, hold: int, *, is_throttle: bool) -> None:
-        """Lowers the limit, or paces the calls if a catalog that throttles accepts only a few."""
-        if is_throttle and limit <= _FEW:
-            self._begin_pace(now)
+    def _speed_up(self, now: float) -> None:
+        """Raises the rate after a response."""
+        if self._best and self.pacer.rate > self._goodput / 3:
+            self.pacer.rate *= 1 + _CREEP * (1 + self._sample / _CREEP_GROWS) ** 2
         else:
-            self._hold = hold
-            self._cut(limit, limit)
-            self._restart(now)
+            self.pacer.rate *= _CLIMB if self.pacer.rate > GUESS / _DROP else 2
+        if self.pacer.rate > 2 * START / max(self._latency, 1e-3) and now > self._cut_at + 1:
+            self._begin_anew()
+
+    def _slow_down(self, now: float) -> None:
+        """Sets the rate after a refused call to what was accepted since the last change."""
+        if self._within >= _WITHIN + 10 * self._usual:
+            self._try(now, 0)
+        elif self._sample >= _SAMPLE and self._beyond >= 1 + 20 * self._usual:
+            rate = _BELOW * min(self.pacer.rate, self._sample / max(now - self._cut_at, 1e-3) / (1 - self._usual))
+            # Refusals by chance would lower the rate again and again.
+            self._best = max(self._best, rate)
+            self._set_rate(now, max(rate, _LOWEST * self._best))
+        elif not self._best and self._sample <= 1 and self._beyond > _BEYOND:
+            self._set_rate(now, self.pacer.rate / _DROP)
+
+    def _react(self, now: float, sent: Sent, in_flight: int, *, is_throttle: bool) -> None:
+        """Lowers the limit after a refused call, or tries whether that would help."""
+        is_most = self._refusals - 1 > _MOST * (sent.number - self._first - 1)
+        if is_most and self._answered_at <= self._cut_at and self._refusals >= _BEYOND:
+            # Nothing is accepted any more.
+            limit, self._hold = self.limit / 2, _UNSURE_HOLD
+        elif self._beyond >= _BEYOND + 10 * self._usual:
+            limit = min(self.limit - 1, max(self.limit - self._refused_slots, self.limit / 4))
+            is_known = self._plateau is not None and self.limit <= 1.1 * self._plateau
+            self._hold = _LONGEST_HOLD if is_known else _HOLD
+        elif is_most and self._refusals >= _BURST:
+            limit, self._hold = max(self.limit / 2, min(self.limit - 1, _BELOW * in_flight)), _UNSURE_HOLD
+        else:
+            if self._within >= _WITHIN and now >= self._since + 1.2 * self._latency:
+                self._try(now, in_flight)
+            return
+        self._cut(limit, limit)
+        self._restart(now)
+        if is_throttle and limit <= _FEW:
+            self._begin_anew(now, GUESS)
 
     def _try(self, now: float, in_flight: int) -> None:
-        """Sends half as many calls for a moment, or at twice the rate if they are paced."""
+        """Sends half as many calls for a moment, or at the rate that was accepted lately."""
         share = self._refusals / (self._refusals + self._responses + in_flight)
-        last = self._blamed
-        if last is not None and last.rate > self.pacer.rate and share > 0.7 * last.share:
-            # A lower rate did not lower the share, so the rate is not the cause.
-            self._usual, self._usual_at, self._blamed = min(share, _MOST_USUAL), now, None
-            self.pacer.forget(now, last.rate)
-            self._restart(now)
-            return
-        delivered = self._responses / max(now - self._since, 1e-3)
-        self._trial = _Trial(min(0.9, max(0.05, share)), self.limit, self.pacer.rate, delivered)
+        trial, rate = _Trial(min(0.9, max(_LEAK, share)), self.limit, self.pacer.rate), self.pacer.rate
         if self.pacer.is_active:
-            self.pacer.try_twice(now)
+            accepted = _BELOW * self._responses / max(now - self._since, 1e-3)
+            self._set_rate(now, min(rate, max(rate / _DROP, accepted)))
         else:
             self._cut(self.limit / 2, self.limit)
         self._restart(now)
+        self._trial = trial
 
     def _judge(self, trial: _Trial, now: float) -> None:
         """Ends a trial that tells enough: the load is the cause of the refusals, or it is not."""
-        responses, refusals, is_paced = self._responses, self._refusals, trial.rate < inf
-        odds, began = trial.odds(responses, refusals), self._cut_at + self._latency
-        is_decided = abs(odds) >= _SURE or responses + refusals >= (_ENOUGH if is_paced else _EXPECTED / trial.share)
-        if now < began + self._latency or not is_decided:
+        responses, refusals, share = self._responses, self._refusals, trial.share
+        # The logarithm of the odds that the load is the cause. Then only a small share is still refused.
+        rest = min(share / 4, _RESIDUE) if self.pacer.is_active else share / 4
+        odds = responses * log((1 - rest) / (1 - share)) + refusals * log(rest / share)
+        is_decided = abs(odds) >= _SURE or responses + refusals >= _EXPECTED / share
+        if now < self._cut_at + 2 * self._latency or not is_decided:
             return
-        delivered = max(trial.delivered, responses / max(now - began, 1e-3))
-        self._trial = None
+        delivered = _BELOW * responses / max(now - self._cut_at - self._latency, 1e-3)
         self._restart(now)
-        if odds < 0 or not is_paced:
-            self._usual, self._usual_at = min(refusals / (responses + refusals), _MOST_USUAL), now
-        if is_paced and odds < 0:
-            self.pacer.forget(now)
-        elif is_paced:
-            self._blamed = trial
-            # What is delivered in a bad moment says little, so one trial at most halves the rate.
-            self.pacer.measure(now, max(trial.rate / 2, BELOW * delivered / (1 - self._usual)), is_new=True)
-        elif odds < 0:
+        self._usual, self._usual_at = min(refusals / (responses + refusals), _MOST), now
+        if odds < 0:
             self.limit, self._plateau = max(trial.limit, self.limit), None
+            self.pacer.rate, self._best = trial.rate, 0.0
+        elif self.pacer.is_active:
+            self._best = self.pacer.rate
         else:
-            limit = min(trial.limit, max(self.limit, BELOW * delivered * self._latency))
-            self._hold = _HOLD
+            limit, self._hold = min(trial.limit, max(self.limit, delivered * self._latency)), _HOLD
             self._cut(limit, limit)
-            if self.limit <= _FEW:
-                self._begin_pace(now, max(1.0, BELOW * delivered))
+            if limit <= _FEW:
+                self._begin_anew(now, max(1.0, delivered))
 
-    def _begin_pace(self, now: float, rate: float = GUESS) -> None:
+    def _set_rate(self, now: float, rate: float) -> None:
+        self.pacer.rate, self._cut_at, self._sample, self._beyond = max(_LEAST, rate), now, 0, 0.0
+
+    def _begin_anew(self, now: float = -inf, rate: float = inf) -> None:
         self.pacer.begin(now, rate)
-        self._begin_anew(now)
-
-    def _begin_anew(self, now: float) -> None:
-        self.limit, self._plateau = float(min(START, self._most)), None
+        self.limit, self._plateau, self._best = float(min(START, self._most)), None, 0.0
         self._restart(now)
         self._new = int(self.limit)
 
     def _restart(self, now: float) -> None:
         """Counts anew; calls that were sent before `now` do not count."""
-        self._cut_at, self._refused_slots, self._new, self._probes, self._worked = now, 0, 0, 0.0, 0.0
+        self._cut_at, self._sample, self._refused_slots, self._new = now, 0, 0, 0
+        self._trial, self._beyond, self._within = None, 0.0, 0.0
         self._wakes.clear()
-        self._cut_number, self._in_vain = self._number, 0
         self._count_from(now, self._number)
 
     def _count_from(self, since: float, number: int) -> None:
@@ -297,12 +288,13 @@ class Limiter:
     def _cut(self, limit: float, plateau: float) -> None:
         self.limit, self._plateau, self._rounds = max(self._floor, limit), max(self._floor, plateau), 0.0
 
-    def _grow(self) -> None:
-        old, limit, plateau = int(self.limit), self.limit, self._plateau
-        if plateau is None:
-            limit += _GROWTH
-        else:
-            self._rounds += 1 / max(limit, _LEAST_ROUND)
-            limit = plateau + max(1.0, plateau / 16) * (self._rounds / self._hold) ** 3
+    def _grow(self, used: int) -> None:
+        old, plateau = int(self.limit), self._plateau
+        if used < 0.8 * old:
+            # Few calls say nothing about a higher limit.
+            return
+        self._rounds += 1 / max(self.limit, _LEAST_ROUND)
+        curve = (self._rounds / self._hold) ** 3
+        limit = self.limit + _GROWTH if plateau is None else plateau + max(1.0, plateau / 16) * curve
         self.limit = min(float(self._most), limit)
         self._new = max(0, self._new) + int(self.limit) - old

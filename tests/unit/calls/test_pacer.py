@@ -6,14 +6,13 @@ Catalogs that limit calls per second, like Polaris: no call is lost, and few cal
 from __future__ import annotations
 
 import asyncio
-from math import inf
 
 import pytest
 from lance_namespace.errors import ServiceUnavailableError, ThrottlingError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.deadline import deadline
-from lance_ns_async.calls.pacer import GUESS, Pacer
+from lance_ns_async.calls.limiter import GUESS, Limiter, Pacer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
@@ -22,74 +21,85 @@ from tests.fakes.clock import run
 from tests.fakes.polaris import FakePolaris
 
 
+def paced() -> Limiter:
+    """Returns the limiter of a catalog that has refused all calls."""
+    limiter = Limiter(256)
+    for _ in range(40):
+        if not limiter.pacer.is_active:
+            limiter.record_refusal(0.0, limiter.send(0.0), 0, is_throttle=True)
+    assert limiter.reason == f"paced at {GUESS:.0f}/s"
+    return limiter
+
+
 def drive(
-    pacer: Pacer, rate: float, seconds: float, *, now: float = 0.0, burst: float | None = None
+    limiter: Limiter, rate: float, seconds: float, *, now: float = 0.0, burst: float | None = None
 ) -> tuple[float, int, int]:
-    """Sends calls without latency to a token bucket; returns the time, the accepted and the refused calls."""
+    """Sends calls that take 1 µs to a token bucket; returns the time, the accepted and the refused calls."""
     burst = rate if burst is None else burst
     end, tokens, filled_at, accepted, refused = now + seconds, 0.0, now, 0, 0
-    while (now := now + pacer.delay(now)) < end:
-        pacer.send(now)
+    while (now := now + limiter.pacer.delay(now) + 1e-6) < end:
+        sent = limiter.send(now)
         tokens, filled_at = min(burst, tokens + (now - filled_at) * rate), now
         if tokens >= 1:
             tokens -= 1
             accepted += 1
-            pacer.record_response(now, inf, 0.0)
+            limiter.record_response(now, sent, 0)
         else:
             refused += 1
-            pacer.record_refusal(now, 0.0)
+            limiter.record_refusal(now, sent, 0, is_throttle=True)
     return now, accepted, refused
 
 
-def test_calls_are_not_paced_before_throttling_and_long_after() -> None:
+def test_a_pacer_sends_one_call_after_another() -> None:
     pacer = Pacer()
     assert not pacer.is_active and pacer.delay(0.0, 99) == 0.0
     pacer.begin(1.0, GUESS)
     pacer.send(1.0)
     assert pacer.is_active and 0 < pacer.delay(1.0) < pacer.delay(1.0, 1)
-    pacer.send(62.0)
-    assert not pacer.is_active and pacer.delay(62.0, 99) == 0.0
+
+
+def test_calls_are_not_paced_long_after_throttling() -> None:
+    limiter = paced()
+    limiter.send(59.0)
+    assert limiter.pacer.is_active
+    limiter.send(61.0)
+    assert limiter.reason == "free" and limiter.pacer.delay(61.0, 99) == 0.0
 
 
 @pytest.mark.parametrize("rate", [5.0, 40.0, 100.0, 400.0, 2000.0])
 def test_the_rate_is_learned_and_kept(rate: float) -> None:
-    pacer = Pacer()
-    pacer.begin(0.0, GUESS)
-    now, _, refused = drive(pacer, rate, 2 + 60 / rate)
+    limiter = paced()
+    now, _, refused = drive(limiter, rate, 2 + 60 / rate)
     assert refused <= 0.35 * rate + 30
-    _, accepted, refused = drive(pacer, rate, 2000 / rate, now=now)
+    _, accepted, refused = drive(limiter, rate, 2000 / rate, now=now)
     assert accepted >= 0.95 * 2000 and refused <= 0.04 * 2000
 
 
 @pytest.mark.parametrize(("before", "after"), [(400.0, 40.0), (40.0, 400.0)])
 def test_a_change_of_the_rate_is_followed(before: float, after: float) -> None:
-    pacer = Pacer()
-    pacer.begin(0.0, GUESS)
-    now, _, _ = drive(pacer, before, 10.0)
-    now, _, _ = drive(pacer, after, 20.0, now=now)
-    _, accepted, _ = drive(pacer, after, 10.0, now=now)
+    limiter = paced()
+    now, _, _ = drive(limiter, before, 10.0)
+    now, _, _ = drive(limiter, after, 20.0, now=now)
+    _, accepted, _ = drive(limiter, after, 10.0, now=now)
     assert accepted >= 0.9 * 10 * after
 
 
 def test_a_catalog_that_only_throttles_gets_few_calls() -> None:
-    pacer = Pacer()
-    pacer.begin(0.0, GUESS)
-    _, accepted, refused = drive(pacer, 0.0, 60.0, burst=0.0)
+    _, accepted, refused = drive(paced(), 0.0, 60.0, burst=0.0)
     assert accepted == 0 and refused <= 55
 
 
 def test_accidental_refusals_do_not_lower_the_rate_far() -> None:
-    pacer, now = Pacer(), 0.0
-    pacer.begin(now, GUESS)
-    now, _, _ = drive(pacer, 100.0, 10.0)
+    limiter = paced()
+    now, _, _ = drive(limiter, 100.0, 10.0)
     for number in range(5000):
-        now += pacer.delay(now)
-        pacer.send(now)
+        now += limiter.pacer.delay(now) + 1e-6
+        sent = limiter.send(now)
         if number % 40 == 0:
-            pacer.record_refusal(now, 0.0)
+            limiter.record_refusal(now, sent, 0, is_throttle=True)
         else:
-            pacer.record_response(now, inf, 0.0)
-    assert pacer.rate >= 75
+            limiter.record_response(now, sent, 0)
+    assert limiter.pacer.rate >= 75
 
 
 def throttle() -> Failure:
