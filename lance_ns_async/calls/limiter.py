@@ -123,10 +123,7 @@ class Limiter:
         return Sent(now, self._number, "worked" if self._new < 0 else "new")
 
     def pace(self, sent: Sent) -> float:
-        """Returns the usual latency if the failure of a call is isolated; inf if it may be overload.
-
-        A failure is isolated if others got responses at about that time. Call this before the failure is recorded.
-        """
+        """Returns the usual latency if others got responses when a failed call was sent; inf if it may be overload."""
         return self._latency if self._answered_at >= sent.at - _RECENT else inf
 
     def record_response(self, now: float, sent: Sent, in_flight: int) -> None:
@@ -135,7 +132,8 @@ class Limiter:
         latency, self._answered_at, self._quiet = now - sent.at, now, self._quiet + (sent.at > self._refused_at)
         self._latency += (latency - self._latency) / 8 if self._latency else latency
         # Many accepted calls in a row say that the share is smaller now.
-        self._usual = min(self._usual * (1 - 1 / _MEMORY), 6 / max(1, self._quiet), 1.0 * (now < self._usual_at + _REMEMBERED))
+        most = 6 / max(1, self._quiet) if now < self._usual_at + _REMEMBERED else 0.0
+        self._usual = min(self._usual * (1 - 1 / _MEMORY), most)
         if sent.at < self._cut_at:
             return
         is_paced, leak = self.pacer.is_active, max(_LEAK, 2 * self._usual / (1 - self._usual))
