@@ -30,7 +30,7 @@ _BELOW, _LOWEST, _RESIDUE = 0.97, 0.85, 0.03
 which are refused at such rates."""
 _MEMORY, _REMEMBERED, _LATELY, _RECENT, _LONGEST_REST = 2_000, 60.0, 5.0, 2.0, 1.0
 """Responses and seconds after which what was learned is forgotten; and seconds for which goodput is averaged, for which
-a response says that a failure is isolated, and of the longest rest of a slot."""
+a response says among accidents that a failure is isolated, and of the longest rest of a slot."""
 _SURE, _EXPECTED = 3.0, 8
 """What decides a trial: the logarithm of the odds, else the refusals to expect without a change."""
 
@@ -95,7 +95,8 @@ class Limiter:
         self._plateau: float | None = None
         """The number of concurrent calls that the catalog is known to accept; None while the limit grows freely."""
         self._trial: _Trial | None = None
-        self._wakes: deque[float] = deque()  # Times at which refused slots may be used again.
+        self._wakes: deque[float] = deque()
+        """Times at which refused slots may be used again."""
         self._begin_anew()
 
     @property
@@ -124,7 +125,8 @@ class Limiter:
 
     def pace(self, sent: Sent) -> float:
         """Returns the usual latency if others got responses when a failed call was sent; inf if it may be overload."""
-        return self._latency if self._answered_at >= sent.at - _RECENT else inf
+        recent = _RECENT if self._usual > _LEAK else self._latency
+        return self._latency if self._answered_at >= sent.at - recent else inf
 
     def record_response(self, now: float, sent: Sent, in_flight: int) -> None:
         """Records a response, errors included; `in_flight` is the number of calls still under way."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from lance_ns_async.calls.observers import Call
@@ -35,6 +36,18 @@ RESENDS = Instrument(
     f"{PREFIX}call.resends", "counter", "{call}", "Remote calls that were sent once more: a retry, or a hedge."
 )
 
+
+def _is_limited(kind: str, load: CallLoad) -> int:
+    return int(load.kind == kind)
+
+
+LIMITS = {
+    "capped": "1 while the catalog accepts only a number of calls in flight.",
+    "paced": "1 while calls are sent at a rate, because the catalog throttles.",
+    "refused": "1 while the catalog refuses a share of the calls whatever their number.",
+}
+"""The kinds of limits that adapt to the catalog."""
+
 LOAD: Mapping[Instrument, Callable[[CallLoad], int]] = {
     Instrument(f"{PREFIX}call.in_flight", "gauge", "{call}", "Remote calls in flight to the catalog."): lambda load: (
         load.in_flight
@@ -51,6 +64,10 @@ LOAD: Mapping[Instrument, Callable[[CallLoad], int]] = {
         "{circuit}",
         "1 while calls fail without being sent, because the catalog does not respond.",
     ): lambda load: int(load.circuit_open),
+    **{
+        Instrument(f"{PREFIX}limit.{kind}", "gauge", "{limit}", description): partial(_is_limited, kind)
+        for kind, description in LIMITS.items()
+    },
 }
 """The gauges of the load of one catalog's slots, with their values."""
 

@@ -260,7 +260,7 @@ def test_an_accident_is_made_good_at_the_pace_of_answers() -> None:
     limiter.record_response(2.0, Sent(1.98), 5)
     assert limiter.pace(Sent(1.99)) == pytest.approx(0.02)
     # There was no response at about that time.
-    assert limiter.pace(Sent(4.1)) == inf
+    assert limiter.pace(Sent(2.1)) == inf
 
 
 def test_few_refusals_among_many_answers_lower_nothing() -> None:

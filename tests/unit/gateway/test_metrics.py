@@ -69,7 +69,9 @@ async def test_the_gateway_and_opentelemetry_report_the_same() -> None:
     of_calls = {
         name: value
         for name, value in reported.items()
-        if name.startswith(("lance_ns_call_", "lance_ns_circuit_")) and "_bucket{" not in name and "_sum{" not in name
+        if name.startswith(("lance_ns_call_", "lance_ns_circuit_", "lance_ns_limit_"))
+        and "_bucket{" not in name
+        and "_sum{" not in name
     }
     assert of_calls == expected
 
