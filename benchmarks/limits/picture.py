@@ -29,6 +29,9 @@ SITUATIONS: Mapping[str, tuple[int, float, Mapping[str, float]]] = {
 }
 """The tables, the seconds between two samples, and the switches of the catalog, for each situation."""
 
+TOPS = {"at most 100 a second": 400}
+"""The most calls a second to draw, where a burst at the beginning would hide the rest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -82,9 +85,10 @@ async def record(tables: int, every: float, switches: Mapping[str, float]) -> li
             set_switches(endpoint, latency=LATENCY, **switches)
             recorder = Recorder(namespace)
             with namespace.session.caller.observe(recorder.count):
-                watcher = asyncio.create_task(recorder.watch(every))
-                await namespace.describe_tables([("db", f"t{number}") for number in range(tables)])
-                watcher.cancel()
+                async with asyncio.TaskGroup() as group:
+                    watcher = group.create_task(recorder.watch(every))
+                    await namespace.describe_tables([("db", f"t{number}") for number in range(tables)])
+                    watcher.cancel()
             recorder.sample()
             return recorder.samples
 
@@ -103,7 +107,7 @@ def plot(recorded: Mapping[str, list[Sample]], path: Path) -> None:
             speeds = [(getattr(b, what) - getattr(a, what)) / (b.at - a.at) for a, b in pairs]
             speed.step(times[1:], speeds, where="pre", color=color, label=f"{what}, calls a second")
         speed.plot(times, [sample.pace for sample in samples], "--", color="tab:blue", label="pace, calls a second")
-        speed.set_ylim(bottom=0, top=400 if "second" in name and "outage" not in name else None)
+        speed.set_ylim(bottom=0, top=TOPS.get(name))
         speed.set_xlabel("seconds")
     axes[0][0].set_ylabel("limit, calls in flight")
     axes[1][0].legend(fontsize=8)

@@ -37,16 +37,16 @@ RESENDS = Instrument(
 )
 
 
-def _is_limited(kind: str, load: CallLoad) -> int:
-    return int(load.kind == kind)
+def _is_limited(word: str, load: CallLoad) -> int:
+    return int(word in load.reason)
 
 
-LIMITS = {
+_LIMITS = {
     "capped": "1 while the catalog accepts only a number of calls in flight.",
     "paced": "1 while calls are sent at a rate, because the catalog throttles.",
     "refused": "1 while the catalog refuses a share of the calls whatever their number.",
 }
-"""The kinds of limits that adapt to the catalog."""
+"""The words in `CallLoad.reason` for limits that adapt to the catalog."""
 
 LOAD: Mapping[Instrument, Callable[[CallLoad], int]] = {
     Instrument(f"{PREFIX}call.in_flight", "gauge", "{call}", "Remote calls in flight to the catalog."): lambda load: (
@@ -65,8 +65,8 @@ LOAD: Mapping[Instrument, Callable[[CallLoad], int]] = {
         "1 while calls fail without being sent, because the catalog does not respond.",
     ): lambda load: int(load.circuit_open),
     **{
-        Instrument(f"{PREFIX}limit.{kind}", "gauge", "{limit}", description): partial(_is_limited, kind)
-        for kind, description in LIMITS.items()
+        Instrument(f"{PREFIX}limit.{word}", "gauge", "{limit}", description): partial(_is_limited, word)
+        for word, description in _LIMITS.items()
     },
 }
 """The gauges of the load of one catalog's slots, with their values."""

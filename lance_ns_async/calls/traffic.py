@@ -61,12 +61,6 @@ class CallLoad:
     reason: str
     """Why `limit` is this: `free`, `fixed`, `capped at 50`, `paced at 40/s` or `12% refused whatever the load`."""
 
-    @property
-    def kind(self) -> str:
-        """The kind of `reason`, without its figures: `free`, `fixed`, `capped`, `paced` or `refused`."""
-        words = self.reason.split()
-        return words[1] if "%" in words[0] else words[0]
-
 
 class Traffic(Shared):
     """Slots for calls, granted to clients in turn, and to each one in order. Threads and event loops may share it."""

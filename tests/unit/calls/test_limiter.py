@@ -212,13 +212,25 @@ def test_refusals_of_calls_sent_before_the_pace_do_not_lower_the_rate() -> None:
 
 
 @pytest.mark.parametrize(("share", "seconds"), [(0.1, 2), (0.2, 5), (1 / 3, 60), (1 / 2, 60)])
-def test_a_pace_ends_if_a_lower_rate_does_not_lower_the_share_of_refusals(share: float, seconds: float) -> None:
+def test_a_pace_of_long_ago_does_not_slow_down_calls_that_are_refused_by_accident(share: float, seconds: float) -> None:
     for seed in SEEDS:
         limiter = Limiter(256)
         simulate(limiter, 300, Server(rate=40, burst=40, throttles=True), seed=seed)
         assert limiter.pacer.is_active
         result = simulate(limiter, 3000, Server(accidents=share, throttles=True), seed=seed, attempts=99, begin=100)
         assert result.seconds <= seconds
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 1 / 3, 1 / 2])
+def test_a_pace_ends_if_a_lower_rate_does_not_lower_the_share_of_refusals(share: float) -> None:
+    for seed in SEEDS:
+        limiter = Limiter(256)
+        before = simulate(limiter, 300, Server(rate=40, burst=40, throttles=True), seed=seed)
+        assert limiter.pacer.is_active
+        now = before.seconds + 1
+        result = simulate(limiter, 3000, Server(accidents=share, throttles=True), seed=seed, attempts=99, begin=now)
+        # At the old rate, it would be 75 seconds or more.
+        assert result.seconds <= 60
 
 
 def test_what_was_learned_is_forgotten_after_a_minute() -> None:

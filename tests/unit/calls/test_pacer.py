@@ -12,7 +12,7 @@ from lance_namespace.errors import ServiceUnavailableError, ThrottlingError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.deadline import deadline
-from lance_ns_async.calls.limiter import GUESS, Limiter, Pacer
+from lance_ns_async.calls.limiter import GUESS, START, Limiter, Pacer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
@@ -100,6 +100,21 @@ def test_accidental_refusals_do_not_lower_the_rate_far() -> None:
         else:
             limiter.record_response(now, sent, 0)
     assert limiter.pacer.rate >= 75
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_throttling_that_a_lower_rate_does_not_lower_frees_the_pace(every: int) -> None:
+    limiter, now, sent, latency = paced(), 0.0, 0, 0.02
+    # From this rate on, the calls of a limit that begins anew are not delayed.
+    while limiter.pacer.rate < START / latency and sent < 100:
+        now += limiter.pacer.delay(now) + 1e-6
+        token = limiter.send(now)
+        sent += 1
+        if sent % every == 0:
+            limiter.record_refusal(now + latency, token, 0, is_throttle=True)
+        else:
+            limiter.record_response(now + latency, token, 0)
+    assert sent <= 60 and now <= 5
 
 
 def throttle() -> Failure:
