@@ -16,8 +16,9 @@ START, _FLOOR, _FEW = 32, 2, 5
 GUESS, _LEAST, _SAMPLE, _DROP = 50.0, 0.5, 5, 4
 """Calls per second before anything is measured, and at least; the responses that suffice to measure a rate, and the
 divisor of a rate that is refused before."""
-_BEYOND, _WITHIN, _BURST = 3.0, 5.0, 8
-"""Scores of refusals beyond and within what worked at which something is done, and refusals that need no trial."""
+_BEYOND, _WITHIN, _BURST, _MARGIN = 3.0, 5.0, 8, 30
+"""Scores of refusals beyond and within what worked at which something is done, refusals that need no trial, and how
+many more are needed in proportion to the share of accidents."""
 _LEAK, _MOST = 0.05, 0.55
 """The shares of refused calls that are always accidental, and never; the scores fall by the first one."""
 _GROWTH, _CLIMB, _CREEP, _CREEP_GROWS = 0.86, 1.3, 0.0005, 30
@@ -28,9 +29,9 @@ _HOLD, _LONGEST_HOLD, _UNSURE_HOLD, _LEAST_ROUND = 8, 16, 2, 20
 _BELOW, _LOWEST, _RESIDUE = 0.97, 0.85, 0.03
 """The share of a measured rate that is used, that of the best one below which only a trial leads, and that of calls
 which are refused at such rates."""
-_MEMORY, _REMEMBERED, _LATELY, _RECENT, _LONGEST_REST = 2_000, 60.0, 5.0, 2.0, 1.0
-"""Responses and seconds after which what was learned is forgotten; and seconds for which goodput is averaged, for which
-a response says among accidents that a failure is isolated, and of the longest rest of a slot."""
+_FOLLOWS, _MEMORY, _REMEMBERED, _LATELY, _RECENT, _LONGEST_REST = 200, 2_000, 60.0, 5.0, 2.0, 1.0
+"""Outcomes that average the share of accidents; responses and seconds after which what was learned is forgotten; and
+seconds that average goodput, for which a response isolates a failure among accidents, and of a slot's longest rest."""
 _SURE, _EXPECTED = 3.0, 8
 """What decides a trial: the logarithm of the odds, else the refusals to expect without a change."""
 
@@ -102,11 +103,10 @@ class Limiter:
     @property
     def reason(self) -> str:
         """Why the limit is what it is, in a few words."""
-        if self.pacer.is_active:
-            return f"paced at {self.pacer.rate:.3g}/s"
-        if self._plateau is not None:
-            return f"capped at {self._plateau:.0f}"
-        return f"{self._usual:.0%} refused whatever the load" if self._usual > _LEAK else "free"
+        usual = f"{self._usual:.0%} refused whatever the load" if self._usual > _LEAK else ""
+        capped = f"capped at {self._plateau:.0f}" if self._plateau is not None else ""
+        limited = f"paced at {self.pacer.rate:.3g}/s" if self.pacer.is_active else capped
+        return ", ".join(filter(None, (limited, usual))) or "free"
 
     def send(self, now: float) -> Sent:
         """Records that a call is sent; returns what its outcome needs."""
@@ -135,7 +135,7 @@ class Limiter:
         self._latency += (latency - self._latency) / 8 if self._latency else latency
         # Many accepted calls in a row say that the share is smaller now.
         most = 6 / max(1, self._quiet) if now < self._usual_at + _REMEMBERED else 0.0
-        self._usual = min(self._usual * (1 - 1 / _MEMORY), most)
+        self._usual = min(self._usual * (1 - 1 / (_MEMORY if self.pacer.is_active else _FOLLOWS)), most)
         if sent.at < self._cut_at:
             return
         is_paced, leak = self.pacer.is_active, max(_LEAK, 2 * self._usual / (1 - self._usual))
@@ -169,6 +169,8 @@ class Limiter:
         if not self._within + self._beyond and self._trial is None:
             self._count_from(sent.at, sent.number - 1)
         self._refusals += sent.at >= self._since
+        if self._usual and self._trial is None and not is_paced:
+            self._usual = min(_MOST, self._usual + (1 - self._usual) / _FOLLOWS)
         self._refused_slots += sent.slot != "refused"
         self._beyond += is_paced or sent.slot != "worked"
         self._within += self._best > 0 if is_paced else sent.slot == "worked"
@@ -185,9 +187,8 @@ class Limiter:
             return 0.0
         # Slots become free one after another; if all did at once, all their calls would be refused again.
         self._rests_until = max(now + self._latency, self._rests_until + self._latency / self.limit)
-        rest = min(_LONGEST_REST, self._rests_until - now)
-        self._wakes.append(now + rest)
-        return rest
+        self._wakes.append(min(self._rests_until, now + _LONGEST_REST))
+        return self._wakes[-1] - now
 
     def _speed_up(self, now: float) -> None:
         """Raises the rate after a response."""
@@ -202,7 +203,7 @@ class Limiter:
         """Sets the rate after a refused call to what was accepted since the last change."""
         if self._within >= _WITHIN + 10 * self._usual:
             self._try(now, 0)
-        elif self._sample >= _SAMPLE and self._beyond >= 1 + 20 * self._usual:
+        elif self._sample >= _SAMPLE and self._beyond >= 1 + _MARGIN * self._usual:
             rate = _BELOW * min(self.pacer.rate, self._sample / max(now - self._cut_at, 1e-3) / (1 - self._usual))
             # Refusals by chance would lower the rate again and again.
             self._best = max(self._best, rate)
@@ -216,11 +217,10 @@ class Limiter:
         if is_most and self._answered_at <= self._cut_at and self._refusals >= _BEYOND:
             # Nothing is accepted any more.
             limit, self._hold = self.limit / 2, _UNSURE_HOLD
-        elif self._beyond >= _BEYOND + 10 * self._usual:
+        elif self._beyond >= _BEYOND + 100 * self._usual**2:
             limit = min(self.limit - 1, max(self.limit - self._refused_slots, self.limit / 4))
-            is_known = self._plateau is not None and self.limit <= 1.1 * self._plateau
-            self._hold = _LONGEST_HOLD if is_known else _HOLD
-        elif is_most and self._refusals >= _BURST:
+            self._hold = _LONGEST_HOLD if self.limit <= 1.1 * (self._plateau or 0.0) else _HOLD
+        elif is_most and self._refusals >= _BURST + _MARGIN * self._usual:
             limit, self._hold = max(self.limit / 2, min(self.limit - 1, _BELOW * in_flight)), _UNSURE_HOLD
         else:
             if self._within >= _WITHIN and now >= self._since + 1.2 * self._latency:
@@ -233,7 +233,7 @@ class Limiter:
 
     def _try(self, now: float, in_flight: int) -> None:
         """Sends half as many calls for a moment, or at the rate that was accepted lately."""
-        share = self._refusals / (self._refusals + self._responses + in_flight)
+        share = (self._refusals - 2 * self.pacer.is_active) / (self._refusals + self._responses + in_flight)
         trial, rate = _Trial(min(0.9, max(_LEAK, share)), self.limit, self.pacer.rate), self.pacer.rate
         if self.pacer.is_active:
             accepted = _BELOW * self._responses / max(now - self._since, 1e-3)

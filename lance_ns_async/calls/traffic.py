@@ -59,7 +59,7 @@ class CallLoad:
     slots_id: int
     """Identifies the slots in this process: namespaces with equal properties share them, and have equal loads."""
     reason: str
-    """Why `limit` is this: `free`, `fixed`, `capped at 50`, `paced at 40/s` or `12% refused whatever the load`."""
+    """Why it is this: `fixed`, `free`, `capped at 50`, `paced at 40/s`, `12% refused whatever the load`, or two."""
 
 
 class Traffic(Shared):

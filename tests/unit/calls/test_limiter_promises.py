@@ -22,7 +22,7 @@ CAUSES = {
 
 
 class Watched(Limiter):
-    """A limiter that counts the most responses in a row while it is far below the start."""
+    """A limiter that counts the most responses in a row while fewer than half of the initial calls are in flight."""
 
     def __init__(self) -> None:
         super().__init__(256)
@@ -30,7 +30,7 @@ class Watched(Limiter):
 
     def record_response(self, now: float, sent: Sent, in_flight: int) -> None:
         super().record_response(now, sent, in_flight)
-        self.low = self.low + 1 if self.pacer.is_active or self.limit < START / 2 else 0
+        self.low = self.low + 1 if min(self.limit, self.pacer.rate * 0.02) < START / 2 else 0
         self.longest = max(self.longest, self.low)
 
 
@@ -42,7 +42,7 @@ def learned(cause: str, seed: int) -> tuple[Limiter, float]:
 
 
 @pytest.mark.parametrize("refusal", [0.0005, 0.02])
-@pytest.mark.parametrize("share", [0.08, 0.15, 0.25])
+@pytest.mark.parametrize("share", [0.08, 0.15, 0.25, 0.33])
 def test_a_cut_or_pace_that_does_not_change_the_share_of_refusals_is_taken_back(share: float, refusal: float) -> None:
     server = Server(accidents=share, throttles=True, refusal=refusal)
     for seed in SEEDS:
@@ -77,6 +77,16 @@ def test_who_comes_next_begins_with_what_holds_now(cause: str) -> None:
         # A bucket was full for the first one, but not for the second.
         fresh = simulate(Limiter(256), 600, server, seed=seed, attempts=99).seconds + 1.05 * bool(server.rate)
         assert known <= 1.3 * fresh + 0.5, (seed, known, fresh)
+
+
+@pytest.mark.parametrize("before", CAUSES)
+@pytest.mark.parametrize("after", CAUSES)
+def test_another_cause_is_found_in_time(before: str, after: str) -> None:
+    for seed in SEEDS:
+        limiter, now = learned(before, seed)
+        changed = simulate(limiter, 600, CAUSES[after], seed=seed, attempts=99, begin=now + 0.1).seconds
+        fresh = simulate(Limiter(256), 600, CAUSES[after], seed=seed, attempts=99).seconds
+        assert changed <= 2 * fresh + 10, (seed, changed, fresh)
 
 
 def test_all_causes_can_be_told_from_their_reason() -> None:
