@@ -83,8 +83,8 @@ INTEGRATION = ["conformance", "consistency", "contract", "documentation", "integ
 
 ENVIRONMENT = [
     *("unit/storage", "unit/gateway/test_server.py", "unit/test_api.py"),
-    *(f"unit/namespace/test_{it}.py" for it in ("background_loop", "client", "facade", "requests", "session", "sync")),
-    *(f"unit/tables/test_{it}.py" for it in ("columns", "opening", "searching", "writing")),
+    *("unit/facade", "unit/lifecycle", "unit/test_client.py", "unit/test_session.py", "unit/test_sync.py"),
+    *(f"unit/operations/test_{it}.py" for it in ("dataset_columns", "requests", "searching")),
     "unit/spec",
     *("behaviour/namespace", "behaviour/tables", "contract/test_data.py", "contract/test_tables.py"),
 ]
@@ -101,10 +101,10 @@ LOWEST = [
     "unit/cli/test_output.py",
     "unit/cli/test_profiles.py",
     "unit/gateway/test_server.py",
-    "unit/namespace/operations/test_rows.py",
-    "unit/namespace/test_requests.py",
-    "unit/tables/test_partition_pruning.py",
-    "unit/tables/test_partition_values.py",
+    "unit/operations/test_rows.py",
+    "unit/operations/test_requests.py",
+    "unit/operations/test_partition_pruning.py",
+    "unit/operations/test_partition_values.py",
     "unit/transports/aws/test_transport.py",
     "unit/transports/http/test_oauth2.py",
     "unit/transports/http/test_signatures.py",
@@ -122,8 +122,9 @@ Only the transport uses aiobotocore, so its tests are enough for Glue.
 BARE = [
     *("unit/test_api.py", "unit/gateway/test_server.py"),
     "unit/transports/http/test_wire.py",
-    *(f"unit/namespace/test_{it}.py" for it in ("background_loop", "client", "facade", "requests", "session", "sync")),
-    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/tables/test_columns.py"),
+    *("unit/facade", "unit/test_client.py", "unit/test_session.py", "unit/test_sync.py"),
+    "unit/operations/test_requests.py",
+    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/operations/test_dataset_columns.py"),
     *("behaviour/namespace", "contract/test_data.py"),
 ]
 """Tests that import all modules, and use the event loop, threads, processes and servers, without extras.
@@ -135,9 +136,9 @@ QUICK = [
     *("unit/backends/directory/test_backend.py", "unit/backends/iceberg", "unit/backends/shared", "unit/calls"),
     *(
         "unit/engine",
-        "unit/namespace/test_requests.py",
-        "unit/namespace/test_session.py",
-        "unit/tables/test_writing.py",
+        "unit/operations/test_requests.py",
+        "unit/test_session.py",
+        "unit/lifecycle/test_writing.py",
     ),
     *("unit/transports/http", "contract/test_tables.py", "contract/test_namespaces.py", "contract/test_bulk.py"),
 ]

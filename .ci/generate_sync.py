@@ -1,4 +1,4 @@
-"""Generates `namespace/sync.py` from `client.py` and the registry, and the names of catalogs in `__init__.py`.
+"""Generates `sync.py` from `client.py` and the registry, and the names of catalogs in `__init__.py`.
 
 `--check` fails if they are not up to date.
 
@@ -21,17 +21,17 @@ from pathlib import Path
 
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 
-FOLDER = Path(__file__).parents[1] / "lance_ns_async/namespace"
+FOLDER = Path(__file__).parents[1] / "lance_ns_async"
 
 HEAD = '''"""The sync namespace. `.ci/generate_sync.py` generates this file from `client.py`: change it there."""
 
 from __future__ import annotations
 
-from lance_ns_async.namespace.callbacks import open_with_callbacks
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.facade import ByProperties, Facade
-from lance_ns_async.namespace.requests import several
-from lance_ns_async.namespace.tracebacks import without_inner_calls
+from lance_ns_async.facade.callbacks import open_with_callbacks
+from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.facade.base import ByProperties, Facade
+from lance_ns_async.operations.requests import several
+from lance_ns_async.calls.tracebacks import without_inner_calls
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TypeVar
 
@@ -185,8 +185,8 @@ def formatted(source: str, rules: str) -> str:
 def with_classes(source: str) -> str:
     """Returns the source of the package's `__init__.py` with the classes of all catalogs."""
     classes = [path.rpartition(".")[2] for path in CLASS_PATHS.values()]
-    imports = f"namespace.sync import {', '.join(sorted(['Namespace', *classes]))}"
-    source = re.sub(r"namespace\.sync import (\([^)]*\)|.*)", imports, source)
+    imports = f"lance_ns_async.sync import {', '.join(sorted(['Namespace', *classes]))}"
+    source = re.sub(r"lance_ns_async\.sync import (\([^)]*\)|.*)", imports, source)
     names = re.findall(r'^    "(\w+)",$', source, re.M)
     others = [name for name in names if name in ("AsyncNamespace", "Namespace") or not name.endswith("Namespace")]
     listed = "".join(f'    "{name}",\n' for name in sorted([*others, *classes]))
@@ -195,7 +195,7 @@ def with_classes(source: str) -> str:
 
 def main() -> None:
     """Writes the files, or compares them with `--check`."""
-    package = FOLDER.parent / "__init__.py"
+    package = FOLDER / "__init__.py"
     sources = {
         FOLDER / "sync.py": formatted(generate(), "F401,I"),
         package: formatted(with_classes(package.read_text()), "I"),

@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from lance_ns_async.calls.policy import Policy
     from lance_ns_async.calls.tagged_results import CacheUse
     from lance_ns_async.calls.traffic import CallLoad
+    from lance_ns_async.client import AsyncNamespace
     from lance_ns_async.engine.list import Listed
     from lance_ns_async.engine.results import BulkResult
     from lance_ns_async.errors import http_status
+    from lance_ns_async.many.changes import Change, ChangeKind
+    from lance_ns_async.many.row_results import RankedRows, RowCounts
     from lance_ns_async.model import NamespaceId, Partition, Table, TableId
-    from lance_ns_async.namespace.changes import Change, ChangeKind
-    from lance_ns_async.namespace.client import AsyncNamespace
-    from lance_ns_async.namespace.row_results import RankedRows, RowCounts
-    from lance_ns_async.namespace.sync import (
+    from lance_ns_async.operations.partitioned_dataset import PartitionedDataset
+    from lance_ns_async.registry import register
+    from lance_ns_async.spec.partitions import PartitionSpec
+    from lance_ns_async.sync import (
         DirNamespace,
         GlueNamespace,
         Hive2Namespace,
@@ -31,9 +34,6 @@ if TYPE_CHECKING:
         RestNamespace,
         UnityNamespace,
     )
-    from lance_ns_async.registry import register
-    from lance_ns_async.spec.partitions import PartitionSpec
-    from lance_ns_async.tables.partitioned_dataset import PartitionedDataset
 
     __version__: str
 
@@ -73,22 +73,22 @@ defer("lance_namespace", "lance_namespace_urllib3_client", MODELS)
 
 # Names are imported at their first use. The class of a catalog, such as `GlueNamespace`, has no row here.
 _HOMES = {
-    "AsyncNamespace": "namespace.client",
+    "AsyncNamespace": "client",
     "CacheUse": "calls.tagged_results",
     "Call": "calls.observers",
     "CallLoad": "calls.traffic",
-    "Change": "namespace.changes",
-    "ChangeKind": "namespace.changes",
+    "Change": "many.changes",
+    "ChangeKind": "many.changes",
     "BulkResult": "engine.results",
-    "RankedRows": "namespace.row_results",
+    "RankedRows": "many.row_results",
     "Listed": "engine.list",
-    "Namespace": "namespace.sync",
+    "Namespace": "sync",
     "NamespaceId": "model",
     "Partition": "model",
     "PartitionSpec": "spec.partitions",
-    "PartitionedDataset": "tables.partitioned_dataset",
+    "PartitionedDataset": "operations.partitioned_dataset",
     "Policy": "calls.policy",
-    "RowCounts": "namespace.row_results",
+    "RowCounts": "many.row_results",
     "Table": "model",
     "TableId": "model",
     "http_status": "errors",
@@ -101,7 +101,7 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("lance-ns-async")
     home = _HOMES.get(name)
     if home is None and name.endswith("Namespace"):
-        home = "namespace.sync"
+        home = "sync"
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{home}"), name)

@@ -41,8 +41,8 @@ except ModuleNotFoundError as _error:
 
 if TYPE_CHECKING:
     from lance_ns_async.calls.traffic import CallLoad
-    from lance_ns_async.namespace.client import AsyncNamespace
-    from lance_ns_async.namespace.sync import Namespace
+    from lance_ns_async.client import AsyncNamespace
+    from lance_ns_async.sync import Namespace
 
 _SCOPE = "lance_ns_async"
 _CONVENTIONAL_DURATION = "db.client.operation.duration"

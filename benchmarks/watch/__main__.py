@@ -24,7 +24,7 @@ from benchmarks.support.report import table
 from benchmarks.watch.catalogs import CATALOGS, clear, fill, opened
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.namespace.watching import Watch
+from lance_ns_async.many.watching import Watch
 
 T = TypeVar("T")
 LOOKS = 6

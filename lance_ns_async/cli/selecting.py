@@ -90,8 +90,8 @@ def find_version(catalog: Namespace, id: TableId, text: str | None) -> int | Non
 
 def match_tables(catalog: Namespace, pattern: str) -> Sequence[TableId]:
     """Returns the tables that match a pattern, in the order of their ids; see `select_tables`."""
-    from lance_ns_async.namespace.patterns import Pattern
-    from lance_ns_async.namespace.search import search
+    from lance_ns_async.many.patterns import Pattern
+    from lance_ns_async.many.search import search
 
     parsed = Pattern.parse(pattern)
     result = catalog.run(lambda client: search(client.session, [parsed], max_in_flight=client.session.workers()))
@@ -103,8 +103,8 @@ def match_tables(catalog: Namespace, pattern: str) -> Sequence[TableId]:
 
 def match_namespaces(catalog: Namespace, pattern: str) -> Iterator[NamespaceId]:
     """Yields the namespaces that match a pattern. Cost: listings of the namespaces below its first names."""
+    from lance_ns_async.many.patterns import Pattern
     from lance_ns_async.model import TableId
-    from lance_ns_async.namespace.patterns import Pattern
 
     parsed = Pattern.parse(pattern)
     for id in catalog.iter_namespaces(parsed.start, recursive=True):

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import suggest
 from lance_ns_async.fleet import audit_checks, storage_state
@@ -16,14 +17,13 @@ from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.fleet.unclaimed import find_unclaimed
+from lance_ns_async.lifecycle import replacing
+from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.operations import tables as table_operations
-from lance_ns_async.namespace.patterns import Selection, What
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.operations import tables as table_operations
 from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.session import Session
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables.lifecycle import replacing
 from lance_ns_async.tabular import Row
 
 FIXED = "fixed"

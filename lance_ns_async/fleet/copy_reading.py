@@ -19,16 +19,16 @@ from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet.copy_plan import DataPair, StoredData, TargetState
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.fleet.reading import Reading, describe_namespaces, list_names
+from lance_ns_async.lifecycle import commits
+from lance_ns_async.many import bulk
+from lance_ns_async.many.patterns import Pattern, Selection
+from lance_ns_async.many.search import search
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.namespace.operations import bulk
-from lance_ns_async.namespace.patterns import Pattern, Selection
-from lance_ns_async.namespace.search import search
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
-from lance_ns_async.tables.lifecycle import commits
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -25,12 +25,12 @@ from lance_ns_async.engine.locate import locate
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.fleet.copy_plan import CopyPlan, Declare, Deregister, NewNamespace, Replace, TableChange
 from lance_ns_async.fleet.copy_reading import open_newest, read_data
+from lance_ns_async.lifecycle import commits, creating, manifests, replacing
 from lance_ns_async.model import NamespaceId, Table, TableId, is_same, same_place
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
-from lance_ns_async.tables.lifecycle import commits, creating, manifests, replacing
 
 if TYPE_CHECKING:
     from lance import LanceDataset

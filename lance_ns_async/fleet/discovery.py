@@ -18,6 +18,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.declare import Outcome
 from lance_ns_async.fleet.folder_names import folder_names, original_names
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
@@ -26,11 +27,11 @@ from lance_ns_async.fleet.reading import namespaces_of
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.unclaimed import describe_missing, find_missing
+from lance_ns_async.many import bulk
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.operations import bulk, namespaces
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.operations import namespaces
 from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.session import Session
 from lance_ns_async.storage.folders import Folders, find_same_place, place_keys
 from lance_ns_async.storage.threads import THREADS
 from lance_ns_async.tabular import Row, Subject

@@ -14,10 +14,10 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each, each_added
 from lance_ns_async.engine.describe import OnTable
 from lance_ns_async.fleet.run import Run, failure_row
+from lance_ns_async.many.patterns import Selection
+from lance_ns_async.many.search import describe_selection
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.namespace.patterns import Selection
-from lance_ns_async.namespace.search import describe_selection
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.session import Session
 from lance_ns_async.storage.threads import THREADS
 from lance_ns_async.tabular import Row
 

@@ -11,12 +11,12 @@ from typing import Any
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.observers import Call
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.errors import with_notes
 from lance_ns_async.fleet.report import Report
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.progress import ProgressCallback, show_progress
 from lance_ns_async.rendering import attempts_of, error_kind, quantile
+from lance_ns_async.sync import Namespace
 from lance_ns_async.tabular import ERRORS, Row, Subject
 
 

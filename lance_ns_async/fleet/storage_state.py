@@ -12,8 +12,8 @@ from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, Tabl
 from lance_ns_async.model import Table, local_path
 from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker
+from lance_ns_async.storage.opening import Opener
 from lance_ns_async.storage.pylance_errors import translate_errors
-from lance_ns_async.tables.opening import Opener
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.fleet import audits, copies, discovery, table_search
 from lance_ns_async.fleet.maintenance import run as maintenance
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.sync import Namespace
 
 P = ParamSpec("P")
 T = TypeVar("T")

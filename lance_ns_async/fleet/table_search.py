@@ -8,15 +8,15 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
 from lance_ns_async.fleet.reading import read_and_examine
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import failure_row, start
+from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import Table
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.patterns import Selection, What
-from lance_ns_async.namespace.session import Session
 from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.session import Session
 from lance_ns_async.tabular import Row
 
 MATCH = "match"

@@ -15,9 +15,9 @@ from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
 from lance_ns_async.fleet.conditions import read_facts
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
+from lance_ns_async.many import bulk
 from lance_ns_async.model import Table, TableId, local_path
-from lance_ns_async.namespace.operations import bulk
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.folders import LISTINGS, Folders, place_keys
 from lance_ns_async.storage.threads import in_thread

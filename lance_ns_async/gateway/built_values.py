@@ -9,8 +9,8 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.gateway.sql_functions import BUILDING, MULTIPLYING
-from lance_ns_async.tables import fields
-from lance_ns_async.tables.sql_bounds import Texts, tokens
+from lance_ns_async.storage import fields
+from lance_ns_async.storage.sql_bounds import Texts, tokens
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -22,10 +22,10 @@ from pydantic import BaseModel
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.paging import decode_token, encode_token
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import one_line, suggest
 from lance_ns_async.model import DELIMITER, NamespaceId, Table, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
 from lance_ns_async.spec.extensions import UNAVAILABLE
 from lance_ns_async.spec.routes import BY_OPERATION
 

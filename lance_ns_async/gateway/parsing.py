@@ -11,9 +11,9 @@ import orjson
 from lance_namespace.errors import InvalidInputError
 from pydantic import BaseModel
 
+from lance_ns_async.many.patterns import Selection
 from lance_ns_async.model import is_pattern
-from lance_ns_async.namespace import requests
-from lance_ns_async.namespace.patterns import Selection
+from lance_ns_async.operations import requests
 from lance_ns_async.spec.extensions import SearchTablesRequest, WatchRequest
 from lance_ns_async.spec.routes import Route
 

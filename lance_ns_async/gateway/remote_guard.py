@@ -13,9 +13,9 @@ from lance_namespace_urllib3_client.models.query_table_request_full_text_query i
 from lance_ns_async.gateway import built_values, ipc
 from lance_ns_async.gateway.limits import Limits, Share
 from lance_ns_async.gateway.sql_functions import FUNCTIONS, RemoteSqlCheck
-from lance_ns_async.tables import full_text
-from lance_ns_async.tables.guard import Guard, Query
-from lance_ns_async.tables.sql_bounds import Texts
+from lance_ns_async.operations import full_text
+from lance_ns_async.storage.guard import Guard, Query
+from lance_ns_async.storage.sql_bounds import Texts
 
 if TYPE_CHECKING:
     from lance import LanceDataset

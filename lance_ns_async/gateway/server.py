@@ -37,8 +37,7 @@ from lance_ns_async.gateway.rights import GrantedNamespace, Principal
 from lance_ns_async.gateway.tokens import Tokens
 from lance_ns_async.gateway.watches import HEARTBEAT, MAX_WATCHES, Watches
 from lance_ns_async.spec.routes import BY_OPERATION, Route, match
-from lance_ns_async.storage import threads
-from lance_ns_async.tables import guard
+from lance_ns_async.storage import guard, threads
 
 log: logging.Logger = logging.getLogger(__name__)
 

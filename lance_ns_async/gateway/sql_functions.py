@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
-from lance_ns_async.tables.sql_bounds import OPERATORS, Bounds, SqlCheck, is_call
+from lance_ns_async.storage.sql_bounds import OPERATORS, Bounds, SqlCheck, is_call
 
 MAX_PATTERN: Final = 16_384
 """Maximum bytes of one literal in a text with patterns.

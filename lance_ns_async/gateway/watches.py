@@ -20,9 +20,9 @@ from lance_ns_async.gateway import responses
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.responses import EventStream, RequestError
 from lance_ns_async.gateway.rights import OWNER, Principal
-from lance_ns_async.namespace.changes import Change
-from lance_ns_async.namespace.session import Session
-from lance_ns_async.namespace.watching import Watch
+from lance_ns_async.many.changes import Change
+from lance_ns_async.many.watching import Watch
+from lance_ns_async.session import Session
 from lance_ns_async.spec.extensions import MAX_SINCE, WatchRequest
 from lance_ns_async.storage.threads import aside
 

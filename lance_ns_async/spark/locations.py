@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.many.patterns import Selection, What, table_id
 from lance_ns_async.model import TableId
-from lance_ns_async.namespace.patterns import Selection, What, table_id
 from lance_ns_async.rendering import counted
 from lance_ns_async.spark.resolve import serialize
 from lance_ns_async.spark.resolve.location import Location
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lance_ns_async.namespace.row_results import RankedRows
+    from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.spark.read.difference import Difference
     from lance_ns_async.spark.read.schemas import Unify
     from lance_ns_async.spark.serve.catalog import Resolver
@@ -210,7 +210,7 @@ class Locations(Mapping[TableId, Location]):
         Cost:
             No catalog call. One Spark job, with one open of the dataset for each table.
         """
-        from lance_ns_async.namespace.many_rows import queries_by_column
+        from lance_ns_async.many.rows import queries_by_column
         from lance_ns_async.spark.read.searching import search
 
         if partitions is not None and partitions < 1:

@@ -11,17 +11,17 @@ import anyio.to_thread
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.many.changes import Change
+from lance_ns_async.many.patterns import Selection, What, table_id
 from lance_ns_async.model import TableId
-from lance_ns_async.namespace import requests
-from lance_ns_async.namespace.changes import Change
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.patterns import Selection, What, table_id
-from lance_ns_async.namespace.sync import Namespace
+from lance_ns_async.operations import requests
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import conceal
 from lance_ns_async.spark.locations import Locations
 from lance_ns_async.spark.resolve.cache import LocationCache
 from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
+from lance_ns_async.sync import Namespace
 
 if TYPE_CHECKING:
     import pyarrow as pa

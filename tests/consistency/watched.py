@@ -14,7 +14,7 @@ import pyarrow as pa
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.tables.lifecycle.manifests import find_latest
+from lance_ns_async.lifecycle.manifests import find_latest
 from tests.support.processes import LOST_SECONDS, started
 
 Seen = tuple[str, int | None]

@@ -21,12 +21,12 @@ from lance_namespace.errors import (
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.errors import COMMON_ERRORS, not_lance
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.session import Session
 from lance_ns_async.settings import Settings
-from lance_ns_async.tables.opening import Opener
+from lance_ns_async.storage.opening import Opener
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,10 +15,10 @@ from lance_ns_async import Namespace
 from lance_ns_async.fleet import CleanupOptions, sync
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.operations import maintaining
+from lance_ns_async.operations.maintaining import Examination
 from lance_ns_async.spark import LocationResolver, SparkEngine
 from lance_ns_async.spark.delivery import Delivery
-from lance_ns_async.tables import maintaining
-from lance_ns_async.tables.maintaining import Examination
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_lake import Lake
 from tests.support.spark_sessions import SPARK

@@ -35,8 +35,8 @@ def _load() -> None:
         "lance.namespace",
         "lance_ns_async.backends.directory.backend",
         "lance_ns_async.backends.iceberg.backend",
-        "lance_ns_async.namespace.client",
-        "lance_ns_async.transports.lance",
+        "lance_ns_async.client",
+        "lance_ns_async.backends.directory.transport",
     ):
         import_module(name)
 

@@ -17,7 +17,7 @@ from lance_ns_async import TableId, registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.namespace.operations import jobs
+from lance_ns_async.operations import jobs
 from tests.documentation.pages import Page
 
 PAGE = "operations.md"

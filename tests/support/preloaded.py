@@ -15,8 +15,8 @@ for _module in (
     "lance_ns_async.backends.iceberg.backend",
     "lance_ns_async.backends.polaris.backend",
     "lance_ns_async.backends.unity.backend",
-    "lance_ns_async.namespace.client",
-    "lance_ns_async.transports.lance",
+    "lance_ns_async.client",
+    "lance_ns_async.backends.directory.transport",
     "tests.consistency.crash",
     "tests.consistency.races",
 ):

@@ -13,9 +13,9 @@ from lance.fragment import FragmentMetadata
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.lifecycle.staging import StagedWrite
 from lance_ns_async.spark.write.task_writer import fragments_writer
 from lance_ns_async.spark.write.write import Writing
-from lance_ns_async.tables.lifecycle.staging import StagedWrite
 from tests.support.lake import ID
 
 FRAME = StructType([StructField("id", LongType(), nullable=False), StructField("s", StringType())])

@@ -37,6 +37,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport
 from lance_ns_async.backends.iceberg.errors import ERRORS
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
@@ -59,7 +60,6 @@ from lance_ns_async.errors import (
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
 from lance_ns_async.transports.http.signatures import REJECTION_CODES
-from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
 
 TABLE = TableId(["prod", "orders"])
 NAMESPACE = NamespaceId(["prod", "eu"])

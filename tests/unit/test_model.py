@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.many.patterns import Selection
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Table, TableId, is_same, same_place
-from lance_ns_async.namespace.patterns import Selection
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=DELIMITER), min_size=1)

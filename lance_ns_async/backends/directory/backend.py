@@ -36,8 +36,17 @@ from lance_ns_async.backends.base import Backend, Capabilities, Declaration, Kee
 from lance_ns_async.backends.directory import partitions
 from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.errors import ERRORS
+from lance_ns_async.backends.directory.manifest import (
+    MANIFEST,
+    Change,
+    Directory,
+    Entries,
+    ManifestEntry,
+    read_metadata,
+)
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
+from lance_ns_async.backends.directory.transport import LanceTransport, error_of
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
@@ -47,15 +56,6 @@ from lance_ns_async.spec.partitions import Partitioning, PartitionSpec
 from lance_ns_async.storage import dir_markers
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.storage.process_end import check_given_up
-from lance_ns_async.transports.directory_manifest import (
-    MANIFEST,
-    Change,
-    Directory,
-    Entries,
-    ManifestEntry,
-    read_metadata,
-)
-from lance_ns_async.transports.lance import LanceTransport, error_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,6 +27,7 @@ from contextlib import contextmanager, suppress
 from lance_namespace import DeregisterTableRequest
 from lance_namespace.errors import InvalidTableStateError, NamespaceNotFoundError, TableNotFoundError
 
+from lance_ns_async.backends.directory.manifest import Change, Directory, Entries
 from lance_ns_async.backends.directory.places import (
     OF_LANCE,
     OutsideError,
@@ -37,12 +38,11 @@ from lance_ns_async.backends.directory.places import (
     is_within,
     masked_uri,
 )
+from lance_ns_async.backends.directory.transport import code_of
 from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import Failure, shortened, without_source, without_user
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.storage import dir_markers, files
-from lance_ns_async.transports.directory_manifest import Change, Directory, Entries
-from lance_ns_async.transports.lance import code_of
 
 log: logging.Logger = logging.getLogger(__name__)
 

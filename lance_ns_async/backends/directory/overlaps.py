@@ -10,9 +10,9 @@ from functools import cached_property
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.directory.dropping import Dropping
+from lance_ns_async.backends.directory.manifest import Entries
 from lance_ns_async.backends.directory.places import OF_LANCE, OutsideError, Places, RootNames, is_within
 from lance_ns_async.model import DELIMITER
-from lance_ns_async.transports.directory_manifest import Entries
 
 
 class Overlaps:

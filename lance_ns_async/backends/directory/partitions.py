@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
+from lance_ns_async.backends.directory.manifest import Change, Entries, ManifestEntry
+from lance_ns_async.backends.directory.partition_columns import write_values
 from lance_ns_async.model import DELIMITER, TableId
 from lance_ns_async.spec.partitions import (
     PROPERTY,
@@ -20,8 +22,6 @@ from lance_ns_async.spec.partitions import (
     new_spec,
     read_partitioning,
 )
-from lance_ns_async.transports.directory_manifest import Change, Entries, ManifestEntry
-from lance_ns_async.transports.partition_columns import write_values
 
 _TABLE = "dataset"
 """The name of each partition's table."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from posixpath import normpath
 from urllib.parse import quote, unquote
 
+from lance_ns_async.backends.directory.manifest import MANIFEST
 from lance_ns_async.storage.dir_markers import DROPPED
-from lance_ns_async.transports.directory_manifest import MANIFEST
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
 _LOCAL = ("file", "file+uring", "file-object-store")

@@ -13,11 +13,11 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.operations import maintaining
+from lance_ns_async.operations.maintaining import Kind
 from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.opening import Opener
 from lance_ns_async.storage.threads import in_thread
-from lance_ns_async.tables import maintaining
-from lance_ns_async.tables.maintaining import Kind
-from lance_ns_async.tables.opening import Opener
 
 TASKS = 8
 """Minimum default of the tasks at once: small tables mostly wait for the storage."""

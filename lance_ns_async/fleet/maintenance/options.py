@@ -10,7 +10,7 @@ from typing import Any
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.fleet.conditions import parse_age
-from lance_ns_async.tables.maintaining import TARGET_ROWS, CleanupLimits, Examination
+from lance_ns_async.operations.maintaining import TARGET_ROWS, CleanupLimits, Examination
 
 _EXCLUDED = frozenset({"target_rows_per_fragment", "excluded_fragment_ids"})
 """Options of pylance's compactions that another field has, or that apply to one table only."""

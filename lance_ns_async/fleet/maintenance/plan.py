@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lance_ns_async.model import TableId
+from lance_ns_async.operations.maintaining import DatasetState
 from lance_ns_async.rendering import counted, duration, size_text
-from lance_ns_async.tables.maintaining import DatasetState
 from lance_ns_async.tabular import Row, Tabular
 
 COMPACT = "compact"

@@ -18,6 +18,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine
 from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
@@ -25,16 +26,15 @@ from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, Main
 from lance_ns_async.fleet.reading import read_tables
 from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.lifecycle import commits, concurrent_changes
+from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import Table, TableId, local_path
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.patterns import Selection, What
-from lance_ns_async.namespace.session import Session
+from lance_ns_async.operations import maintaining
+from lance_ns_async.operations.maintaining import DatasetState, Examination, Kind, RewriteTask
 from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.session import Session
 from lance_ns_async.storage.datasets import remove_files
 from lance_ns_async.storage.threads import THREADS, in_thread
-from lance_ns_async.tables import maintaining
-from lance_ns_async.tables.lifecycle import commits, concurrent_changes
-from lance_ns_async.tables.maintaining import DatasetState, Examination, Kind, RewriteTask
 from lance_ns_async.tabular import Row
 
 MAINTAINED = "maintained"

@@ -17,6 +17,7 @@ from lance_namespace.errors import InternalError, InvalidInputError
 from lance_ns_async.errors import error_about, one_line, shortened
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
 from lance_ns_async.model import TableId
+from lance_ns_async.operations.maintaining import Kind
 from lance_ns_async.spark.distribution import distribute
 from lance_ns_async.spark.job_errors import rebuild
 from lance_ns_async.spark.maintain import tasks
@@ -29,7 +30,6 @@ from lance_ns_async.spark.session import (
     local_properties,
     one_task_each,
 )
-from lance_ns_async.tables.maintaining import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

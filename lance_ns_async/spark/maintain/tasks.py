@@ -47,9 +47,9 @@ def execute(text: str) -> Iterator[str]:
     from lance_namespace.errors import LanceNamespaceError
 
     from lance_ns_async.model import Table, TableId
+    from lance_ns_async.operations import maintaining
     from lance_ns_async.storage.datasets import Snapshot, open_snapshot
     from lance_ns_async.storage.pylance_errors import translate_errors
-    from lance_ns_async.tables import maintaining
 
     # Jobs of one table follow each other and share its dataset.
     key, dataset = None, None

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import nearest, one_line, shortened, without_source
-from lance_ns_async.tables.sql_bounds import Texts, tokens
+from lance_ns_async.storage.sql_bounds import Texts, tokens
 
 _VARIABLE = frozenset(
     "current_date current_time current_timestamp localtime localtimestamp now rand random today uuid".split()

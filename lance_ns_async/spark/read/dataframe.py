@@ -8,14 +8,14 @@ from weakref import WeakKeyDictionary
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.namespace.background_loop import BackgroundLoop
+from lance_ns_async.facade.background_loop import BackgroundLoop
 from lance_ns_async.spark.read.plan import Entry, Plan
 from lance_ns_async.spark.read.reading import plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.opening import open_tables
 from lance_ns_async.spark.resolve.report import one_error
 from lance_ns_async.spark.session import check_session, context_of, default_tasks, label, one_task_each
-from lance_ns_async.tables.opening import Opener
+from lance_ns_async.storage.opening import Opener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lance_namespace.errors import LanceNamespaceError
     from pyspark.sql import SparkSession
 
+    from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.model import NamespaceId, TableId
-    from lance_ns_async.namespace.row_results import RankedRows
     from lance_ns_async.spark.resolve.location import Location
 
 OPENING = 10_000
@@ -51,12 +51,12 @@ def search(
     """
     import pyarrow as pa
 
+    from lance_ns_async.many.ranking import Ranking
+    from lance_ns_async.many.row_results import RankedRows
+    from lance_ns_async.many.rows import result
     from lance_ns_async.model import TableId
-    from lance_ns_async.namespace.many_rows import result
-    from lance_ns_async.namespace.row_results import RankedRows
     from lance_ns_async.spark.job_errors import cause_of, rebuild
     from lance_ns_async.spark.session import default_tasks, one_task_each
-    from lance_ns_async.tables.ranking import Ranking
 
     tasks = default_tasks(spark) if partitions is None else partitions
     groups = distribute(list(locations), lambda at: (at.rows or 0) + OPENING, tasks)
@@ -116,11 +116,11 @@ def execute(text: str) -> Iterator[tuple[str | None, str, bytes]]:
     import lance_namespace as spec
     from lance_namespace.errors import LanceNamespaceError
 
+    from lance_ns_async.many.ranking import Ranking
     from lance_ns_async.model import Table, TableId
+    from lance_ns_async.operations import searching
     from lance_ns_async.storage.datasets import Snapshot, open_snapshot
     from lance_ns_async.storage.pylance_errors import translate_errors
-    from lance_ns_async.tables import searching
-    from lance_ns_async.tables.ranking import Ranking
 
     tables, requests, k = json.loads(zlib.decompress(base64.b64decode(text)))
     queries: dict[str, Any] = {by: spec.QueryTableRequest.from_dict(fields) for by, fields in requests.items()}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import suggest
+from lance_ns_async.many.patterns import table_id
 from lance_ns_async.model import TableId
-from lance_ns_async.namespace.patterns import table_id
 from lance_ns_async.spark.read.dataframe import build_dataframe
 from lance_ns_async.spark.read.unions import union, warn_of_chains
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry

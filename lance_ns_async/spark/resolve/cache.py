@@ -9,8 +9,8 @@ from threading import Lock
 from time import time
 from typing import Any
 
+from lance_ns_async.many.patterns import Selection
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.namespace.patterns import Selection
 from lance_ns_async.spark.resolve.location import expiry
 from lance_ns_async.storage.datasets import Details
 

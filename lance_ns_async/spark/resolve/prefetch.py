@@ -18,11 +18,11 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.errors import NotALanceTableError, error_about
+from lance_ns_async.many.patterns import Selection, matcher
+from lance_ns_async.many.search import SearchResult, search
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.patterns import Selection, matcher
-from lance_ns_async.namespace.search import SearchResult, search
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.spark.resolve.cache import LEAD, CacheEntry, LocationCache
 from lance_ns_async.spark.resolve.location import Location

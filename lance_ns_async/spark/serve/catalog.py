@@ -13,13 +13,13 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.many.patterns import What
 from lance_ns_async.model import TableId
-from lance_ns_async.namespace.client import AsyncNamespace
-from lance_ns_async.namespace.patterns import What
-from lance_ns_async.namespace.sync import Namespace
 from lance_ns_async.spark.resolve.cache import LEAD
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.serve.namespace import PrefetchNamespace
+from lance_ns_async.sync import Namespace
 
 MOVING = frozenset(
     {

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.facade.background_loop import BackgroundLoop
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.model import TableId
-from lance_ns_async.namespace.background_loop import BackgroundLoop
 from lance_ns_async.spark.connector import CATALOG, has_connector
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import PrefetchReport

@@ -24,7 +24,7 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.model import Id, NamespaceId, Page, TableId
-from lance_ns_async.namespace import requests
+from lance_ns_async.operations import requests
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spec.routes import ROUTES
 

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from lance_ns_async.many.patterns import table_id
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.namespace.patterns import table_id
 from lance_ns_async.spark.session import default_tasks
 
 if TYPE_CHECKING:

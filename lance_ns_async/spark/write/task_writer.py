@@ -119,7 +119,7 @@ def conform(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatc
     """
     import pyarrow as pa
 
-    from lance_ns_async.tables.alignment import align
+    from lance_ns_async.storage.decimal_memory import align
 
     arrays = []
     for field in want:

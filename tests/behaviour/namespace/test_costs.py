@@ -17,8 +17,7 @@ from lance_namespace.errors import TableNotFoundError
 from lance_ns_async import AsyncNamespace, Call
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.engine import locate
-from lance_ns_async.storage import threads
-from lance_ns_async.tables import opening
+from lance_ns_async.storage import opening, threads
 from tests.documentation.pages import Page
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, over

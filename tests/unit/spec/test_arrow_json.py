@@ -31,7 +31,7 @@ from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSch
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.gateway import serving
 from lance_ns_async.model import Table
-from lance_ns_async.namespace import requests
+from lance_ns_async.operations import requests
 from lance_ns_async.spec.arrow_json import arrow_type, json_schema
 from lance_ns_async.storage.datasets import Details
 from tests.support.lake import ID, ROWS, stream

@@ -27,8 +27,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
-from lance_ns_async.namespace.callback_namespace import CallbackNamespace
-from lance_ns_async.tables.opening import Opener
+from lance_ns_async.facade.callback_namespace import CallbackNamespace
+from lance_ns_async.storage.opening import Opener
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.lake import ID, ROWS, Lake, lake
 

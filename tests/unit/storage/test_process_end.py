@@ -225,8 +225,8 @@ from lance_namespace import DescribeTableRequest
 from lance_ns_async.model import TableId
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.transports.directory_manifest import Directory
-from lance_ns_async.transports.lance import LANCE_ERRORS, LanceTransport
+from lance_ns_async.backends.directory.manifest import Directory
+from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport
 
 root, how, end = sys.argv[1:]
 directory, begun = Directory(root, None), threading.Event()

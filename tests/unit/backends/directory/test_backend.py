@@ -35,13 +35,13 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
+from lance_ns_async.backends.directory.manifest import Change, Directory, Entries, ManifestEntry
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.model import Page
-from lance_ns_async.transports.directory_manifest import Change, Directory, Entries, ManifestEntry
 from tests.fakes.s3 import FakeS3
 from tests.support.lake import stream
 

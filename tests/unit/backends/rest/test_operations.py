@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Call
-from lance_ns_async.namespace.operations import rows as row_operations
+from lance_ns_async.operations import rows as row_operations
 from tests.documentation.pages import Page
 from tests.fakes.rest import FakeRest
 from tests.support import rest_wire

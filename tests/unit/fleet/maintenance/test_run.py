@@ -17,7 +17,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.fleet import CleanupOptions, CompactOptions, IndexOptions, MaintenancePlan, Report, sync
 from lance_ns_async.fleet.maintenance.engine import Job, LocalEngine, Settle
-from lance_ns_async.tables.opening import Opener
+from lance_ns_async.storage.opening import Opener
 from tests.fakes.iceberg import FakeIceberg
 
 TABLES = 6

@@ -12,9 +12,9 @@ import pytest
 from lance_ns_async import TableId
 from lance_ns_async.fleet.maintenance.engine import Job
 from lance_ns_async.model import EXPIRY, Table
+from lance_ns_async.operations import maintaining
+from lance_ns_async.operations.maintaining import CleanupLimits, Examination
 from lance_ns_async.spark.maintain import tasks
-from lance_ns_async.tables import maintaining
-from lance_ns_async.tables.maintaining import CleanupLimits, Examination
 
 
 @pytest.fixture

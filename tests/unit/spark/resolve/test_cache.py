@@ -15,7 +15,7 @@ from lance_namespace import DropTableRequest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import Table, TableId
-from lance_ns_async.namespace.patterns import Selection
+from lance_ns_async.many.patterns import Selection
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.resolve.cache import LocationCache
 from tests.fakes.iceberg import FakeIceberg

@@ -1,0 +1,1 @@
+"""The sync face of the async namespace."""

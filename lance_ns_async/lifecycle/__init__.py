@@ -1,0 +1,1 @@
+"""How a table begins, changes hands and ends, on every catalog."""

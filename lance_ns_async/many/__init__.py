@@ -1,0 +1,1 @@
+"""Operations on many tables at once."""

@@ -1,0 +1,72 @@
+"""Operations that a backend passes on to its server, instead of working on the dataset in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import pyarrow as pa
+
+from lance_ns_async.backends.base import OperationMissingError
+from lance_ns_async.model import TableId
+from lance_ns_async.operations import requests
+from lance_ns_async.session import Session
+from lance_ns_async.storage import arrow
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PARAMETERS = ("request", "request_data")
+
+
+def passed_on(
+    operation: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]:
+    """Returns the operation, which sends the request to the server if the backend passes it on.
+
+    A server that does not have the operation has done nothing, so this process performs it then.
+    """
+    name = operation.__name__
+
+    @wraps(operation)
+    async def local_or_remote(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        arguments = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
+        data = cast("bytes | None", arguments.get("request_data"))
+        streamed = isinstance(data, pa.RecordBatchReader)
+        if not session.backend.passes_on(name, streamed=streamed):
+            return await operation(session, *args, **kwargs)
+        rows = arrow.pieces(data) if isinstance(data, pa.RecordBatchReader) else data
+        with session.operation():
+            try:
+                return cast("T", await pass_on(session, name, arguments["request"], rows))
+            except OperationMissingError:
+                if streamed:
+                    # The rows may be used up.
+                    raise
+            return await operation(session, *args, **kwargs)
+
+    return local_or_remote
+
+
+async def pass_on(
+    session: Session, operation: str, request: object, data: bytes | Iterator[bytes] | None = None
+) -> Any:
+    """Returns the server's response to a request; requires `Backend.passes_on`.
+
+    Raises:
+        InvalidInputError: The request is not valid for its model.
+        LanceNamespaceError: The error of the server.
+    """
+    # The routes need the models of all requests.
+    from lance_ns_async.spec.routes import BY_OPERATION
+
+    route = BY_OPERATION[operation]
+    parsed_request = requests.parse(route.request, request)
+    names = getattr(parsed_request, "id", None)
+    with session.operation():
+        try:
+            return await session.backend.pass_on(operation, parsed_request, data)
+        finally:
+            if route.changes and names:
+                session.locator.forget(TableId(names))

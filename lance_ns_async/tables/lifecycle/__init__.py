@@ -1,1 +1,0 @@
-"""The life of a table: its creation, its commits, its replacement and its drop."""

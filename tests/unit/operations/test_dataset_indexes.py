@@ -1,0 +1,283 @@
+"""Indexes of tables: created, listed, described, dropped; and statistics of a table's storage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    CreateTableIndexRequest,
+    DescribeTableIndexStatsRequest,
+    DropTableIndexRequest,
+    GetTableStatsRequest,
+    InsertIntoTableRequest,
+    ListTableIndicesRequest,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableColumnNotFoundError,
+    TableIndexAlreadyExistsError,
+    TableIndexNotFoundError,
+)
+
+from lance_ns_async.operations import dataset_indexes as indexes
+from tests.support.lake import ID, ROWS, Lake, lake, stream
+
+WIDE = pa.table(
+    {
+        "id": range(300),
+        "v": pa.array([[float(n + i) for i in range(8)] for n in range(300)], pa.list_(pa.float32(), 8)),
+        "text": ["a b"] * 300,
+        "labels": [["x"]] * 300,
+    }
+)
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Lake]:
+    async with lake(tmp_path) as opened:
+        await opened.create()
+        yield opened
+
+
+def index(column: str, index_type: str, **options: Any) -> CreateTableIndexRequest:
+    return CreateTableIndexRequest(id=ID, column=column, index_type=index_type, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("ivf_flat", {"distance_type": "Cosine", "num_partitions": 2}),
+        ("IVF_PQ", {"num_partitions": 1, "num_sub_vectors": 2, "num_bits": 8, "sample_rate": 256, "max_iterations": 2}),
+        ("IVF_SQ", {"target_partition_size": 100}),
+        ("IVF_RQ", {"num_partitions": 1}),
+        ("IVF_HNSW_FLAT", {"num_partitions": 1, "m": 8, "ef_construction": 20}),
+        ("IVF_HNSW_PQ", {"num_partitions": 1, "num_sub_vectors": 2}),
+        ("IVF_HNSW_SQ", {"num_partitions": 1}),
+    ],
+)
+async def test_vectors_are_indexed(here: Lake, kind: str, options: dict[str, Any]) -> None:
+    await here.create(mode="overwrite", rows=WIDE)
+    await here.ns.create_table_index(index("v", kind, **options))
+    stats = await here.ns.describe_table_index_stats(DescribeTableIndexStatsRequest(id=ID, index_name="v_idx"))
+    assert (stats.index_type, stats.distance_type) == (kind.upper(), options.get("distance_type", "l2").lower())
+    assert (stats.num_indexed_rows, stats.num_unindexed_rows, stats.num_indices) == (300, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "options", "index_type"),
+    [
+        ("id", "btree", {}, "BTree"),
+        ("id", "BITMAP", {"name": "other"}, "Bitmap"),
+        ("id", "ZONEMAP", {}, "ZoneMap"),
+        ("id", "BLOOMFILTER", {}, "BloomFilter"),
+        ("labels", "LABEL_LIST", {}, "LabelList"),
+        ("text", "NGRAM", {}, "NGram"),
+        ("text", "FTS", {"with_position": True, "stem": False, "language": "German", "lower_case": True}, "Inverted"),
+        (
+            "text",
+            "INVERTED",
+            {"base_tokenizer": "whitespace", "max_token_length": 9, "ascii_folding": False},
+            "Inverted",
+        ),
+    ],
+)
+async def test_scalars_and_text_are_indexed(
+    here: Lake, column: str, kind: str, options: dict[str, Any], index_type: str
+) -> None:
+    await here.create(mode="overwrite", rows=WIDE)
+    await here.ns.create_table_scalar_index(index(column, kind, **options))
+    (listed,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+    assert (listed.index_name, listed.columns) == (options.get("name", f"{column}_idx"), [column])
+    assert (listed.index_type, listed.status, listed.num_segments) == (index_type, "SUCCEEDED", 1)
+    assert (listed.num_indexed_rows, listed.num_unindexed_rows) == (300, 0)
+    details = json.loads(listed.index_details or "")
+    assert all(details[key] == value for key, value in options.items() if key != "name")
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "index_type"),
+    [
+        ("id", "BTREE", "BTree"),
+        ("id", "bitmap", "Bitmap"),
+        ("id", "ZONE_MAP", "ZoneMap"),
+        ("id", "Bloom-Filter", "BloomFilter"),
+        ("labels", "labelList", "LabelList"),
+        ("text", "NGRAM", "NGram"),
+        ("text", "fts", "Inverted"),
+        ("text", "Inverted", "Inverted"),
+        ("v", "IvfFlat", "IVF_FLAT"),
+    ],
+)
+async def test_indexes_of_any_type_are_made_however_it_is_spelled(
+    here: Lake, column: str, kind: str, index_type: str
+) -> None:
+    await here.create(mode="overwrite", rows=WIDE)
+    await here.ns.create_table_index(index(column, kind, name=""))
+    (listed,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+    assert (listed.index_name, listed.index_type, listed.num_indexed_rows) == (f"{column}_idx", index_type, 300)
+
+
+@pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_HNSW_PQ"])
+@pytest.mark.parametrize(("size", "expected"), [(2, 2), (7, 7), (24, 12), (32, 16), (34, 2)])
+async def test_vectors_are_cut_as_finely_as_they_can_be_by_default(
+    here: Lake, kind: str, size: int, expected: int
+) -> None:
+    vectors = pa.array([[float(n + i) for i in range(size)] for n in range(300)], pa.list_(pa.float32(), size))
+    nested = pa.StructArray.from_arrays([vectors], ["v"])
+    await here.create(mode="overwrite", rows=pa.table({"v": vectors, "in": nested}))
+    for column in ("v", "in.`v`"):
+        await here.ns.create_table_index(index(column, kind, name="it"))
+        (listed,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+        assert json.loads(listed.index_details or "")["compression"]["num_sub_vectors"] == expected
+        await here.ns.drop_table_index(DropTableIndexRequest(id=ID, index_name="it"))
+
+
+@pytest.mark.parametrize("kind", indexes.VECTOR_TYPES)
+async def test_options_of_vector_indexes_are_passed_on(here: Lake, kind: str) -> None:
+    options = {"sample_rate": 100, "max_iterations": 3, "num_sub_vectors": 2, "num_bits": 4, "m": 7}
+    options |= {"ef_construction": 33, "target_partition_size": 200}
+    heeded = {field: value for field, value in options.items() if field in indexes.VECTOR_TYPES[kind]}
+    await here.create(mode="overwrite", rows=WIDE)
+    await here.ns.create_table_index(index("v", kind, **heeded))
+    (listed,) = (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID))).indexes
+    details = json.loads(listed.index_details or "")
+    graph, packed, hints = details.get("hnsw", {}), details.get("compression", {}), details["runtime_hints"]
+    stored = {
+        "sample_rate": int(hints["lance.ivf.sample_rate"]),
+        "max_iterations": int(hints["lance.ivf.max_iters"]),
+        "num_sub_vectors": packed.get("num_sub_vectors"),
+        "num_bits": packed.get("num_bits"),
+        "m": graph.get("max_connections"),
+        "ef_construction": graph.get("construction_ef"),
+        "target_partition_size": details["target_partition_size"],
+    }
+    assert {field: stored[field] for field in heeded} == heeded
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("IVF_FLAT", ("m", "ef_construction", "num_sub_vectors", "num_bits", "stem")),
+        ("IVF_PQ", ("m", "ef_construction", "language")),
+        ("IVF_SQ", ("m", "ef_construction", "num_sub_vectors", "num_bits")),
+        ("IVF_RQ", ("m", "ef_construction", "num_sub_vectors")),
+        ("IVF_HNSW_FLAT", ("num_sub_vectors", "num_bits")),
+        ("IVF_HNSW_SQ", ("num_sub_vectors", "num_bits")),
+        ("BTREE", ("m", "distance_type", "num_partitions", "with_position")),
+        ("FTS", ("ef_construction", "sample_rate", "max_iterations", "target_partition_size")),
+    ],
+)
+async def test_a_setting_that_an_index_has_not_is_refused(here: Lake, kind: str, fields: Sequence[str]) -> None:
+    values: dict[str, Any] = {"distance_type": "l2", "stem": True, "language": "English", "with_position": True}
+    for field in fields:
+        with pytest.raises(InvalidInputError, match=f"^{field}: not supported by an index of type {kind}"):
+            await here.ns.create_table_index(index("v", kind.lower(), **{field: values.get(field, 4)}))
+
+
+async def test_indexes_are_listed_and_dropped(here: Lake) -> None:
+    for column in ("text", "id"):
+        await here.ns.create_table_scalar_index(index(column, "BTREE"))
+    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
+
+    async def listed(**fields: Any) -> list[str]:
+        return [
+            it.index_name for it in (await here.ns.list_table_indices(ListTableIndicesRequest(id=ID, **fields))).indexes
+        ]
+
+    page = await here.ns.list_table_indices(ListTableIndicesRequest(id=ID, limit=1))
+    assert [it.index_name for it in page.indexes] == ["id_idx"] and page.page_token
+    assert page.indexes[0].num_indexed_rows == 3 and page.indexes[0].num_unindexed_rows == 3
+    assert await listed(limit=1, page_token=page.page_token) == ["text_idx"]
+    assert await listed(version=1) == [] and await listed(version=2) == ["text_idx"]
+    await here.ns.drop_table_index(DropTableIndexRequest(id=ID, index_name="id_idx"))
+    assert await listed() == ["text_idx"]
+
+
+async def test_an_index_that_cannot_be_made_is_refused(here: Lake) -> None:
+    await here.ns.create_table_index(index("v", "IVF_FLAT", num_partitions=1))
+    await here.ns.create_table_scalar_index(index("id", "BTREE"))
+    refused: Sequence[tuple[str, CreateTableIndexRequest, type[LanceNamespaceError], str]] = [
+        ("index", index("v", "BTREE", name="b"), InvalidInputError, r"n\$t .*BTREE/BITMAP index column v must be"),
+        (
+            "index",
+            index("v", "HASH"),
+            InvalidInputError,
+            "^index_type 'HASH': must be one of IVF_FLAT, IVF_PQ.*, BTREE",
+        ),
+        (
+            "index",
+            index("v", "IVF_FLAT", stem=True),
+            InvalidInputError,
+            "^stem: not supported by an index of type IVF_FLAT",
+        ),
+        (
+            "index",
+            index("v", "IVF_FLAT", distance_type="far"),
+            InvalidInputError,
+            "^distance_type 'far': must be one of",
+        ),
+        ("index", index("no", "IVF_FLAT"), TableColumnNotFoundError, r"^Table column not found: n\$t .*\bno\b"),
+        ("index", index("id", "IVF_FLAT"), InvalidInputError, r"n\$t .*Vector column id must be FixedSizeList"),
+        ("index", index("v", "IVF_PQ", name="p", num_sub_vectors=3), InvalidInputError, "divisible by num_sub_vectors"),
+        ("index", index("v", "IVF_FLAT"), TableIndexAlreadyExistsError, r"^Table index already exists: n\$t .*v_idx"),
+        (
+            "scalar_index",
+            index("id", "IVF_PQ"),
+            InvalidInputError,
+            "^index_type 'IVF_PQ': not a scalar index; use create_table_index",
+        ),
+        ("scalar_index", index("id", "HASH"), InvalidInputError, "^index_type 'HASH': must be one of BTREE, BITMAP"),
+        (
+            "scalar_index",
+            index("id", "BTREE", m=3),
+            InvalidInputError,
+            "^m: not supported by an index of type BTREE",
+        ),
+        (
+            "scalar_index",
+            index("id", "BTREE", stem=True),
+            InvalidInputError,
+            "^stem: not supported by an index of type BTREE",
+        ),
+        ("scalar_index", index("no", "BTREE"), TableColumnNotFoundError, r"\bno\b"),
+        ("scalar_index", index("v", "BTREE"), InvalidInputError, "BTREE/BITMAP index column v must be"),
+        ("scalar_index", index("text", "FTS", language="Elvish"), InvalidInputError, "Elvish"),
+        ("scalar_index", index("id", "BTREE"), TableIndexAlreadyExistsError, "^Table index already exists"),
+    ]
+    for kind, request, error, message in refused:
+        with pytest.raises(error, match=message):
+            await getattr(here.ns, f"create_table_{kind}")(request)
+    assert (await here.dataset()).version == 3
+
+
+async def test_an_index_that_is_not_there_is_reported(here: Lake) -> None:
+    with pytest.raises(TableIndexNotFoundError, match=r"^Table index not found: n\$t .*no"):
+        await here.ns.describe_table_index_stats(DescribeTableIndexStatsRequest(id=ID, index_name="no"))
+    with pytest.raises(TableIndexNotFoundError, match=r"^Table index not found: n\$t .*no"):
+        await here.ns.drop_table_index(DropTableIndexRequest(id=ID, index_name="no"))
+    for name in (None, ""):
+        with pytest.raises(InvalidInputError, match=r"^index_name: required"):
+            await here.ns.drop_table_index(DropTableIndexRequest(id=ID, index_name=name))
+
+
+async def test_a_table_describes_its_content(here: Lake) -> None:
+    for rows in (10, 20, 30, 40):
+        data = pa.concat_tables([ROWS.slice(0, 1)] * rows)
+        mode = "overwrite" if rows == 10 else "append"
+        await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode=mode), stream(data))
+    await here.ns.create_table_scalar_index(index("id", "BTREE"))
+    stats = await here.ns.get_table_stats(GetTableStatsRequest(id=ID))
+    assert (stats.num_rows, stats.num_indices, stats.fragment_stats.num_fragments) == (100, 1, 4)
+    assert stats.fragment_stats.num_small_fragments == 4 and stats.total_bytes > 100 * 8
+    lengths = stats.fragment_stats.lengths
+    assert (lengths.min, lengths.p25, lengths.p50, lengths.p75, lengths.p99, lengths.max) == (10, 20, 30, 40, 40, 40)
+    assert lengths.mean == 25
+    await here.create(["n", "none"], ROWS.slice(0, 0))
+    none = await here.ns.get_table_stats(GetTableStatsRequest(id=["n", "none"]))
+    assert (none.num_rows, none.total_bytes, none.fragment_stats.lengths.max) == (0, 0, 0)

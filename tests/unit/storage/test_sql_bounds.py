@@ -1,0 +1,180 @@
+"""Bounds of SQL texts: realistic texts are accepted, and texts that Lance cannot process are not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lance_namespace.errors import InvalidInputError
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.storage.sql_bounds import Texts
+from tests.support.lake import stream
+
+EVERYDAY = [
+    "id > 1 AND (name = 'a' OR name = 'b') AND NOT (x IS NULL)",
+    "id IN (" + ",".join(map(str, range(10_000))) + ")",
+    "id NOT IN (" + ",".join(f"'{i:036}'" for i in range(10_000)) + ")",
+    " OR ".join(f"id = {i}" for i in range(1_000)),
+    " AND ".join(f"(x > {i} AND x BETWEEN {i} AND {i + 1})" for i in range(300)),
+    "name = '" + "a" * 1_000_000 + "'",
+    "name LIKE 'a%' AND lower(name) NOT LIKE '%b' AND starts_with(name, 'c')",
+    "name = 'it''s -- no comment /* here */ ('",
+    "`odd ( name` = 1 AND st.a['b'] = 2 AND tags[1] = 'a' AND array_has_any(tags, ['a', 'b'])",
+    "CAST(x AS DECIMAL(10, 2)) > 1.5e-3 AND date '2020-01-01' < now() AND ts >= timestamp '2020-01-01 00:00:00'",
+    "regexp_like(name, '^a(b|c)*$') AND json_extract(doc, '$.a') = 'b' AND contains_tokens(name, 'a b')",
+    "coalesce(name, 'none') = 'none' OR concat(name, '-', st.a) = 'a-1' OR name || 'x' = 'ax'",
+    "(" * 40 + "id > 1" + ")" * 40,
+    "not(a)and(b)or(c)in(1,2)",
+    "-x + 1 * (2 - y) / 3 % 4 >= - 5",
+    "été > 1 AND 名前 = 'ü'",
+]
+
+DEADLY = {
+    "NOT": "NOT (" * 60 + "id > 1" + ")" * 60,
+    "NOT with an error": "NOT (" * 24 + "id >" + ")" * 24,
+    "CAST": "CAST(" * 24 + "id >" + ")" * 24,
+    "lists": "ARRAY[" * 24 + "id >" + "]" * 24,
+    "long within NOT": "NOT (" * 9 + "id IN (" + "1," * 20_000 + "1)" + ")" * 9,
+    "brackets": "(" * 41 + "id > 1" + ")" * 41,
+    "lists in lists": "[" * 200,
+    "sum": "1+" * 10_000 + "id > 1",
+    "nested sums": "(1+1+1+1+" * 30 + "id" + ")" * 30 + " > 1",
+    "IS NULL": "id" + " IS NULL" * 10_000,
+    "LIKE": "name" + " LIKE name" * 3_000,
+    "casts": "id" + "::int" * 10_000 + " > 1",
+    "indexes": "x" + "[1]" * 3_000 + " = 1",
+    "IN": "id IN (1)" + " IN (1)" * 3_000,
+    "BETWEEN": "(" * 20 + "id > 1" + " BETWEEN false AND true)" * 20,
+    "BETWEEN in a row": "id" + " BETWEEN id" * 20 + " AND 1" * 20,
+    "COALESCE": "coalesce(" * 20 + "name" + ", name)" * 20 + " = 'a'",
+    "COALESCE again": " OR ".join(["coalesce(" * 9 + "name" + ", name)" * 9 + " = 'a'"] * 100),
+    "OR": " OR ".join(f"id = {i}" for i in range(100_000)),
+    "literals": "id IN (" + ",".join(map(str, range(300_000))) + ")",
+    "blanks": "id > 1" + " " * 1_000_000,
+    "comments": "id > 1 --" + "a" * 1_000_000,
+    "length": "name = '" + "a" * 5_000_000 + "'",
+    "quote": "name = 'a",
+    "name": "`a = 1",
+    "comment": "id > 1 /* a",
+    "closing": "id > 1) OR (true",
+    "escapes": "name = E'\\' OR id > 1'",
+    "national": "name = N'a'",
+    "dollars": "name = $$a$$",
+    "placeholder": "id = $1",
+    "question": "id = ?",
+    "colon": "id = :a",
+}
+"""Texts that Lance would process endlessly, or that would end the process or cause a panic."""
+
+
+@pytest.mark.parametrize("sql", EVERYDAY, ids=range(len(EVERYDAY)))
+def test_everyday_conditions_pass(sql: str) -> None:
+    Texts({"filter": sql}).check()
+
+
+@pytest.mark.parametrize("sql", DEADLY.values(), ids=DEADLY)
+def test_deadly_texts_are_refused(sql: str) -> None:
+    for texts in (Texts({"filter": sql}), Texts(values={"filter": sql})):
+        with pytest.raises(InvalidInputError, match=r"^filter: .*; ") as refused:
+            texts.check()
+        assert len(str(refused.value)) < 300
+
+
+def test_bounds_hold_for_all_texts_of_a_request_together() -> None:
+    one = " OR ".join(f"id = {i}" for i in range(6_000))
+    with pytest.raises(InvalidInputError, match=r"^b: .*AND and OR"):
+        Texts({"a": one, "b": one}).check()
+
+
+@given(st.text(alphabet="ab1'`\"()[],.+-*/ \n\\$E:ü", max_size=60))
+def test_any_text_passes_or_is_refused(sql: str) -> None:
+    try:
+        Texts({"filter": sql}, {"value": sql}).check()
+    except InvalidInputError as e:
+        assert str(e).startswith(("filter: ", "value: "))
+
+
+ROWS = pa.table({"id": [1, 2], "name": ["a", "b"]})
+EVIL = DEADLY["NOT"]
+
+CALLS: dict[str, tuple[dict[str, Any], bool]] = {
+    "query_table": ({"k": 1, "vector": {}, "filter": EVIL}, False),
+    "analyze_table_query_plan": ({"k": 1, "vector": {}, "filter": EVIL}, False),
+    "explain_table_query_plan": ({"query": {"k": 1, "vector": {}, "filter": EVIL}}, False),
+    "count_table_rows": ({"predicate": EVIL}, False),
+    "delete_from_table": ({"predicate": EVIL}, False),
+    "update_table": ({"predicate": EVIL, "updates": [["name", "'c'"]]}, False),
+    "alter_table_add_columns": ({"new_columns": [{"name": "c", "expression": EVIL}]}, False),
+    "merge_insert_into_table": (
+        {"on": ["id"], "when_matched_update_all": True, "when_matched_update_all_filt": EVIL},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", CALLS)
+async def test_every_operation_with_sql_is_bounded(operation: str, tmp_path: Path) -> None:
+    request, sends_rows = CALLS[operation]
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.write(["t"], ROWS)
+        with pytest.raises(InvalidInputError, match="functions, NOT and the like are nested more than 10 levels deep"):
+            await getattr(ns, operation)({"id": ["t"], **request}, *([stream(ROWS)] if sends_rows else []))
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_"),
+    [
+        ("query_table", {"k": 1, "vector": {}, "columns": {"column_aliases": {"c": EVIL}}}),
+        ("update_table", {"updates": [["name", EVIL]]}),
+    ],
+)
+async def test_every_value_is_bounded(operation: str, request_: dict[str, Any], tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.write(["t"], ROWS)
+        with pytest.raises(InvalidInputError, match="functions, NOT and the like are nested more than 10 levels deep"):
+            await getattr(ns, operation)({"id": ["t"], **request_})
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("NOT " * 47 + "a > 1", "it has 47 or more NOT in a row; remove pairs of NOT: they have no effect"),
+        ("not\n" * 200 + "a", "it has 47 or more NOT in a row; remove pairs"),
+        ("(" * 40 + "NOT " * 7 + "a" + ")" * 40, "it has 7 or more NOT in a row within 40 brackets and NOT; remove"),
+        ("NOT " * 46 + "(a > 1)", "brackets and NOT are nested more than 46 levels deep; remove"),
+    ],
+)
+def test_many_not_are_refused_as_what_they_are(sql: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^filter: {re.escape(message)}"):
+        Texts({"filter": sql}).check()
+
+
+def test_not_of_several_terms_are_not_in_a_row() -> None:
+    Texts({"filter": " AND ".join(["NOT a", "b NOT IN (1)", "NOT (c)"] * 100)}).check()
+
+
+async def test_lance_can_process_accepted_texts(tmp_path: Path) -> None:
+    """The largest text within the bounds is processed, and Lance reports its errors at once."""
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.write(["t"], ROWS)
+        largest = [
+            "id IN (" + ",".join(map(str, range(1, 100_000))) + ")",
+            " OR ".join(f"id = {i}" for i in range(1, 2_000)),
+            "NOT (" * 10 + "id > 5" + ")" * 10,
+            "(" * 40 + "id > 0" + ")" * 40,
+            "1+" * 99 + "id > 1",
+            "NOT " * 46 + "id > 0",
+            "(" * 40 + "NOT " * 6 + "id > 0" + ")" * 40,
+            "(" * 26 + "NOT (" * 10 + "id > 0" + ")" * 36,
+        ]
+        for sql in largest:
+            assert (await ns.count_table_rows({"id": ["t"], "predicate": sql})).count in (0, 2)
+        for broken in ("NOT (" * 10 + "id >" + ")" * 10, "POSITION(" * 10 + "id >" + ")" * 10):
+            with pytest.raises(InvalidInputError):
+                await ns.count_table_rows({"id": ["t"], "predicate": broken})
