@@ -124,7 +124,7 @@ BARE = [
     "unit/transports/http/test_wire.py",
     *("unit/facade", "unit/test_client.py", "unit/test_session.py", "unit/test_sync.py"),
     "unit/operations/test_requests.py",
-    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/operations/test_dataset_columns.py"),
+    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/operations/test_columns.py"),
     *("behaviour/namespace", "contract/test_data.py"),
 ]
 """Tests that import all modules, and use the event loop, threads, processes and servers, without extras.
