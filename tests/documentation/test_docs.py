@@ -15,7 +15,7 @@ from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
 import lance_ns_async.spark
 from lance_ns_async import DirNamespace, Namespace, registry
-from lance_ns_async.operations.dataset_indexes import SCALAR_TYPES, VECTOR_TYPES
+from lance_ns_async.operations.indexes import SCALAR_TYPES, VECTOR_TYPES
 from tests.documentation import catalogs, shell
 from tests.documentation.catalogs import CATALOGS
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages

@@ -25,7 +25,7 @@ from lance_namespace.errors import (
     TableIndexNotFoundError,
 )
 
-from lance_ns_async.operations import dataset_indexes as indexes
+from lance_ns_async.operations import indexes
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 WIDE = pa.table(
