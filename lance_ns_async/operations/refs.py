@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-import lance_namespace as spec
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from lance_ns_async.operations import dataset_refs as refs
+import lance_namespace as spec
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableBranchAlreadyExistsError,
+    TableNotFoundError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+)
+from lance_namespace_urllib3_client.models.branch_contents import BranchContents
+from lance_namespace_urllib3_client.models.tag_contents import TagContents
+
+from lance_ns_async.errors import PHRASES, error_about, shortened
+from lance_ns_async.model import Table
 from lance_ns_async.operations import requests
 from lance_ns_async.operations.pages import page_of
 from lance_ns_async.operations.remote import passed_on
 from lance_ns_async.operations.requests import FieldsOrId
 from lance_ns_async.session import Session
+from lance_ns_async.storage import cleanups
+from lance_ns_async.storage.datasets import MAIN, Snapshot, check_branch, missing_files, open_snapshot
+from lance_ns_async.storage.pylance_errors import translate_errors
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+_LONGEST = 200
+"""Maximum characters of a name in a file name, which Lance makes slightly longer during the write."""
+
+# Errors of concurrent creations of one branch, except the first one.
+_OUTRUN = re.compile(r"Dataset already exists|Clone operation should not enter")
 
 
 @passed_on
@@ -17,7 +50,7 @@ async def list_table_tags(
     session: Session, request: spec.ListTableTagsRequest | FieldsOrId
 ) -> spec.ListTableTagsResponse:
     request = requests.parse(spec.ListTableTagsRequest, request)
-    tags = await session.read(request.id, lambda it, _: refs.tags(it))
+    tags = await session.read(request.id, lambda it, _: tags(it))
     page, token = await page_of(tags, request.limit, request.page_token)
     return spec.ListTableTagsResponse(tags=page, page_token=token)
 
@@ -27,7 +60,7 @@ async def get_table_tag_version(
     session: Session, request: spec.GetTableTagVersionRequest | FieldsOrId
 ) -> spec.GetTableTagVersionResponse:
     request = requests.parse(spec.GetTableTagVersionRequest, request)
-    tag = await session.read(request.id, lambda it, table: refs.tag(it, table, request.tag))
+    tag = await session.read(request.id, lambda it, table: tag(it, table, request.tag))
     return spec.GetTableTagVersionResponse(version=tag.version, branch=tag.branch)
 
 
@@ -37,7 +70,7 @@ async def create_table_tag(
 ) -> spec.CreateTableTagResponse:
     request = requests.parse(spec.CreateTableTagRequest, request)
     tag, version, branch = request.tag, request.version, request.branch
-    await session.change(request.id, lambda it, table: refs.create_tag(it, table, tag, version, branch))
+    await session.change(request.id, lambda it, table: add_tag(it, table, tag, version, branch))
     return spec.CreateTableTagResponse()
 
 
@@ -47,7 +80,7 @@ async def update_table_tag(
 ) -> spec.UpdateTableTagResponse:
     request = requests.parse(spec.UpdateTableTagRequest, request)
     tag, version, branch = request.tag, request.version, request.branch
-    await session.change(request.id, lambda it, table: refs.update_tag(it, table, tag, version, branch))
+    await session.change(request.id, lambda it, table: update_tag(it, table, tag, version, branch))
     return spec.UpdateTableTagResponse()
 
 
@@ -56,7 +89,7 @@ async def delete_table_tag(
     session: Session, request: spec.DeleteTableTagRequest | FieldsOrId
 ) -> spec.DeleteTableTagResponse:
     request = requests.parse(spec.DeleteTableTagRequest, request)
-    await session.change(request.id, lambda it, _: refs.delete_tag(it, request.tag))
+    await session.change(request.id, lambda it, _: delete_tag(it, request.tag))
     return spec.DeleteTableTagResponse()
 
 
@@ -66,7 +99,7 @@ async def create_table_branch(
 ) -> spec.CreateTableBranchResponse:
     request = requests.parse(spec.CreateTableBranchRequest, request)
     name, source, version = request.name, request.from_branch, request.from_version
-    await session.change(request.id, lambda it, table: refs.create_branch(it, table, name, source, version))
+    await session.change(request.id, lambda it, table: create_branch(it, table, name, source, version))
     return spec.CreateTableBranchResponse()
 
 
@@ -75,7 +108,7 @@ async def list_table_branches(
     session: Session, request: spec.ListTableBranchesRequest | FieldsOrId
 ) -> spec.ListTableBranchesResponse:
     request = requests.parse(spec.ListTableBranchesRequest, request)
-    branches = await session.read(request.id, lambda it, _: refs.branches(it))
+    branches = await session.read(request.id, lambda it, _: branches(it))
     page, token = await page_of(branches, request.limit, request.page_token)
     return spec.ListTableBranchesResponse(branches=page, page_token=token)
 
@@ -85,5 +118,192 @@ async def delete_table_branch(
     session: Session, request: spec.DeleteTableBranchRequest | FieldsOrId
 ) -> spec.DeleteTableBranchResponse:
     request = requests.parse(spec.DeleteTableBranchRequest, request)
-    await session.change(request.id, lambda it, table: refs.delete_branch(it, table, request.name))
+    await session.change(request.id, lambda it, table: delete_branch(it, table, request.name))
     return spec.DeleteTableBranchResponse()
+
+
+def tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
+    """Returns the tags, keyed by name."""
+    return {
+        name: TagContents(branch=it["branch"], version=it["version"], manifest_size=it["manifest_size"])
+        for name, it in dataset.tags.list().items()
+    }
+
+
+def tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
+    """Returns the version and the branch of a tag.
+
+    Raises:
+        TableTagNotFoundError: There is no such tag.
+    """
+    all_tags = tags(dataset)
+    if name not in all_tags:
+        raise TableTagNotFoundError(f"{PHRASES[TableTagNotFoundError]}: {table.id} (no tag {name!r})")
+    return all_tags[name]
+
+
+def add_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
+    """Creates a tag for a version."""
+    if not name.isascii():
+        # Lance would write the tag, and could then not list any tags of the table.
+        raise _invalid(
+            table, f"tag {name!r}: Lance cannot read such names; use ASCII letters, digits, '.', '-' and '_'"
+        )
+    _check_length(table, "tag", name)
+    check_branch(table, dataset, branch)
+    dataset.tags.create(name, (_named(branch), version))
+    _check_whole(dataset, table, Snapshot(version, branch=branch), f"tag {name!r}", lambda: dataset.tags.delete(name))
+
+
+def update_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
+    """Moves an existing tag to another version."""
+    check_branch(table, dataset, branch)
+    before = tag(dataset, table, name)
+    dataset.tags.update(name, (_named(branch), version))
+
+    def undo() -> None:
+        dataset.tags.update(name, (before.branch, before.version))
+
+    _check_whole(dataset, table, Snapshot(version, branch=branch), f"tag {name!r}", undo)
+
+
+def delete_tag(dataset: LanceDataset, name: str) -> None:
+    """Removes a tag; its version stays."""
+    dataset.tags.delete(name)
+
+
+def branches(dataset: LanceDataset) -> Mapping[str, BranchContents]:
+    """Returns the branches except main, keyed by name."""
+    return {
+        name: BranchContents(
+            parent_branch=it["parent_branch"],
+            parent_version=it["parent_version"],
+            create_at=it["create_at"],
+            manifest_size=it["manifest_size"],
+            metadata=it["metadata"] or None,
+        )
+        for name, it in dataset.branches.list().items()
+    }
+
+
+def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | None, version: int | None) -> None:
+    """Creates a branch from a version of the source branch, or from its latest version if `version` is None.
+
+    Raises:
+        TableBranchAlreadyExistsError: There is a branch of that name.
+        UnsupportedOperationError: The catalog commits the table's versions.
+    """
+    if table.managed_versioning:
+        raise UnsupportedOperationError(
+            f"Not supported: branches of {table.id} (its catalog commits only versions of the main branch)"
+        )
+    _check_length(table, "branch", name)
+    if name in dataset.branches.list():
+        # Lance would report an internal error.
+        raise _branch_exists(table, name)
+    check_branch(table, dataset, source)
+    try:
+        dataset.create_branch(name, (_named(source), version))
+    except OSError as e:
+        if _OUTRUN.search(str(e)):
+            raise _branch_exists(table, name) from e
+        raise
+    if version is None:
+        if (created := dataset.branches.list().get(name)) is None:
+            # Another client has deleted it already.
+            return
+        version = created["parent_version"]
+    undo = partial(dataset.branches.delete, name)
+    _check_whole(dataset, table, Snapshot(version, branch=source), f"branch {name!r}", undo)
+
+
+def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
+    """Removes a branch and the data that only it refers to."""
+    if name == MAIN:
+        raise _invalid(table, f"the branch {MAIN!r} cannot be deleted; drop the table instead")
+    check_branch(table, dataset, name)
+    dataset.branches.delete(name)
+
+
+def restore(dataset: LanceDataset, table: Table, branch: str | None) -> None:
+    """Commits the open version again as the latest one.
+
+    Raises:
+        TableVersionNotFoundError: A clean-up removed the version at the same time.
+    """
+    # pylance's type of this method is incomplete.
+    opened: Any = dataset
+    opened.restore()
+    number = dataset.version
+
+    def undo() -> None:
+        latest: Any = open_snapshot(table, Snapshot(branch=branch))
+        if latest.version == number:
+            latest.checkout_version((_named(branch), number - 1)).restore()
+
+    _check_whole(dataset, table, Snapshot(number, branch=branch), "the restored version", undo)
+
+
+def _check_whole(
+    dataset: LanceDataset, table: Table, snapshot: Snapshot, what: str, undo: Callable[[], object]
+) -> None:
+    """Checks that the version is there to which a change points, with its files, and undoes the change otherwise.
+
+    A clean-up does not know what points to a version since it chose which ones to remove.
+
+    Raises:
+        TableVersionNotFoundError: A clean-up removed the version, or files of it.
+        ConcurrentModificationError: A clean-up does not end.
+
+    Cost: a listing of clean-ups, an open, and a listing of the data files.
+    """
+    try:
+        with translate_errors(table):
+            announcement = cleanups.wait_for_end(table)
+            if table.managed_versioning:
+                at = dataset.checkout_version((_named(snapshot.branch), snapshot.version))
+            else:
+                # Without the caches of this process, which may still have what was removed.
+                at = open_snapshot(table, snapshot)
+            branch = _named(snapshot.branch)
+            # The files of a branch are in a folder of its own.
+            place = table.location if branch is None else f"{table.location.rstrip('/')}/tree/{branch}"
+            missing = missing_files(replace(table, location=place), at)
+    except (TableNotFoundError, TableVersionNotFoundError):
+        missing = ["its manifest"]
+    error: LanceNamespaceError
+    if missing:
+        why = f"a clean-up removed {missing[0]} at the same time; choose a newer version"
+        error = error_about(TableVersionNotFoundError, table.id, f"{what} was withdrawn, because {why}")
+    elif announcement is not None:
+        why = (
+            f"a clean-up of its versions has not ended within {cleanups.LONGEST_WAIT:g} s; try again after its end, "
+            f"or delete {announcement} at {table.location} if its process was killed"
+        )
+        error = error_about(ConcurrentModificationError, table.id, f"{what} was withdrawn, because {why}")
+    else:
+        return
+    try:
+        with translate_errors(table):
+            undo()
+    except LanceNamespaceError as e:
+        error.add_note(f"and it could not be withdrawn ({e})")
+    raise error
+
+
+def _check_length(table: Table, kind: str, name: str) -> None:
+    if len(quote(name, safe="")) > _LONGEST:
+        short_name = shortened(name, 20)
+        raise _invalid(table, f"{kind} {short_name!r}: the name is too long; use at most {_LONGEST} characters")
+
+
+def _invalid(table: Table, why: str) -> InvalidInputError:
+    return InvalidInputError(f"{PHRASES[InvalidInputError]}: {table.id} ({why})")
+
+
+def _branch_exists(table: Table, name: str) -> TableBranchAlreadyExistsError:
+    return TableBranchAlreadyExistsError(f"{PHRASES[TableBranchAlreadyExistsError]}: {table.id} (branch {name!r})")
+
+
+def _named(branch: str | None) -> str | None:
+    return None if branch == MAIN else branch

@@ -16,8 +16,7 @@ from lance_ns_async.backends.base import Version
 from lance_ns_async.calls.paging import check_limit, decode_token, encode_token, foreign_token
 from lance_ns_async.lifecycle import commits, manifests
 from lance_ns_async.model import TableId
-from lance_ns_async.operations import dataset_refs as refs
-from lance_ns_async.operations import requests
+from lance_ns_async.operations import refs, requests
 from lance_ns_async.operations.remote import passed_on
 from lance_ns_async.operations.requests import FieldsOrId
 from lance_ns_async.session import Session
