@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async.engine.list import TableFilter
 from lance_ns_async.many import search_responses
-from lance_ns_async.many.open_many import open_each
+from lance_ns_async.many.opening import open_each
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.many.ranking import ROW_ID, Ranking, fuse
 from lance_ns_async.many.row_results import RankedRows, RowCounts

@@ -50,7 +50,7 @@ async def list_table_tags(
     session: Session, request: spec.ListTableTagsRequest | FieldsOrId
 ) -> spec.ListTableTagsResponse:
     request = requests.parse(spec.ListTableTagsRequest, request)
-    tags = await session.read(request.id, lambda it, _: tags(it))
+    tags = await session.read(request.id, lambda it, _: read_tags(it))
     page, token = await page_of(tags, request.limit, request.page_token)
     return spec.ListTableTagsResponse(tags=page, page_token=token)
 
@@ -60,7 +60,7 @@ async def get_table_tag_version(
     session: Session, request: spec.GetTableTagVersionRequest | FieldsOrId
 ) -> spec.GetTableTagVersionResponse:
     request = requests.parse(spec.GetTableTagVersionRequest, request)
-    tag = await session.read(request.id, lambda it, table: tag(it, table, request.tag))
+    tag = await session.read(request.id, lambda it, table: find_tag(it, table, request.tag))
     return spec.GetTableTagVersionResponse(version=tag.version, branch=tag.branch)
 
 
@@ -108,7 +108,7 @@ async def list_table_branches(
     session: Session, request: spec.ListTableBranchesRequest | FieldsOrId
 ) -> spec.ListTableBranchesResponse:
     request = requests.parse(spec.ListTableBranchesRequest, request)
-    branches = await session.read(request.id, lambda it, _: branches(it))
+    branches = await session.read(request.id, lambda it, _: read_branches(it))
     page, token = await page_of(branches, request.limit, request.page_token)
     return spec.ListTableBranchesResponse(branches=page, page_token=token)
 
@@ -122,7 +122,7 @@ async def delete_table_branch(
     return spec.DeleteTableBranchResponse()
 
 
-def tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
+def read_tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
     """Returns the tags, keyed by name."""
     return {
         name: TagContents(branch=it["branch"], version=it["version"], manifest_size=it["manifest_size"])
@@ -130,13 +130,13 @@ def tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
     }
 
 
-def tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
+def find_tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
     """Returns the version and the branch of a tag.
 
     Raises:
         TableTagNotFoundError: There is no such tag.
     """
-    all_tags = tags(dataset)
+    all_tags = read_tags(dataset)
     if name not in all_tags:
         raise TableTagNotFoundError(f"{PHRASES[TableTagNotFoundError]}: {table.id} (no tag {name!r})")
     return all_tags[name]
@@ -158,7 +158,7 @@ def add_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch
 def update_tag(dataset: LanceDataset, table: Table, name: str, version: int, branch: str | None) -> None:
     """Moves an existing tag to another version."""
     check_branch(table, dataset, branch)
-    before = tag(dataset, table, name)
+    before = find_tag(dataset, table, name)
     dataset.tags.update(name, (_named(branch), version))
 
     def undo() -> None:
@@ -172,7 +172,7 @@ def delete_tag(dataset: LanceDataset, name: str) -> None:
     dataset.tags.delete(name)
 
 
-def branches(dataset: LanceDataset) -> Mapping[str, BranchContents]:
+def read_branches(dataset: LanceDataset) -> Mapping[str, BranchContents]:
     """Returns the branches except main, keyed by name."""
     return {
         name: BranchContents(

@@ -10,7 +10,7 @@ from lance_namespace.errors import InvalidTableStateError, TableNotFoundError, T
 from lance_ns_async.engine.describe import Advance
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import error_about
-from lance_ns_async.many.open_many import open_each
+from lance_ns_async.many.opening import open_each
 from lance_ns_async.model import EXPIRY, Table, TableId
 from lance_ns_async.storage.datasets import Details, Snapshot, read_details
 from lance_ns_async.storage.opening import Opener
