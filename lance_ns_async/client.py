@@ -27,7 +27,7 @@ from lance_ns_async.many.changes import Change
 from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.model import NamespaceId, Partition, Table, TableId
-from lance_ns_async.operations import columns, indexes, jobs, namespaces, partitions, refs, rows, tables, versions
+from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, remote, rows, tables, versions
 from lance_ns_async.operations.partitioned_dataset import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, with_fields
 from lance_ns_async.progress import ProgressCallback
@@ -1887,7 +1887,7 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return await jobs.run(
+        return await remote.run(
             self.session, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse
         )
 
@@ -1902,7 +1902,7 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return await jobs.run(self.session, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
+        return await remote.run(self.session, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
 
     async def refresh_materialized_view(
         self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
@@ -1915,7 +1915,9 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return await jobs.run(self.session, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
+        return await remote.run(
+            self.session, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse
+        )
 
     async def describe_transaction(
         self, request: spec.DescribeTransactionRequest | FieldsOrId
@@ -1925,7 +1927,7 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
         """
-        return await jobs.run(self.session, "describe_transaction", request, spec.DescribeTransactionResponse)
+        return await remote.run(self.session, "describe_transaction", request, spec.DescribeTransactionResponse)
 
     async def alter_transaction(
         self, request: spec.AlterTransactionRequest | FieldsOrId
@@ -1938,4 +1940,4 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
         """
-        return await jobs.run(self.session, "alter_transaction", request, spec.AlterTransactionResponse)
+        return await remote.run(self.session, "alter_transaction", request, spec.AlterTransactionResponse)

@@ -24,7 +24,7 @@ from lance_ns_async.many.changes import Change
 from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.model import NamespaceId, Partition, Table, TableId
-from lance_ns_async.operations import columns, indexes, jobs, namespaces, partitions, refs, rows, tables, versions
+from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, remote, rows, tables, versions
 from lance_ns_async.operations.partitioned_dataset import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, several, with_fields
 from lance_ns_async.progress import ProgressCallback
@@ -1838,7 +1838,7 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return self._call(jobs.run, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse)
+        return self._call(remote.run, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse)
 
     def create_materialized_view(
         self, request: spec.CreateMaterializedViewRequest | FieldsOrId
@@ -1851,7 +1851,7 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return self._call(jobs.run, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
+        return self._call(remote.run, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
 
     def refresh_materialized_view(
         self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
@@ -1864,7 +1864,7 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return self._call(jobs.run, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
+        return self._call(remote.run, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
 
     def describe_transaction(
         self, request: spec.DescribeTransactionRequest | FieldsOrId
@@ -1874,7 +1874,7 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
         """
-        return self._call(jobs.run, "describe_transaction", request, spec.DescribeTransactionResponse)
+        return self._call(remote.run, "describe_transaction", request, spec.DescribeTransactionResponse)
 
     def alter_transaction(self, request: spec.AlterTransactionRequest | FieldsOrId) -> spec.AlterTransactionResponse:
         """Changes a transaction.
@@ -1885,7 +1885,7 @@ class Namespace(Facade, spec.LanceNamespace):
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
         """
-        return self._call(jobs.run, "alter_transaction", request, spec.AlterTransactionResponse)
+        return self._call(remote.run, "alter_transaction", request, spec.AlterTransactionResponse)
 
 
 class DirNamespace(ByProperties, Namespace):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
+from lance_namespace.errors import (
+    UnsupportedOperationError,
+)
 
 from lance_ns_async.backends.base import OperationMissingError
 from lance_ns_async.model import TableId
@@ -18,6 +21,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _PARAMETERS = ("request", "request_data")
+T = TypeVar("T")
+
+_NO_JOBS = "it starts a job, and a catalog runs no jobs"
+_NO_TRANSACTIONS = "catalogs keep no transactions that outlive a request"
+
+REASONS: Mapping[str, str] = {
+    "alter_table_backfill_columns": _NO_JOBS,
+    "create_materialized_view": _NO_JOBS,
+    "refresh_materialized_view": _NO_JOBS,
+    "describe_transaction": _NO_TRANSACTIONS,
+    "alter_transaction": _NO_TRANSACTIONS,
+}
+"""The reason for each operation."""
 
 
 def passed_on(
@@ -70,3 +86,16 @@ async def pass_on(
         finally:
             if route.changes and names:
                 session.locator.forget(TableId(names))
+
+
+async def run(session: Session, operation: str, request: object, response: type[T]) -> T:
+    """Passes a request on to the server, if the backend has one with this operation.
+
+    Raises:
+        UnsupportedOperationError: The catalog is not a server with this operation.
+    """
+    if not session.backend.passes_on(operation):
+        raise UnsupportedOperationError(f"Not supported: {operation} ({REASONS[operation]})")
+    result = await pass_on(session, operation, request)
+    assert isinstance(result, response)
+    return result
