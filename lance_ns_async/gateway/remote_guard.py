@@ -13,7 +13,7 @@ from lance_namespace_urllib3_client.models.query_table_request_full_text_query i
 from lance_ns_async.gateway import built_values, ipc
 from lance_ns_async.gateway.limits import Limits, Share
 from lance_ns_async.gateway.sql_functions import FUNCTIONS, RemoteSqlCheck
-from lance_ns_async.operations import full_text
+from lance_ns_async.operations import searching
 from lance_ns_async.storage.guard import Guard, Query
 from lance_ns_async.storage.sql_bounds import Texts
 
@@ -104,7 +104,7 @@ def _check_full_text(request: QueryTableRequestFullTextQuery) -> None:
     if request.string_query is not None:
         words.append(request.string_query.query)
         queries += len(request.string_query.columns or ())
-    for level in full_text.levels(request):
+    for level in searching.levels(request):
         queries += len(level)
         for query in level:
             words += [clause.terms for clause in (query.match, query.phrase) if clause is not None]

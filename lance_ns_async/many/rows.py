@@ -25,7 +25,7 @@ from lance_ns_async.many.ranking import ROW_ID, Ranking, fuse
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.many.search import describe_selection, search
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.operations import reading, remote, requests, rows, searching
+from lance_ns_async.operations import remote, requests, rows, searching
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.session import Session
 from lance_ns_async.spec.extensions import MAX_NAMES, SearchTablesRequest
@@ -99,7 +99,7 @@ async def search_many(
 
     async def scan(table: Table) -> None:
         def run(dataset: LanceDataset) -> Mapping[str, pa.Table]:
-            return {by: reading.search(dataset, request) for by, request in queries.items()}
+            return {by: searching.find_rows(dataset, request) for by, request in queries.items()}
 
         with session.operation():
             results = await session.open_and_run(table, run)
@@ -227,7 +227,7 @@ async def count_many(
 
     async def count(table: Table) -> int:
         with session.operation():
-            return await session.open_and_run(table, lambda dataset: reading.count(dataset, filter))
+            return await session.open_and_run(table, lambda dataset: searching.count(dataset, filter))
 
     with session.within(timeout), show_progress(progress, "count rows") as show:
         work = _Work(session, Selection.read(what), max_in_flight, show)

@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 from lance_ns_async.lifecycle import concurrent_changes, creating, writing
 from lance_ns_async.lifecycle.creating import Content, TableAndDataset
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.operations import reading, requests, searching
+from lance_ns_async.operations import requests, searching
 from lance_ns_async.operations.remote import passed_on
 from lance_ns_async.operations.requests import FieldsOrId
 from lance_ns_async.operations.tables import describe_table
@@ -130,7 +130,7 @@ async def count_table_rows(
     request = requests.parse(spec.CountTableRowsRequest, request)
     await session.check_sql(Texts({"predicate": request.predicate}))
     snapshot = Snapshot(request.version, branch=request.branch)
-    count = await session.read(request.id, lambda it, _: reading.count(it, request.predicate), snapshot)
+    count = await session.read(request.id, lambda it, _: searching.count(it, request.predicate), snapshot)
     return spec.CountTableRowsResponse(count=count)
 
 
@@ -140,7 +140,7 @@ async def query_table(session: Session, request: spec.QueryTableRequest | Fields
     searching.check(request)
     await session.check_sql(searching.texts(request))
     snapshot = Snapshot(request.version, branch=request.branch)
-    return QueryTableResponse(data=await session.read(request.id, lambda it, _: reading.query(it, request), snapshot))
+    return QueryTableResponse(data=await session.read(request.id, lambda it, _: searching.query(it, request), snapshot))
 
 
 @passed_on
@@ -151,7 +151,7 @@ async def explain_table_query_plan(session: Session, request: spec.ExplainTableQ
     await session.check_sql(searching.texts(query))
     id, branch = (_common_value(request, query, field) for field in ("id", "branch"))
     snapshot = Snapshot(query.version, branch=branch)
-    return await session.read(id, lambda it, _: reading.explain(it, query, verbose=verbose), snapshot)
+    return await session.read(id, lambda it, _: searching.explain(it, query, verbose=verbose), snapshot)
 
 
 @passed_on
@@ -160,7 +160,7 @@ async def analyze_table_query_plan(session: Session, request: spec.AnalyzeTableQ
     searching.check(request)
     await session.check_sql(searching.texts(request))
     snapshot = Snapshot(request.version, branch=request.branch)
-    return await session.read(request.id, lambda it, _: reading.analyze(it, request), snapshot)
+    return await session.read(request.id, lambda it, _: searching.analyze(it, request), snapshot)
 
 
 async def scan_groups(

@@ -26,7 +26,7 @@ from lance_ns_async.engine.locate import locate
 from lance_ns_async.lifecycle import creating, dropping, replacing
 from lance_ns_async.lifecycle.claims import Claims
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
-from lance_ns_async.operations import reading, requests
+from lance_ns_async.operations import requests, searching
 from lance_ns_async.operations.remote import pass_on, passed_on
 from lance_ns_async.operations.requests import FieldsOrId
 from lance_ns_async.session import Session
@@ -205,7 +205,7 @@ async def get_table_stats(
     session: Session, request: spec.GetTableStatsRequest | FieldsOrId
 ) -> spec.GetTableStatsResponse:
     request = requests.parse(spec.GetTableStatsRequest, request)
-    return await session.read(request.id, lambda it, _: reading.stats(it), Snapshot(branch=request.branch))
+    return await session.read(request.id, lambda it, _: searching.stats(it), Snapshot(branch=request.branch))
 
 
 async def _describe(session: Session, id: TableId, vend: bool | None, *, opens: bool) -> Table:
