@@ -19,14 +19,16 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from lance_ns_async.backends.base import Version
 from lance_ns_async.calls import request_headers
+from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.errors import suggest
-from lance_ns_async.model import Id, Table, split_names
+from lance_ns_async.model import Id, Page, Table, split_names
 from lance_ns_async.spec.arrow_json import json_schema
 from lance_ns_async.spec.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage.datasets import Details
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -36,6 +38,7 @@ _MOST_PROBLEMS = 100
 
 FieldsOrId: TypeAlias = Mapping[str, Any] | str | Iterable[str]
 """A request as a dict with the field names of its model; or only the id in it, as names or as text."""
+T = TypeVar("T")
 
 
 def parse(model: type[M], request: object) -> M:
@@ -315,3 +318,13 @@ def _json_schema(schema: pa.Schema | None, *, is_required: bool | None) -> JsonA
 
 def _strings(values: Mapping[str, str] | None) -> dict[str, str] | None:
     return None if values is None else dict(values)
+
+
+async def page_of(items: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:
+    """Returns at most `limit` of the items, sorted by name, and the token of the next page."""
+
+    async def fetch(token: str | None, size: int | None) -> Page[str]:
+        return Page(sorted(items))
+
+    page = await take(fetch, keep_all, limit=limit, page_token=page_token)
+    return {name: items[name] for name in page.items}, page.token
