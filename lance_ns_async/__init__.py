@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lance_ns_async.many.changes import Change, ChangeKind
     from lance_ns_async.many.row_results import RankedRows, RowCounts
     from lance_ns_async.model import NamespaceId, Partition, Table, TableId
-    from lance_ns_async.operations.partitioned_dataset import PartitionedDataset
+    from lance_ns_async.operations.partitions import PartitionedDataset
     from lance_ns_async.registry import register
     from lance_ns_async.spec.partitions import PartitionSpec
     from lance_ns_async.sync import (
@@ -86,7 +86,7 @@ _HOMES = {
     "NamespaceId": "model",
     "Partition": "model",
     "PartitionSpec": "spec.partitions",
-    "PartitionedDataset": "operations.partitioned_dataset",
+    "PartitionedDataset": "operations.partitions",
     "Policy": "calls.policy",
     "RowCounts": "many.row_results",
     "Table": "model",

@@ -28,7 +28,7 @@ from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.model import NamespaceId, Partition, Table, TableId
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, remote, rows, tables, versions
-from lance_ns_async.operations.partitioned_dataset import PartitionedDataset
+from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, with_fields
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session, with_request_scopes
