@@ -35,7 +35,6 @@ from pydantic import Field, field_validator
 from lance_ns_async.backends.base import Backend, Capabilities, Declaration, KeepPartitions
 from lance_ns_async.backends.directory import partitions
 from lance_ns_async.backends.directory.dropping import Dropping
-from lance_ns_async.backends.directory.errors import ERRORS
 from lance_ns_async.backends.directory.manifest import (
     MANIFEST,
     Change,
@@ -44,9 +43,8 @@ from lance_ns_async.backends.directory.manifest import (
     ManifestEntry,
     read_metadata,
 )
-from lance_ns_async.backends.directory.overlaps import Overlaps
-from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
-from lance_ns_async.backends.directory.transport import LanceTransport, error_of
+from lance_ns_async.backends.directory.places import OutsideError, Overlaps, Places, RootNames, masked_uri
+from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport, error_of
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
@@ -59,6 +57,7 @@ from lance_ns_async.storage.process_end import check_given_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 T = TypeVar("T")
 
@@ -74,6 +73,8 @@ LONGEST = 255 - len("0123abcd_")
 
 _USUAL_THREADS, _MOST_THREADS = 32, 64
 """The default and the largest number of calls in flight: each of them uses one thread."""
+ERRORS = LANCE_ERRORS
+"""pylance's errors; the backend adds no codes of its own."""
 
 
 class DirSettings(Settings):
