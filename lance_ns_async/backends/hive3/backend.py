@@ -25,7 +25,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.base import Backend, Capabilities, CatalogEvents
-from lance_ns_async.backends.hive3 import folders, locations
+from lance_ns_async.backends.hive3 import locations
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
     check_findable,
@@ -36,8 +36,7 @@ from lance_ns_async.backends.hive3.checks import (
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
 from lance_ns_async.backends.hive3.errors import ERRORS
-from lance_ns_async.backends.hive3.event_log import READ_EVENTS, changes, events_at
-from lance_ns_async.backends.hive3.events import Position
+from lance_ns_async.backends.hive3.events import READ_EVENTS, Position, changes, events_at
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
 from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.responses import (
@@ -209,11 +208,11 @@ class HiveBackend(Backend):
         )
 
         async def declare() -> Table:
-            new_folders = () if is_unique else await folders.make(table)
+            new_folders = () if is_unique else await locations.make_folder(table)
             try:
                 await self._hive.create_table(id, place, parameters_with_identity, operation)
             except (NamespaceNotFoundError, InvalidInputError, PermissionDeniedError):
-                await folders.remove(table, new_folders)
+                await locations.remove_folder(table, new_folders)
                 raise
             return table if is_complete(place) else await self._table(id, operation)
 
