@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from types import MappingProxyType
 
 from lance_ns_async.errors import mask, shortened
-from lance_ns_async.gateway.explorer import assets
 from lance_ns_async.gateway.explorer.html import Markup, encode_pairs, html, link, name, visible
 
 _MAX_PROPERTY = 1_000
+_CONTENT_TYPES = {"style.css": "text/css", "script.js": "text/javascript"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ def document(page: Page, form_token: str | None) -> str:
         '<header><a class="brand" href="/ui">Lance explorer</a>{tools}</header>'
         '<main id="main" tabindex="-1">{body}</main></body></html>',
         title=visible(page.title),
-        style=assets.address("style.css"),
-        script=assets.address("script.js"),
+        style=address("style.css"),
+        script=address("script.js"),
         tools=tools,
         body=page.body,
     )
@@ -145,3 +148,38 @@ def breadcrumbs(id: Sequence[str], current: str | None = None) -> Markup:
     if current is not None:
         items.append(html('<li aria-current="page">{}</li>', name(current)))
     return html('<nav class="trail" aria-label="Path"><ol>{}</ol></nav>', items)
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A static file."""
+
+    content: bytes
+    content_type: str
+    digest: str
+    """Identifies the content."""
+
+    @property
+    def etag(self) -> str:
+        """The entity tag of the content."""
+        return f'"{self.digest}"'
+
+
+def _load() -> Mapping[str, Asset]:
+    folder = files(__package__) / "static"
+    contents = {name: (folder / name).read_bytes() for name in _CONTENT_TYPES}
+    return MappingProxyType(
+        {
+            name: Asset(content, _CONTENT_TYPES[name], sha256(content).hexdigest()[:16])
+            for name, content in contents.items()
+        }
+    )
+
+
+ASSETS: Mapping[str, Asset] = _load()
+"""The static files by name."""
+
+
+def address(name: str) -> str:
+    """Returns the address of a static file, which differs for each content."""
+    return f"/ui/static/{name}?v={ASSETS[name].digest}"

@@ -15,7 +15,7 @@ from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.errors import http_status
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.bodies import body
-from lance_ns_async.gateway.explorer import assets, layout, pages, table
+from lance_ns_async.gateway.explorer import layout, pages, table
 from lance_ns_async.gateway.explorer.layout import Page
 from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.sign_in import LIFETIME, Attempts, BrowserSessions, FormTokens
@@ -192,7 +192,7 @@ def _redirect(to: str) -> web.Response:
 def _asset(request: web.BaseRequest, name: str) -> web.Response:
     if request.method not in ("GET", "HEAD"):
         raise _refusal(405, f"The method {request.method} is not allowed")
-    if (asset := assets.ASSETS.get(name)) is None:
+    if (asset := layout.ASSETS.get(name)) is None:
         raise _refusal(404, "There is no such file")
     headers = {**_HEADERS, "Cache-Control": "private, max-age=86400", "ETag": asset.etag}
     if request.headers.get("If-None-Match") == asset.etag:
