@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lance_ns_async.spark.locations import Locations
     from lance_ns_async.spark.maintain.engine import SparkEngine
-    from lance_ns_async.spark.read.difference import Difference
-    from lance_ns_async.spark.read.sql import Views, views
-    from lance_ns_async.spark.read.unions import union
+    from lance_ns_async.spark.read.schemas import Difference
+    from lance_ns_async.spark.read.sql import Views, union, views
     from lance_ns_async.spark.resolve.location import Location
     from lance_ns_async.spark.resolve.report import PrefetchReport, Problem, WriteReport
     from lance_ns_async.spark.resolver import LocationResolver
@@ -31,7 +30,7 @@ __all__ = [
 
 # Loaded at the first access, because executors import this package too and need none of these names.
 _HOMES = {
-    "Difference": "read.difference",
+    "Difference": "read.schemas",
     "Location": "resolve.location",
     "LocationResolver": "resolver",
     "Locations": "locations",
@@ -40,7 +39,7 @@ _HOMES = {
     "SparkEngine": "maintain.engine",
     "Views": "read.sql",
     "WriteReport": "resolve.report",
-    "union": "read.unions",
+    "union": "read.sql",
     "views": "read.sql",
 }
 

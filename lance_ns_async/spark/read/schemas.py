@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StructField,
+    StructType,
+)
 
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.read.conditions import Filter, list_names
-from lance_ns_async.spark.read.difference import Difference
 from lance_ns_async.spark.read.plan import Condition
 from lance_ns_async.spark.read.reading import encode_schema, has_columns
-from lance_ns_async.spark.read.widening import widest
 from lance_ns_async.spark.types import arrow_schema, spark_type
 
 if TYPE_CHECKING:
     from lance_ns_async.spark.resolve.location import Location
+
 
 Unify: TypeAlias = Literal["strict", "by_name"]
 """Whether tables must have the same columns, or missing columns are null and types are widened."""
@@ -29,6 +42,17 @@ _MODES = ("strict", "by_name")
 
 _FEW = 5
 """Maximum number of differing tables in an error message."""
+_HOLDERS: Mapping[type[DataType], Sequence[type[DataType]]] = {
+    ByteType: (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),
+    ShortType: (ShortType, IntegerType, LongType, FloatType, DoubleType),
+    IntegerType: (IntegerType, LongType, DoubleType),
+    LongType: (LongType,),
+    FloatType: (FloatType, DoubleType),
+    DoubleType: (DoubleType,),
+}
+"""The types that hold all values of a type, the smallest first."""
+
+_MOST_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,3 +296,58 @@ def _key(own: pa.DataType, type: DataType | None) -> str:
 
 def _tables(ids: Sequence[TableId]) -> str:
     return str(ids[0]) if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more"
+
+
+def widest(types: Iterable[DataType]) -> DataType | None:
+    """Returns the smallest type that holds all values of all types without loss; None if Spark has none."""
+    result: DataType | None = None
+    for type in dict.fromkeys(types):
+        result = type if result is None else _wider(result, type)
+        if result is None:
+            return None
+    return result
+
+
+def _wider(a: DataType, b: DataType) -> DataType | None:
+    match a, b:
+        case _ if a == b or isinstance(b, NullType):
+            return a
+        case NullType(), _:
+            return b
+        case DecimalType(), DecimalType():
+            whole, scale = max(a.precision - a.scale, b.precision - b.scale), max(a.scale, b.scale)
+            return DecimalType(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
+        case ArrayType(), ArrayType():
+            element = _wider(a.elementType, b.elementType)
+            return None if element is None else ArrayType(element)
+        case MapType(), MapType():
+            key, value = _wider(a.keyType, b.keyType), _wider(a.valueType, b.valueType)
+            return None if key is None or value is None else MapType(key, value)
+        case StructType(), StructType() if a.names == b.names:
+            fields = [(x.name, _wider(x.dataType, y.dataType)) for x, y in zip(a.fields, b.fields, strict=True)]
+            if any(type is None for _, type in fields):
+                return None
+            return StructType([StructField(name, type) for name, type in fields if type is not None])
+    holders = _HOLDERS.get(type(b), ())
+    return next((holder() for holder in _HOLDERS.get(type(a), ()) if holder in holders), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The differences of one table's columns from those that most tables have."""
+
+    missing: Sequence[str] = ()
+    """Columns that most tables have, but not this one."""
+    extra: Sequence[str] = ()
+    """Columns that only this table, or only few tables have."""
+    types: Mapping[str, tuple[pa.DataType, pa.DataType]] = field(default_factory=dict)
+    """The column's type in this table and in most tables, for each column that Spark would read as another type."""
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.extra or self.types)
+
+    def __str__(self) -> str:
+        differences = [f"column {name!r} is missing" for name in self.missing]
+        differences += (f"column {name!r} is extra" for name in self.extra)
+        differences += (f"column {name!r} is {own}, not {usual}" for name, (own, usual) in self.types.items())
+        return ", ".join(differences) or "none"

@@ -9,8 +9,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import TableId
 from lance_ns_async.spark import Location, Locations, PrefetchReport, union, views
-from lance_ns_async.spark.read.sql import quote
-from lance_ns_async.spark.read.unions import MANY, branches, warn_of_chains
+from lance_ns_async.spark.read.sql import MANY, branches, quote, warn_of_chains
 
 
 def located(*ids: str, version: int | None = 1) -> Locations:
