@@ -23,7 +23,6 @@ from lance_ns_async.cli import (
     profile_commands,
     reading,
     resolving,
-    searching,
     serving,
     token_commands,
     watching,
@@ -89,7 +88,7 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Whole catalogs": {
         "resolve": resolving.resolve,
         "find": finding.find,
-        "search": searching.search,
+        "search": reading.search,
         "partitions": partitions.partitions,
         "watch": watching.watch,
         "audit": auditing.audit,

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lance_ns_async.cli import output
+from lance_ns_async.cli import messages, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.messages import hint
-from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version
+from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import read_text
-from lance_ns_async.cli.selecting import find_version, open_table
+from lance_ns_async.cli.selecting import find_version, hint_at_missing, open_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_ns_async import Namespace
     from lance_ns_async.model import TableId
+
 
 _SHOWN, _ALL = 10, 2**31 - 1
 """Maximum number of rows on a terminal, and in a file."""
@@ -166,3 +167,44 @@ def parse_vector(text: str) -> list[float]:
         return [float(it) for it in json.loads(read_text(Path(text[1:]), f"--nearest {text}"))]
     except (ValueError, TypeError) as error:
         raise Misuse("--nearest: must be numbers with commas between them, or a file with a JSON list") from error
+
+
+@with_common_options
+def search(
+    on: CommonOptions,
+    what: What,
+    vector: Nearest = None,
+    full_text: Annotated[str | None, typer.Option("--text", help="The rows that match this text best.")] = None,
+    column: Annotated[
+        str | None, typer.Option("--on", metavar="COLUMN", help="Column of --nearest, if there are several.")
+    ] = None,
+    k: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of rows.")] = 10,
+    filter: Filter = None,
+    columns: Columns = None,
+    timeout: Annotated[
+        float | None, typer.Option("--within", metavar="SECONDS", help="Show what is found in this time.")
+    ] = None,
+    format: FormatOrSuffix = None,
+    out: Out = None,
+) -> None:
+    """Show the best rows of many tables, by vector, by text or by both."""
+    if vector is None and full_text is None:
+        raise Misuse("--nearest or --text: required; pass one of them, or both")
+    with on.require().open() as catalog:
+        ranked = catalog.search_many(
+            what,
+            vector=None if vector is None else parse_vector(vector),
+            column=column,
+            full_text=full_text,
+            k=k,
+            filter=filter,
+            columns=column_names(columns),
+            timeout=timeout,
+            progress=messages.shows_progress(),
+        )
+        problems = [row for row in ranked.table_rows() if row.outcome in ranked.problem_outcomes]
+        hint_at_missing(catalog, what, problems)
+    require_tables(problems, len(ranked.searched), what)
+    output.write_rows(ranked.rows, format_for(format, out), out)
+    messages.summarize(ranked, problems=problems)
+    exit_after(problems)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,7 +18,7 @@ import typer
 
 from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.errors import Code, Misuse
 from lance_ns_async.cli.exposure import warn_if_exposed
 from lance_ns_async.cli.messages import hint, say
 from lance_ns_async.cli.options import exit_after
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
     from lance_ns_async.gateway.request_log import AuditLog
     from lance_ns_async.telemetry import RequestTracer
 
+
 _SWITCH_INTERVAL = 0.001
 """Seconds for which a thread may use Python before another one gets its turn."""
 
 TOKEN = "LANCE_NS_TOKEN"
 """Environment variable with the token; a command line would be visible to others on this machine."""
+_CLOSING = 1.0
+"""Maximum seconds for the shutdown after the grace period of pending work."""
 
 
 @with_common_options
@@ -315,3 +320,44 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
         # Certificates are public, but the file of the certificate may also contain the key.
         warn_if_exposed(key.expanduser(), "the private key of --tls-cert")
     return context
+
+
+class Deadline:
+    """Ends the process one second after the grace period, if it has not ended by itself.
+
+    Threads that compute in Lance or wait for a storage cannot be stopped, and the interpreter would wait for them
+    without a limit. Their work had its grace period by then, and was not reported as done to any client.
+    """
+
+    def __init__(self, seconds: float, describe: Callable[[], str]) -> None:
+        """Starts the timer.
+
+        Args:
+            seconds: The grace period of pending work, in seconds.
+            describe: Returns a description of the pending work for the message.
+        """
+        self._seconds = seconds
+        self._describe = describe
+        self._unsaid = threading.Lock()
+        timer = threading.Timer(seconds + _CLOSING, self._end)
+        timer.daemon = True
+        timer.start()
+
+    def report(self, under_way: str) -> None:
+        """Reports the work that was pending at the end of the grace period; only the first report is written."""
+        if self._unsaid.acquire(blocking=False):
+            say(
+                f"ended after the grace period of {self._seconds:g} s with {under_way} in progress; "
+                "their effect is unknown"
+            )
+
+    def _end(self) -> None:
+        try:
+            self.report(self._describe())
+            for stream in (sys.stdout, sys.stderr):
+                # The process that read the stream may have ended.
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            logging.shutdown()
+        finally:
+            os._exit(Code.FAILURE)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, cast
 
 import pytest
 from lance_namespace import (
@@ -30,7 +32,6 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.conformance.home import Home, pages
-from lance_ns_async.conformance.recorder import Recorder
 from lance_ns_async.conformance.report import Call, Check, Report, Result
 from lance_ns_async.conformance.rows import ROWS, stream
 from lance_ns_async.conformance.targets import Target, class_target, close, server_target
@@ -40,6 +41,12 @@ _REPORT = pytest.StashKey["Collector"]()
 _UNSUPPORTED = (UnsupportedOperationError, NotImplementedError)
 """pylance raises the second."""
 _PACKAGE = "lance_ns_async.conformance.checks"
+LIMIT = 60.0
+"""Seconds that a call may take, so that an implementation that hangs does not stop the run."""
+
+_LONGEST = 300
+"""Characters of a response in a report."""
+
 
 pytest.register_assert_rewrite(_PACKAGE)
 
@@ -227,3 +234,61 @@ def _drop(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None:
     except LanceNamespaceError as e:
         client.deregister_table(DeregisterTableRequest(id=id))
         leftovers.append(f"the data of {'.'.join(id)}, which is only deregistered: {e}")
+
+
+class Recorder:
+    """Passes calls on to a client, and notes each."""
+
+    def __init__(self, client: LanceNamespace, calls: list[Call]) -> None:
+        """Creates a recorder.
+
+        Args:
+            client: The client.
+            calls: Receives the calls.
+        """
+        self._client = client
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(request: Any, *data: bytes) -> Any:
+            fields = dict(request) if isinstance(request, dict) else request.model_dump(exclude_none=True)
+            try:
+                answer = _within(LIMIT, name, lambda: method(request, *data))
+            except BaseException as e:  # an interrupted call, too, may have created something that must be removed
+                code = f" (code {int(e.code)})" if isinstance(e, LanceNamespaceError) else ""
+                self._calls.append(Call(name, fields, f"{type(e).__name__}{code}: {e}"[:_LONGEST]))
+                raise
+            self._calls.append(Call(name, fields, _shown(answer)))
+            return answer
+
+        return call
+
+
+def _within(seconds: float, operation: str, call: Callable[[], Any]) -> Any:
+    """Returns the result of a call in another thread; raises its error, or `TimeoutError` if it takes too long."""
+    outcome: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put((call(), None))
+        except BaseException as e:  # raised again by the thread that waits
+            outcome.put((None, e))
+
+    Thread(target=run, daemon=True).start()
+    try:
+        answer, error = outcome.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"{operation} did not end within {seconds:g} s") from None
+    if error is not None:
+        raise error
+    return answer
+
+
+def _shown(answer: Any) -> str:
+    if not hasattr(answer, "model_dump"):
+        return repr(answer)[:_LONGEST]
+    # Storage options may contain credentials.
+    fields = answer.model_dump(exclude_none=True, exclude={"storage_options", "data"})
+    return f"{type(answer).__name__} {fields}"[:_LONGEST]

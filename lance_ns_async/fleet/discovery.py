@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.declare import Outcome
-from lance_ns_async.fleet.folder_names import folder_names, original_names
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.journal import Journal, JournalEntry, function_name, open_journal
 from lance_ns_async.fleet.reading import namespaces_of
@@ -28,11 +28,12 @@ from lance_ns_async.fleet.report import Report
 from lance_ns_async.fleet.run import Run, failure_row, start
 from lance_ns_async.fleet.unclaimed import describe_missing, find_missing
 from lance_ns_async.many import bulk
-from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.model import DELIMITER, NamespaceId, Table, TableId
 from lance_ns_async.operations import namespaces
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session
 from lance_ns_async.storage.folders import Folders, find_same_place, place_keys
+from lance_ns_async.storage.locations import name_of_segment, without_suffix
 from lance_ns_async.storage.threads import THREADS
 from lance_ns_async.tabular import Row, Subject
 
@@ -52,6 +53,9 @@ _PROBLEMS = frozenset({ELSEWHERE, CONFLICT, HALF_DELETED})
 _FOLDERS, _TABLES, _ROWS = "folders", "tables", "rows"
 """The stages in the journal: folders to look at, paths of tables, and finished rows."""
 _DONE = "done"
+_SUFFIX = ".lance"
+_NESTED = re.compile(r"(?P<digits>[0-9a-f]{8})_(?P<id>[^/]+)")
+"""The folder of a table in a namespace of a directory catalog, in pylance's form."""
 
 
 async def discover(
@@ -422,3 +426,36 @@ def _registered_row(id: TableId, location: str, table: Table, *, is_there: bool)
         return Row(id, PRESENT, location=location)
     reason = f"this name belongs to the table at {table.location}"
     return Row(id, ELSEWHERE, reason, location, fields={"other_location": table.location})
+
+
+def original_names(path: str) -> Sequence[str]:
+    """Returns the levels and the name of the table for which a folder was probably made: without random digits.
+
+    Args:
+        path: The path of the folder, relative to the root of the lake.
+    """
+    *levels, folder = path.split("/")
+    if (nested := _nested(folder)) is not None:
+        return [*levels, *nested[1]]
+    if not (stem := without_suffix(folder)):
+        return folder_names(path)
+    return [*map(name_of_segment, levels), name_of_segment(_without_end(stem))]
+
+
+def folder_names(path: str) -> Sequence[str]:
+    """Returns the levels and a name that is unique for each folder: with its random digits, but without `.lance`."""
+    *levels, folder = path.split("/")
+    if (nested := _nested(folder)) is not None:
+        digits, (*inner, name) = nested
+        return [*levels, *inner, f"{digits}_{name}"]
+    return [*levels, _without_end(folder)]
+
+
+def _nested(folder: str) -> tuple[str, Sequence[str]] | None:
+    match = _NESTED.fullmatch(folder)
+    names = [] if match is None else match["id"].split(DELIMITER)
+    return (match["digits"], names) if match is not None and len(names) > 1 and all(names) else None
+
+
+def _without_end(folder: str) -> str:
+    return folder.removesuffix(_SUFFIX) or folder

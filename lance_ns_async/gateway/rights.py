@@ -27,7 +27,7 @@ from lance_ns_async.gateway.allowed_locations import named_places
 from lance_ns_async.gateway.limits import bulk_request
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.patterns import Pattern, Selection
-from lance_ns_async.many.search_responses import encode
+from lance_ns_async.many.row_results import encode
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
 from lance_ns_async.session import Session
 from lance_ns_async.spec.extensions import (

@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.engine.list import TableFilter
-from lance_ns_async.many import search_responses
+from lance_ns_async.many import row_results
 from lance_ns_async.many.opening import open_each
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.many.ranking import ROW_ID, Ranking, fuse
@@ -154,7 +154,7 @@ async def _search_by_server(session: Session, request: SearchTablesRequest) -> R
             # Only servers of this package have it.
             session.backend.server.learn(missing=frozenset({"search_many"}))
         return None
-    ranked, is_complete = await aside(partial(search_responses.decode, response.data))
+    ranked, is_complete = await aside(partial(row_results.decode, response.data))
     return ranked if is_complete or is_limited else None
 
 

@@ -21,7 +21,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _PARAMETERS = ("request", "request_data")
-T = TypeVar("T")
 
 _NO_JOBS = "it starts a job, and a catalog runs no jobs"
 _NO_TRANSACTIONS = "catalogs keep no transactions that outlive a request"

@@ -22,7 +22,7 @@ from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration, lance_table
 from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_names
-from lance_ns_async.backends.shared.lost_races import create_or_check_race
+from lance_ns_async.backends.shared.lost_responses import create_or_check_race
 from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.caller import Caller

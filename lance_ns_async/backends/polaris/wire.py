@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.shared import iceberg_wire, vended_credentials
 from lance_ns_async.backends.shared.generic_tables import present_properties
-from lance_ns_async.backends.shared.lost_races import LOST_RACE
+from lance_ns_async.backends.shared.lost_responses import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, text
 from lance_ns_async.errors import Code
 from lance_ns_async.model import NamespaceId, Page, TableId

@@ -28,8 +28,7 @@ from lance_ns_async.backends.rest import operations, wire
 from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
 from lance_ns_async.backends.shared import registrations
-from lance_ns_async.backends.shared.lost_races import create_or_check_race
-from lance_ns_async.backends.shared.lost_responses import create_or_find
+from lance_ns_async.backends.shared.lost_responses import create_or_check_race, create_or_find
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls import request_headers

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from lance_namespace.errors import ErrorCode, InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 
 from lance_ns_async.backends.shared import registrations
-from lance_ns_async.backends.shared.lost_races import LOST_RACE
+from lance_ns_async.backends.shared.lost_responses import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, check_name, text, texts
 from lance_ns_async.errors import AnotherAnswerError, Code, failure_of, without_source
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId

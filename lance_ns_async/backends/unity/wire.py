@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.shared.lost_races import LOST_RACE
+from lance_ns_async.backends.shared.lost_responses import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, text, texts
 from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.unity.columns import schema

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lance_ns_async import TableId
-from lance_ns_async.fleet.folder_names import folder_names, original_names
+from lance_ns_async.fleet.discovery import folder_names, original_names
 from lance_ns_async.storage.locations import default_location, unique_location
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)

@@ -12,7 +12,7 @@ from lance_namespace.errors import ErrorCode, InternalError, PermissionDeniedErr
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.gateway import Gateway, MountedNamespace, serving
-from lance_ns_async.many.search_responses import decode
+from lance_ns_async.many.row_results import decode
 from lance_ns_async.storage.arrow import file
 from tests.support.gateway import ask
 from tests.unit.gateway.test_rights import gateway_for

@@ -14,7 +14,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import NamespaceId
-from lance_ns_async.backends.shared.lost_races import LOST_RACE, create_or_check_race
+from lance_ns_async.backends.shared.lost_responses import LOST_RACE, create_or_check_race
 from lance_ns_async.errors import Failure, with_failure
 
 ID = NamespaceId(["a"])

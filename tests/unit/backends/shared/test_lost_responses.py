@@ -18,8 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import NamespaceId, TableId
-from lance_ns_async.backends.shared.lost_races import LOST_RACE
-from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
+from lance_ns_async.backends.shared.lost_responses import LOST_RACE, create_or_find, remove_or_check
 from lance_ns_async.errors import Failure, with_failure
 
 ID = TableId(["a", "t"])

@@ -13,8 +13,7 @@ from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, ThriftRoute
-from lance_ns_async.transports.thrift.pool import Pool
-from lance_ns_async.transports.thrift.transport import ThriftTransport
+from lance_ns_async.transports.thrift.transport import Pool, ThriftTransport
 from tests.fakes.hive3 import FakeHive
 from tests.support.thrift_client import ERRORS, NAMES, QUICK, Client, client
 
