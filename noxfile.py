@@ -134,12 +134,7 @@ The nightly run has those of `ENVIRONMENT` on the same version of Python.
 
 QUICK = [
     *("unit/backends/directory/test_backend.py", "unit/backends/iceberg", "unit/backends/shared", "unit/calls"),
-    *(
-        "unit/engine",
-        "unit/operations/test_requests.py",
-        "unit/test_session.py",
-        "unit/lifecycle/test_writing.py",
-    ),
+    *("unit/engine", "unit/operations/test_requests.py", "unit/test_session.py", "unit/lifecycle/test_writing.py"),
     *("unit/transports/http", "contract/test_tables.py", "contract/test_namespaces.py", "contract/test_bulk.py"),
 ]
 """Unit tests, and the contract, of the directory and of one catalog over HTTP."""

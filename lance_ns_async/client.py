@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import lance_namespace as spec
 import pyarrow as pa
-from lance_namespace.errors import (
-    LanceNamespaceError,
-)
+from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
@@ -1751,12 +1749,7 @@ class AsyncNamespace:
             One call for each page, and one for each table if the catalog's listings contain other formats.
         """
         return await bulk.list_many(
-            self.session,
-            namespaces,
-            include=include,
-            max_in_flight=max_in_flight,
-            timeout=timeout,
-            progress=progress,
+            self.session, namespaces, include=include, max_in_flight=max_in_flight, timeout=timeout, progress=progress
         )
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> AsyncGenerator[TableId, None]:

@@ -199,12 +199,7 @@ class Session:
         return await self._locate_and_run(id, work, snapshot, changes=True)
 
     async def _locate_and_run(
-        self,
-        id: Iterable[str] | None,
-        work: Callable[[LanceDataset, Table], T],
-        snapshot: Snapshot,
-        *,
-        changes: bool,
+        self, id: Iterable[str] | None, work: Callable[[LanceDataset, Table], T], snapshot: Snapshot, *, changes: bool
     ) -> T:
         with self.operation():
             table = await self.locator.locate(self.table(id))

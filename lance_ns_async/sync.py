@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import lance_namespace as spec
 import pyarrow as pa
-from lance_namespace.errors import (
-    LanceNamespaceError,
-)
+from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.tracebacks import without_inner_calls

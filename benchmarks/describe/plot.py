@@ -44,10 +44,7 @@ def plot_cpu(axes: Axes, found: Mapping[Key, Figures]) -> None:
         if points:
             xs, values = zip(*points, strict=True)
             middle = [value.median for value in values]
-            spread = [
-                [value.median - value.least for value in values],
-                [value.most - value.median for value in values],
-            ]
+            spread = [[value.median - value.least for value in values], [value.most - value.median for value in values]]
             axes.errorbar(xs, middle, spread, color=colour, marker=marker, capsize=3, label=label)
     goal_line(axes, 200, "goal: 200 µs")
     goal_line(axes, 130, "stretch: 130 µs", style=":")

@@ -111,13 +111,7 @@ def launch(root: str) -> subprocess.Popen[str]:
     }
     bounded = ["sh", "-c", f'ulimit -v {ADDRESS_SPACE >> 10}; exec "$@"', "sh"]
     line = [*bounded, sys.executable, "-m", "lance_ns_async.cli", "serve", "--port", "0", "--grace", str(GRACE)]
-    return subprocess.Popen(
-        line,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 async def measure(name: str, root: str) -> None:

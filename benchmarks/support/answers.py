@@ -117,13 +117,7 @@ def described_table(namespace: str, table: str) -> dict[str, Any]:
 def load_table(namespace: str, table: str) -> dict[str, Any]:
     """Returns a LoadTableResponse of about 1.7 KB: a Lance table of six columns with one snapshot."""
     root = location(namespace, table)
-    columns = (
-        ("id", "long"),
-        ("text", "string"),
-        ("score", "double"),
-        ("seen", "timestamptz"),
-        ("day", "date"),
-    )
+    columns = (("id", "long"), ("text", "string"), ("score", "double"), ("seen", "timestamptz"), ("day", "date"))
     fields: list[dict[str, Any]] = [
         {"id": number, "name": name, "required": False, "type": kind} for number, (name, kind) in enumerate(columns, 1)
     ]

@@ -79,9 +79,7 @@ def goals() -> list[Goal]:
         Goal("CPU per describe in bulk, 20 ms, 64 in flight: at most 200 µs", 200, lambda f: cpu(f, 0.02, 64)),
         Goal("the same, stretch: at most 130 µs", 130, lambda f: cpu(f, 0.02, 64)),
         Goal(
-            "growth of that from 64 to 256 in flight: at most 1.3x",
-            1.3,
-            lambda f: cpu(f, 0.02, 256) / cpu(f, 0.02, 64),
+            "growth of that from 64 to 256 in flight: at most 1.3x", 1.3, lambda f: cpu(f, 0.02, 256) / cpu(f, 0.02, 64)
         ),
         Goal("wall / ideal, 20 ms, 64 in flight: at most 1.3", 1.3, lambda f: over_ideal(f, 0.02, 64)),
         Goal("wall / ideal, 50 ms, 256 in flight: at most 1.4", 1.4, lambda f: over_ideal(f, 0.05, 256)),

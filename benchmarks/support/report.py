@@ -108,10 +108,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     left = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     padded = (
-        (
-            row[0].ljust(widths[0]),
-            *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)),
-        )
+        (row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)))
         for row in (head, left, *rows)
     )
     return "\n".join(f"| {' | '.join(row)} |" for row in padded)

@@ -21,8 +21,7 @@ from typing import Any
 from lance_ns_async.backends.hive3 import wire
 from lance_ns_async.model import TableId
 from lance_ns_async.transports.thrift.connection import Address, Connection, Connector, ThriftRoute
-from lance_ns_async.transports.thrift.transport import Pool
-from lance_ns_async.transports.thrift.transport import call_on, result
+from lance_ns_async.transports.thrift.transport import Pool, call_on, result
 
 IDL = """
 struct FieldSchema { 1: string name, 2: string type, 3: string comment }

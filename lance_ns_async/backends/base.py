@@ -8,22 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tagged_results import CacheUse
-from lance_ns_async.errors import (
-    BadLocationError,
-    ErrorTable,
-    UnreadableRegistrationError,
-    error_about,
-    spelled,
-)
+from lance_ns_async.errors import BadLocationError, ErrorTable, UnreadableRegistrationError, error_about, spelled
 from lance_ns_async.model import NamespaceId, Page, Partition, Table, TableId, has, is_same, same_place
 from lance_ns_async.settings import Settings
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec

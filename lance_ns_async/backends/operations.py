@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
-)
+from lance_namespace.errors import ConcurrentModificationError, NamespaceAlreadyExistsError, NamespaceNotFoundError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import error_about

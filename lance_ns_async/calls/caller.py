@@ -35,12 +35,7 @@ class Caller:
     """Makes remote calls within a policy; one caller serves all users of one catalog."""
 
     def __init__(
-        self,
-        policy: Policy,
-        errors: ErrorTable,
-        observers: Observers | None = None,
-        *,
-        traffic: Traffic | None = None,
+        self, policy: Policy, errors: ErrorTable, observers: Observers | None = None, *, traffic: Traffic | None = None
     ) -> None:
         self.policy = policy
         self._errors = errors

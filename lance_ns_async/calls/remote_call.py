@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError
 
 from lance_ns_async.calls.traffic import Outcome
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for

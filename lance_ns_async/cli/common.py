@@ -57,13 +57,9 @@ _Profile = Annotated[
     ),
 ]
 _Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL),
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL)
 ]
-_Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="Show only results and errors.", rich_help_panel=_SHOWN),
-]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only results and errors.", rich_help_panel=_SHOWN)]
 _Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show a line for each remote call.", rich_help_panel=_SHOWN)
 ]

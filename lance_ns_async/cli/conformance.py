@@ -117,9 +117,4 @@ def _target(on: CommonOptions, path: str | None, server: str | None, header: Seq
     if path is not None:
         return class_target(path, dict(parse_pair("--property", it) for it in on.properties), parent=above)
     catalog = on.require()
-    return Target(
-        catalog.impl,
-        lambda: Namespace.connect(catalog.impl, catalog.properties),
-        above,
-        takes_mappings=True,
-    )
+    return Target(catalog.impl, lambda: Namespace.connect(catalog.impl, catalog.properties), above, takes_mappings=True)

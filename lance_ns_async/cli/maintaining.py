@@ -52,8 +52,7 @@ def maintain(
         bool, typer.Option("--compact/--no-compact", help="Merge small fragments and remove deleted rows.")
     ] = True,
     target_rows: Annotated[
-        int | None,
-        typer.Option("--target-rows", min=1, help="Rows of a compacted fragment; by default 1,048,576."),
+        int | None, typer.Option("--target-rows", min=1, help="Rows of a compacted fragment; by default 1,048,576.")
     ] = None,
     min_fragments: Annotated[
         int, typer.Option("--min-fragments", min=1, help="Merge only if a table has this many fragments to merge.")

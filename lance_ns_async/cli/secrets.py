@@ -77,12 +77,7 @@ def _run(key: str, command: str) -> str:
     # The command is the user's own, from the user's own file. It may ask on the terminal, but must not read the input
     # of this program.
     done = subprocess.run(  # noqa: S602
-        command,
-        shell=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
+        command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode:
         raise Misuse(f"{key}: the command ended with exit code {done.returncode}")

@@ -136,8 +136,7 @@ def serve(
     otel: Annotated[
         bool,
         typer.Option(
-            "--otel",
-            help="Record requests and calls with OpenTelemetry, e.g. as set up by opentelemetry-instrument.",
+            "--otel", help="Record requests and calls with OpenTelemetry, e.g. as set up by opentelemetry-instrument."
         ),
     ] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve web pages of the catalog at /ui.")] = False,

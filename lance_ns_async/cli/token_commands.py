@@ -25,8 +25,7 @@ token: typer.Typer = typer.Typer(
 
 _Name = Annotated[str, typer.Argument(help="Name of the client.", show_default=False)]
 _File = Annotated[
-    Path,
-    typer.Option("--tokens", metavar="FILE", help="File of the tokens' hashes, as for serve.", show_default=False),
+    Path, typer.Option("--tokens", metavar="FILE", help="File of the tokens' hashes, as for serve.", show_default=False)
 ]
 
 

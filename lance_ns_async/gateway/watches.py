@@ -142,12 +142,7 @@ class Watches:
                 del self._counts[name], self._tables[name]
 
     async def _parts(
-        self,
-        watch: Watch,
-        request: WatchRequest,
-        principal: Principal,
-        check_rights: Callable[[], None],
-        share: Share,
+        self, watch: Watch, request: WatchRequest, principal: Principal, check_rights: Callable[[], None], share: Share
     ) -> AsyncGenerator[bytes, None]:
         """Yields the parts of a response; raises errors of the first look only."""
         with self._place(principal) as count_tables:

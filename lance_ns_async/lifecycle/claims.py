@@ -11,12 +11,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from urllib.parse import unquote
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableNotFoundError,
-)
+from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, PermissionDeniedError, TableNotFoundError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.paging import walk

@@ -7,12 +7,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 import lance_namespace as spec
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-)
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Declaration

@@ -7,11 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-)
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.deadline import remaining
@@ -100,11 +96,7 @@ async def open_tables(
 
 
 async def open_each(
-    tables: Mapping[TableId, S],
-    open_one: Callable[[S], Awaitable[T]],
-    *,
-    max_in_flight: int,
-    progress: Advance | None,
+    tables: Mapping[TableId, S], open_one: Callable[[S], Awaitable[T]], *, max_in_flight: int, progress: Advance | None
 ) -> BulkResult[T]:
     """Opens tables that are already located, as many at once as there are threads.
 

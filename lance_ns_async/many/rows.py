@@ -267,11 +267,7 @@ class _Work:
     async def on_tables(self, work: Callable[[Table], Awaitable[T]]) -> Mapping[TableId, T]:
         """Returns the results of work that needs the location of a table, with credentials."""
         selected = await describe_selection(
-            self._session,
-            self._selection,
-            max_in_flight=self._workers,
-            with_credentials=True,
-            include=self._include,
+            self._session, self._selection, max_in_flight=self._workers, with_credentials=True, include=self._include
         )
         self.errors.update(selected.errors)
         self.errors.update(selected.missing.items())

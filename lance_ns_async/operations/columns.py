@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance_namespace as spec
 import pyarrow as pa
-from lance_namespace.errors import (
-    InvalidInputError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
 from lance_namespace_urllib3_client.models.alter_columns_entry import AlterColumnsEntry
 from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
@@ -89,9 +86,7 @@ async def update_field_metadata(
     request = requests.parse(spec.UpdateFieldMetadataRequest, request)
     updates, replace = field_updates(request.updates)
     version, fields = await session.change(
-        request.id,
-        lambda it, _: set_field_metadata(it, updates, replace=replace),
-        Snapshot(branch=request.branch),
+        request.id, lambda it, _: set_field_metadata(it, updates, replace=replace), Snapshot(branch=request.branch)
     )
     return spec.UpdateFieldMetadataResponse(version=version, fields={path: dict(it) for path, it in fields.items()})
 

@@ -6,11 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import lance_namespace as spec
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-)
+from lance_namespace.errors import InvalidInputError, NamespaceNotEmptyError, NamespaceNotFoundError
 
 from lance_ns_async.backends import operations
 from lance_ns_async.calls.paging import keep_all, take

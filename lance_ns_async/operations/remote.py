@@ -7,9 +7,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
-from lance_namespace.errors import (
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import UnsupportedOperationError
 
 from lance_ns_async.backends.base import OperationMissingError
 from lance_ns_async.model import TableId

@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import lance_namespace as spec
 import pyarrow as pa
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import InternalError, InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async.lifecycle import concurrent_changes, creating, writing
 from lance_ns_async.lifecycle.creating import Content, TableAndDataset

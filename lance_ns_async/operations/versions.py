@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import lance_namespace as spec
-from lance_namespace.errors import (
-    InvalidInputError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.commit_table_result import CommitTableResult
 from lance_namespace_urllib3_client.models.create_table_version_entry import CreateTableVersionEntry
 

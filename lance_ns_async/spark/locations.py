@@ -321,9 +321,7 @@ class Locations(Mapping[TableId, Location]):
 
 
 def _unpickle(
-    locations: Iterable[Location],
-    report: PrefetchReport,
-    options: Mapping[TableId, Mapping[str, str] | None] | None,
+    locations: Iterable[Location], report: PrefetchReport, options: Mapping[TableId, Mapping[str, str] | None] | None
 ) -> Locations:
     if options is not None:
         locations = (replace(location, storage_options=options[location.id]) for location in locations)

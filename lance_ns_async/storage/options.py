@@ -29,11 +29,7 @@ _DETAILS = frozenset(
 ) | {EXPIRY}
 """Options that belong to such a secret, but do not replace others alone."""
 
-_ALIASES = {
-    "bucket_name": "bucket",
-    "endpoint_url": "endpoint",
-    "endpoint_url_s3": "endpoint",
-}
+_ALIASES = {"bucket_name": "bucket", "endpoint_url": "endpoint", "endpoint_url_s3": "endpoint"}
 """Other spellings of options that are no credentials, without the prefix of a store."""
 
 

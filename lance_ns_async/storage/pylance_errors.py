@@ -78,10 +78,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
         re.compile(r"Retryable commit conflict|Incompatible transaction|Commit conflict|Too many concurrent writers"),
         ConcurrentModificationError,
     ),
-    (
-        re.compile(r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|status code: 401"),
-        UnauthenticatedError,
-    ),
+    (re.compile(r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|status code: 401"), UnauthenticatedError),
     (re.compile(r"status code: 403|AccessDenied|Permission denied \(os error|\[Errno 13\]"), PermissionDeniedError),
     (re.compile(r"SlowDown|status code: 429"), ThrottlingError),
     (re.compile(r"status code: 50[234]|error sending request|operation timed out"), ServiceUnavailableError),

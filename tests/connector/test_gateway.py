@@ -38,10 +38,7 @@ def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: py
         else:
             properties = stack.enter_context(CATALOGS[impl](folder))
         lake = AsyncNamespace.connect(impl, properties)
-        with (
-            portal.wrap_async_context_manager(lake),
-            portal.wrap_async_context_manager(serving(lake)) as gateway,
-        ):
+        with portal.wrap_async_context_manager(lake), portal.wrap_async_context_manager(serving(lake)) as gateway:
             settings = {
                 "": "org.lance.spark.LanceNamespaceSparkCatalog",
                 ".impl": "rest",

@@ -43,10 +43,7 @@ def place(site: Site, seed: int) -> Place:
     return Place(site.impl, properties, root, terms, (*namespaces, first, second))
 
 
-CATALOGS: Mapping[str, Open] = {
-    **SITES,
-    "hive-with-events": partial(real_hive, version="3.1.3", properties=EVENT_LOG),
-}
+CATALOGS: Mapping[str, Open] = {**SITES, "hive-with-events": partial(real_hive, version="3.1.3", properties=EVENT_LOG)}
 """The catalogs by name."""
 
 

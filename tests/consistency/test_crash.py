@@ -28,11 +28,7 @@ ENOUGH = 5
 NIGHTLY = {"hive-3.1.3"}
 PARAMS = [
     pytest.param(
-        name,
-        marks=[
-            *([pytest.mark.integration] if name in REAL else []),
-            *([thorough] if name in NIGHTLY else []),
-        ],
+        name, marks=[*([pytest.mark.integration] if name in REAL else []), *([thorough] if name in NIGHTLY else [])]
     )
     for name in KILLS
 ]

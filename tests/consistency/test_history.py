@@ -68,11 +68,7 @@ IMPOSSIBLE: dict[str, list[Told]] = {
     "dropped twice": [(0, 1, "write", (1,), OK), (2, 9, "drop", (), OK), (3, 8, "drop", (), OK)],
     "deregistered twice": [(0, 1, "write", (1,), OK), (2, 9, "deregister", (), OK), (3, 8, "deregister", (), OK)],
     "created where there is one": [(0, 1, "write", (1,), OK), (2, 3, "create", (2,), OK)],
-    "missing in between": [
-        (0, 1, "write", (1,), OK),
-        (2, 9, "replace", (2,), OK),
-        (3, 4, "describe", (), MISSING),
-    ],
+    "missing in between": [(0, 1, "write", (1,), OK), (2, 9, "replace", (2,), OK), (3, 4, "describe", (), MISSING)],
     "the loser's overwrite takes the table away": [
         (0, 8, "overwrite", (1,), OK),
         (1, 9, "overwrite", (2,), TAKEN),

@@ -13,12 +13,7 @@ from tests.contract.site import Site
 from tests.contract.sites import REAL
 from tests.support.budget import rounds, thorough
 
-ROUNDS = {
-    "mixed": rounds(4, 25),
-    "overwrites": rounds(6, 60),
-    "creates": rounds(2, 10),
-    "removals": rounds(4, 15),
-}
+ROUNDS = {"mixed": rounds(4, 25), "overwrites": rounds(6, 60), "creates": rounds(2, 10), "removals": rounds(4, 15)}
 """Number of rounds of each plan for each catalog."""
 
 FEWER = {"hive-3.1.3": 6, "iceberg-1.11.0": 4}

@@ -50,10 +50,7 @@ ON_A_GATEWAY = {
     "test_a_location_that_is_given_stays_as_it_is": _CHOOSES,
     "test_each_declaration_has_its_own_location": _CHOOSES,
 }
-ON_A_GATEWAY_TO_DIR = {
-    **ON_A_GATEWAY,
-    "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER,
-}
+ON_A_GATEWAY_TO_DIR = {**ON_A_GATEWAY, "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER}
 
 
 @contextmanager

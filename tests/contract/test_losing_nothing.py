@@ -101,10 +101,7 @@ async def two(site: Site, home: Home) -> AsyncIterator[Two]:
     caller = Caller(Policy(), kind.errors)
     meddled: type[Meddled] = type("MeddledBackend", (Meddled, kind), {})
     backend = meddled.open(kind.settings.parse(site.properties), caller)
-    async with (
-        AsyncNamespace.connect(site.impl, site.properties) as theirs,
-        over(backend, caller, id="") as ours,
-    ):
+    async with AsyncNamespace.connect(site.impl, site.properties) as theirs, over(backend, caller, id="") as ours:
         yield Two(ours, backend, theirs, home.table("t"))
 
 

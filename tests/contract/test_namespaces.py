@@ -15,11 +15,7 @@ from lance_namespace import (
     ListNamespacesRequest,
     NamespaceExistsRequest,
 )
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
-)
+from lance_namespace.errors import InvalidInputError, NamespaceAlreadyExistsError, NamespaceNotFoundError
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.contract.conftest import Home, Room

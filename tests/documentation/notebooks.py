@@ -18,9 +18,7 @@ from tests.support.stand_ins import stand_ins
 
 FOLDER = PAGES / "tutorials"
 
-_VARYING = re.compile(
-    r"\b[\d.,]+ ?(µs|ms|s|bytes|kB)\b|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:\d\d)?",
-)
+_VARYING = re.compile(r"\b[\d.,]+ ?(µs|ms|s|bytes|kB)\b|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:\d\d)?")
 """Durations, sizes of files, which contain times, and times."""
 
 Outputs = Sequence[Mapping[str, Any]]

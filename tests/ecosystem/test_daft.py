@@ -122,11 +122,7 @@ def test_a_fragment_costs_a_call_and_several_may_share_one(
     with bill.step("plan and read by fours"):
         daft_lance.read_lance(**table, fragment_group_size=4).collect()
     planning = 3 if catalog.impl == "unity" else 2
-    assert bill.costs() == {
-        "plan": planning,
-        "read": fragments,
-        "plan and read by fours": planning + fragments // 4,
-    }
+    assert bill.costs() == {"plan": planning, "read": fragments, "plan and read by fours": planning + fragments // 4}
 
 
 def test_a_create_that_fails_leaves_the_table_declared(catalog: Catalog, table: dict[str, Any]) -> None:

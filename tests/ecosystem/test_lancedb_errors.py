@@ -153,11 +153,7 @@ CALLS: dict[str, tuple[Call, type[Exception], Words]] = {
         RuntimeError,
         lambda g: "/tree/nope/_versions",
     ),
-    "SQL": (
-        lambda g: g.db.execute_query("select 1"),
-        NotImplementedError,
-        lambda g: "SQL is not supported",
-    ),
+    "SQL": (lambda g: g.db.execute_query("select 1"), NotImplementedError, lambda g: "SQL is not supported"),
 }
 
 

@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-)
+from lance_namespace.errors import ConcurrentModificationError
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy

@@ -111,14 +111,7 @@ class ThriftServer(ThreadedServer[WireFault]):
         """Sends these bytes instead of a reply, and keeps the connection open."""
         self._add(match, times, "before", lambda reply: data)
 
-    def _add(
-        self,
-        match: str,
-        times: int | None,
-        when: When,
-        rewrite: Rewrite,
-        ending: Ending = "keep",
-    ) -> None:
+    def _add(self, match: str, times: int | None, when: When, rewrite: Rewrite, ending: Ending = "keep") -> None:
         with self._lock:
             self._faults.append(WireFault(match, times, when, rewrite, ending))
 

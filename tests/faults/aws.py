@@ -45,11 +45,6 @@ _CODES: Sequence[tuple[str, int, str, type[LanceNamespaceError], Then]] = (
 )
 
 AWS: Sequence[Fault] = tuple(
-    alone(
-        "glue",
-        f"{code}, HTTP {status}",
-        _error(code, status, message),
-        Expected(error, f"{code}: {message}", then),
-    )
+    alone("glue", f"{code}, HTTP {status}", _error(code, status, message), Expected(error, f"{code}: {message}", then))
     for code, status, message, error, then in _CODES
 )

@@ -9,17 +9,7 @@ from lance_namespace.errors import InternalError
 
 from tests.fakes.sockets import http
 from tests.faults.server import Action
-from tests.faults.table import (
-    LOST,
-    NO_AWS,
-    NO_JSON,
-    OTHER_FORM,
-    SILENT,
-    Expected,
-    Fault,
-    fault,
-    with_thrift,
-)
+from tests.faults.table import LOST, NO_AWS, NO_JSON, OTHER_FORM, SILENT, Expected, Fault, fault, with_thrift
 
 LIMIT = 65536
 """The value of `max_response_bytes` in the tests."""
@@ -97,11 +87,7 @@ BROKEN: Sequence[Fault] = (
     fault("a truncated chunk", Action(_cut_chunk, "close"), LOST),
     fault("a chunk with an invalid length", Action(_bad_chunk, "close"), LOST),
     with_thrift(fault("no response", Action(_nothing, "hang"), SILENT), Action(_nothing, "hang"), SILENT),
-    with_thrift(
-        fault("a response that stops", Action(_within, "hang"), SILENT),
-        Action(_within, "hang"),
-        SILENT,
-    ),
+    with_thrift(fault("a response that stops", Action(_within, "hang"), SILENT), Action(_within, "hang"), SILENT),
     with_thrift(
         fault("a response that is sent slowly, byte by byte", Action(_same, "drip"), SILENT),
         Action(_same, "drip"),

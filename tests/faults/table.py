@@ -61,14 +61,7 @@ class Fault:
         return case.action, case.expected
 
 
-def fault(
-    name: str,
-    action: Action,
-    http: Expected | None,
-    *,
-    lists: bool = True,
-    **own: Expected | None,
-) -> Fault:
+def fault(name: str, action: Action, http: Expected | None, *, lists: bool = True, **own: Expected | None) -> Fault:
     """Returns a fault of all HTTP catalogs and Glue; `own` has the outcomes that differ from `http`, by catalog."""
     cases = {impl: Case(action, own.get(impl, http)) for impl in (*HTTP, "glue")}
     return Fault(name, cases, lists)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lance_namespace.errors import (
-    NamespaceNotEmptyError,
-)
+from lance_namespace.errors import NamespaceNotEmptyError
 
 from tests.fuzz.answering import Case
 from tests.fuzz.asks import PLACE, asks, many

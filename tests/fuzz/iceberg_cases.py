@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lance_namespace.errors import (
-    InternalError,
-    InvalidTableStateError,
-)
+from lance_namespace.errors import InternalError, InvalidTableStateError
 
 from tests.faults.backends import SECRET
 from tests.fuzz.answering import Case

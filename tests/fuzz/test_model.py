@@ -132,11 +132,7 @@ class Operations(RuleBasedStateMachine):
         if self.expect(result, None if id in self.model else NamespaceNotFoundError):
             assert self.model.properties(id).items() <= result.properties.items()
 
-    @rule(
-        where=WHERE,
-        mode=st.sampled_from([None, "skip"]),
-        behavior=st.sampled_from([None, "restrict", "cascade"]),
-    )
+    @rule(where=WHERE, mode=st.sampled_from([None, "skip"]), behavior=st.sampled_from([None, "restrict", "cascade"]))
     def drop_namespace(self, where: Where, mode: str | None, behavior: str | None) -> None:
         id = self.namespace(where)
         result = self.ns("drop_namespace", {"id": list(id), "mode": mode, "behavior": behavior})

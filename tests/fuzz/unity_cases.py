@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lance_namespace.errors import (
-    TableAlreadyExistsError,
-)
+from lance_namespace.errors import TableAlreadyExistsError
 
 from tests.faults.backends import SECRET
 from tests.fuzz.answering import Case

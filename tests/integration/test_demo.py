@@ -45,8 +45,7 @@ def test_tables_of_a_server_are_created_and_resolved(tmp_path: Path) -> None:
 # Other tests read the tables of servers and of the embedded catalog in the same way.
 @thorough
 @pytest.mark.parametrize(
-    ("catalog", "namespace"),
-    [("iceberg", "demo"), ("hive3", "lake$demo"), ("glue", "demo"), ("unity", "lake$demo")],
+    ("catalog", "namespace"), [("iceberg", "demo"), ("hive3", "lake$demo"), ("glue", "demo"), ("unity", "lake$demo")]
 )
 def test_spark_reads_tables_of_a_server(tmp_path: Path, catalog: str, namespace: str) -> None:
     with CATALOGS[catalog](tmp_path) as properties:

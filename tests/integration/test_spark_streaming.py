@@ -93,10 +93,7 @@ def test_each_batch_reads_what_was_pinned_by_keys_that_are_good(
 
 @thorough
 def test_a_frame_made_before_is_not_refreshed(
-    s3: KeyedS3,
-    catalog: RenewingPolaris,
-    resolver: LocationResolver,
-    spark: SparkSession,
+    s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver, spark: SparkSession
 ) -> None:
     locations = resolver.prefetch("shop.prices.*", on_error="raise")
     frame = locations.dataframe(spark)

@@ -28,10 +28,7 @@ from tests.support.processes import CommandProcess, command
 MODELS: dict[str, Any] = {
     operation: getattr(spec, f"{''.join(part.title() for part in operation.split('_'))}Request", None)
     for operation in OPERATIONS
-} | {
-    "list_all_tables": spec.ListTablesRequest,
-    "create_table_scalar_index": spec.CreateTableIndexRequest,
-}
+} | {"list_all_tables": spec.ListTablesRequest, "create_table_scalar_index": spec.CreateTableIndexRequest}
 """The request model of each operation of the spec."""
 
 

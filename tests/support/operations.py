@@ -30,11 +30,7 @@ OPERATIONS = [
 ]
 """The operations of the spec, in its order."""
 
-NEEDS_COMMITS = (
-    "create_table_version",
-    "batch_create_table_versions",
-    "batch_commit_tables",
-)
+NEEDS_COMMITS = ("create_table_version", "batch_create_table_versions", "batch_commit_tables")
 """Operations that only a catalog with `commits_versions` supports."""
 
 NO_COMMITS = "versions are committed in the storage, by Lance"

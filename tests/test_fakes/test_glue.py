@@ -210,10 +210,7 @@ async def test_listings_give_no_more_than_the_attributes_requested(server: FakeG
     server.add_database("", "db", location="s3://b/db")
     server.add_table("", "db", "t")
     assert (await client.get_databases(AttributesToGet=["NAME"]))["DatabaseList"] == [{"Name": "db"}]
-    tables = {
-        ("NAME",): {"Name": "t"},
-        ("NAME", "TABLE_TYPE"): {"Name": "t", "TableType": "EXTERNAL_TABLE"},
-    }
+    tables = {("NAME",): {"Name": "t"}, ("NAME", "TABLE_TYPE"): {"Name": "t", "TableType": "EXTERNAL_TABLE"}}
     for attributes, expected in tables.items():
         assert (await client.get_tables(DatabaseName="db", AttributesToGet=list(attributes)))["TableList"] == [expected]
     for wrong in ([], ["TABLE_TYPE"], ["NAME", "PARAMETERS"]):

@@ -176,10 +176,7 @@ def test_locations_it_cannot_reach_are_refused_or_cut_the_connection(client: Raw
 
 @pytest.mark.parametrize(
     ("broken", "message"),
-    [
-        (Struct({7: Struct()}), '"cols" is null'),
-        (Struct({1: Typed(STRUCT, [])}), "Invalid SerDeInfo object"),
-    ],
+    [(Struct({7: Struct()}), '"cols" is null'), (Struct({1: Typed(STRUCT, [])}), "Invalid SerDeInfo object")],
 )
 def test_a_table_needs_columns_and_a_serde(client: RawHive, broken: Struct, message: str) -> None:
     outcome = client.ask("create_table", table("cat", "d", "t", storage=broken))

@@ -80,13 +80,7 @@ def test_connections_that_are_kept_count_once(server: Counter, client: httpx.Cli
     ],
 )
 def test_fail_answers_an_error_once(
-    server: Counter,
-    client: httpx.Client,
-    status: int,
-    headers: dict[str, str],
-    body: Any,
-    content_type: str,
-    text: str,
+    server: Counter, client: httpx.Client, status: int, headers: dict[str, str], body: Any, content_type: str, text: str
 ) -> None:
     server.fail(status, headers=headers, body=body)
     failed = client.get("/")

@@ -60,10 +60,7 @@ def table(name: str) -> dict[str, Any]:
         (f"{N}/schema%1fsub", {"namespace": ["schema", "sub"], "properties": {"location": f"{BASE}/schema/sub/"}}),
         (f"{T}/t1", {"table": table("t1"), "storage-access-configs": []}),
         (T, {"next-page-token": None, "identifiers": [{"namespace": ["schema", "sub"], "name": "t1"}]}),
-        (
-            f"{V1}/config?warehouse=cat",
-            {"defaults": {"default-base-location": BASE}, "overrides": {"prefix": "cat"}},
-        ),
+        (f"{V1}/config?warehouse=cat", {"defaults": {"default-base-location": BASE}, "overrides": {"prefix": "cat"}}),
     ],
 )
 def test_what_is_there(server: FakePolaris, path: str, answer: dict[str, Any]) -> None:

@@ -10,19 +10,7 @@ import pytest
 
 from tests.fakes.iceberg.errors import error_in
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.requests import (
-    FORM,
-    GRANT,
-    MANAGEMENT,
-    OAUTH,
-    OUTSIDE,
-    V1,
-    N,
-    P,
-    T,
-    bearing,
-    check_bare,
-)
+from tests.fakes.polaris.requests import FORM, GRANT, MANAGEMENT, OAUTH, OUTSIDE, V1, N, P, T, bearing, check_bare
 from tests.fakes.raw import ask
 
 

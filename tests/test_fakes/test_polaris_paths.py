@@ -9,15 +9,7 @@ import pytest
 
 from tests.fakes.iceberg.errors import error_in
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.requests import (
-    BASE,
-    NOWHERE,
-    OUTSIDE,
-    N,
-    P,
-    names,
-    no_table,
-)
+from tests.fakes.polaris.requests import BASE, NOWHERE, OUTSIDE, N, P, names, no_table
 from tests.fakes.raw import ask
 
 

@@ -39,14 +39,7 @@ def test_what_is_written_is_read_back(kind: type[Id], names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "names"),
-    [
-        ("", []),
-        ("$", []),
-        ("a", ["a"]),
-        ("a.b", ["a", "b"]),
-        ("a$b.c", ["a", "b.c"]),
-        ("$a.b", ["a.b"]),
-    ],
+    [("", []), ("$", []), ("a", ["a"]), ("a.b", ["a", "b"]), ("a$b.c", ["a", "b.c"]), ("$a.b", ["a.b"])],
 )
 def test_ids_are_read_and_written(text: str, names: Sequence[str]) -> None:
     assert NamespaceId(text) == NamespaceId(names)

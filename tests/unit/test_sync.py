@@ -13,15 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from lance_namespace import (
-    DescribeTableRequest,
-    DescribeTableResponse,
-)
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-)
+from lance_namespace import DescribeTableRequest, DescribeTableResponse
+from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError
 from pydantic import BaseModel
 
 from lance_ns_async import AsyncNamespace, Call, IcebergNamespace, TableId

@@ -15,13 +15,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from lance_ns_async.backends.directory.manifest import Change, Entries, ManifestEntry
 from lance_ns_async.backends.directory.partition_columns import write_values
 from lance_ns_async.model import DELIMITER, TableId
-from lance_ns_async.spec.partitions import (
-    PROPERTY,
-    Partitioning,
-    PartitionSpec,
-    new_spec,
-    read_partitioning,
-)
+from lance_ns_async.spec.partitions import PROPERTY, Partitioning, PartitionSpec, new_spec, read_partitioning
 
 _TABLE = "dataset"
 """The name of each partition's table."""

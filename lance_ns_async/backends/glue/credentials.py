@@ -21,10 +21,7 @@ from lance_ns_async.transports.aws.transport import AwsTransport
 Operation = Literal["auto", "read", "read_write"]
 """Permission of the requested credentials; `auto` requests write access, and read access if that is denied."""
 
-_PERMISSIONS: Mapping[Operation, tuple[str, ...]] = {
-    "read": ("SELECT",),
-    "read_write": ("SELECT", "INSERT", "DELETE"),
-}
+_PERMISSIONS: Mapping[Operation, tuple[str, ...]] = {"read": ("SELECT",), "read_write": ("SELECT", "INSERT", "DELETE")}
 
 _FILTERED = "PermissionTypeMismatchException"
 """Code for a table with filters of rows or cells."""

@@ -12,12 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.backends.iceberg.wire import table
 from lance_ns_async.backends.shared import vended_credentials

@@ -12,11 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
+from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
 
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.lakekeeper import wire

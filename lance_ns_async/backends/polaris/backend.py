@@ -11,10 +11,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.polaris import wire

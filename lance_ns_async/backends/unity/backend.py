@@ -228,12 +228,7 @@ class UnityBackend(Backend):
     async def _page(self, parent: NamespaceId, token: str | None, operation: str, decode: Callable[[Any], T]) -> T:
         self._check(parent, operation, "SCHEMA_NOT_FOUND")
         return await self._http.request(
-            "GET",
-            "/tables",
-            query=wire.tables_query(parent, token),
-            subject=parent,
-            operation=operation,
-            decode=decode,
+            "GET", "/tables", query=wire.tables_query(parent, token), subject=parent, operation=operation, decode=decode
         )
 
     async def _create(

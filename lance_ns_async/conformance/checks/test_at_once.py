@@ -82,10 +82,7 @@ def test_what_one_client_declares_the_other_sees(ns: LanceNamespace, other: Lanc
 
 
 def _check_winner(
-    call: Callable[[LanceNamespace], object],
-    ns: LanceNamespace,
-    other: LanceNamespace,
-    lost: type[LanceNamespaceError],
+    call: Callable[[LanceNamespace], object], ns: LanceNamespace, other: LanceNamespace, lost: type[LanceNamespaceError]
 ) -> None:
     outcomes = _outcomes(call, ns, other)
     winners = outcomes.count(None)

@@ -351,10 +351,7 @@ class _Maintenance:
             return candidates
         with self.session.within(None):
             described = await describe_tables(
-                self.session.backend,
-                remote,
-                max_in_flight=self.session.workers(),
-                locator=self.session.locator,
+                self.session.backend, remote, max_in_flight=self.session.workers(), locator=self.session.locator
             )
         for id, error in described.errors.items():
             self.run.add(failure_row(id, error))

@@ -52,12 +52,7 @@ async def search_page(reader: CatalogReader, id: Sequence[str], text: str) -> Pa
     """Returns the namespaces and tables below a namespace whose names contain a text."""
     result = await search(reader, id, text)
     items = [
-        html(
-            '<li class="{}"><a href="{}">{}</a></li>',
-            match.kind,
-            link(match.kind, match),
-            _joined(match),
-        )
+        html('<li class="{}"><a href="{}">{}</a></li>', match.kind, link(match.kind, match), _joined(match))
         for match in result.matches
     ]
     notes = [f"{values.number(len(items))} found" if items else "No name contains this text"]

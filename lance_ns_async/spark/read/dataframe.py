@@ -54,10 +54,7 @@ def build_dataframe(
     schema = _with_table_column(shared, table_column)
     warn_of_expiry(tables, stacklevel=3)
     plan = Plan(
-        [_entry(location) for location in tables],
-        partitions or default_tasks(spark),
-        table_column or None,
-        condition,
+        [_entry(location) for location in tables], partitions or default_tasks(spark), table_column or None, condition
     )
     name = label("read", [location.id for location in locations])
     if int(spark.version.partition(".")[0]) < 4:

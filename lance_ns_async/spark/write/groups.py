@@ -104,10 +104,7 @@ class Grouping:
         fields = [StructField(name, it.dataType) for name, it in zip(targets, self._fields, strict=True)]
         schema = StructType([*fields, StructField(INDEX, IntegerType()), StructField(_PARTS, IntegerType())])
         parts = [ceil(group.rows / ROWS_A_PART) for group in groups]
-        indexes = spark.createDataFrame(
-            [(*group.values, n, parts[n]) for n, group in enumerate(groups)],
-            schema,
-        )
+        indexes = spark.createDataFrame([(*group.values, n, parts[n]) for n, group in enumerate(groups)], schema)
         matches = [f.col(key) == f.col(target) for key, target in zip(self._keys, targets, strict=True)]
         with_indexes = self._with_keys.join(f.broadcast(indexes), matches, "inner" if partial else "left")
         # The part of a row depends on its values only, so that a task that is repeated gets the same rows.

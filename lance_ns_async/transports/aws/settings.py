@@ -35,12 +35,7 @@ class RoleSettings(Settings):
         return self
 
 
-_ROLE_ONLY = (
-    "assume_role_external_id",
-    "assume_role_region",
-    "assume_role_session_name",
-    "assume_role_timeout_sec",
-)
+_ROLE_ONLY = ("assume_role_external_id", "assume_role_region", "assume_role_session_name", "assume_role_timeout_sec")
 """The properties that only matter for a role."""
 
 

@@ -74,12 +74,7 @@ class AwsTransport:
     """Makes calls on one AWS service. The first call builds the client in a worker thread."""
 
     def __init__(
-        self,
-        service: Service,
-        credentials: KeySource,
-        caller: Caller,
-        *,
-        beneath: AwsTransport | None = None,
+        self, service: Service, credentials: KeySource, caller: Caller, *, beneath: AwsTransport | None = None
     ) -> None:
         """Creates a transport without connections.
 

@@ -84,8 +84,4 @@ def _gzip_window(content: bytes) -> int:
     return zlib.MAX_WBITS | 16
 
 
-_WINDOWS: dict[str, Callable[[bytes], int]] = {
-    "gzip": _gzip_window,
-    "x-gzip": _gzip_window,
-    "deflate": _deflate_window,
-}
+_WINDOWS: dict[str, Callable[[bytes], int]] = {"gzip": _gzip_window, "x-gzip": _gzip_window, "deflate": _deflate_window}

@@ -221,10 +221,7 @@ class Connector:
 
     async def _connect(self, address: Address) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(address, self._route.max_response_bytes),
-            address.host,
-            address.port,
-            ssl=self._route.tls,
+            lambda: Connection(address, self._route.max_response_bytes), address.host, address.port, ssl=self._route.tls
         )
         connection.is_framed = self._route.is_framed
         try:

@@ -13,12 +13,7 @@ from lance_namespace import (
     DropNamespaceRequest,
     ListTablesRequest,
 )
-from lance_namespace.errors import (
-    InternalError,
-    ServiceUnavailableError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
+from lance_namespace.errors import InternalError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call

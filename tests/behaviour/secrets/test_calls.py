@@ -113,10 +113,9 @@ async def test_no_variable_of_a_failing_call_shows_a_secret(sign_in: str, failur
     response = RESPONSES["no JSON" if failure.endswith("no JSON") else failure] if failure in RESPONSES else Said()
     async with _Refusing(response, login) as server:
         port = 1 if failure == "refused" else server.port
-        address = {
-            "hive3": {"uri": f"thrift://127.0.0.1:{port}"},
-            "rest": {"uri": f"http://127.0.0.1:{port}"},
-        }.get(impl, {"endpoint": f"http://127.0.0.1:{port}"})
+        address = {"hive3": {"uri": f"thrift://127.0.0.1:{port}"}, "rest": {"uri": f"http://127.0.0.1:{port}"}}.get(
+            impl, {"endpoint": f"http://127.0.0.1:{port}"}
+        )
         if "assume_role_arn" in properties:
             address["sts_endpoint"] = address["endpoint"]
         limits = {"max_retries": "0", "storage.secret": SECRET}

@@ -8,16 +8,7 @@ import time
 from collections.abc import Mapping
 
 from ..thrift_wire import Struct
-from .errors import (
-    ALREADY_EXISTS,
-    INVALID_OBJECT,
-    INVALID_OPERATION,
-    META,
-    NO_SUCH_OBJECT,
-    Thrown,
-    Unforeseen,
-    Words,
-)
+from .errors import ALREADY_EXISTS, INVALID_OBJECT, INVALID_OPERATION, META, NO_SUCH_OBJECT, Thrown, Unforeseen, Words
 from .objects import MANAGED, Catalog, Database
 from .places import DEFAULT, HIVE, NoClassError, Places, RelativePathError, address, folded
 

@@ -130,10 +130,7 @@ class IcebergCatalog:
         key = self.key(levels)
         self._check(key)
         location = "/".join(("file:///warehouse", *levels))
-        return {
-            "namespace": list(levels),
-            "properties": {"location": location, **self._namespaces.get(key, {})},
-        }
+        return {"namespace": list(levels), "properties": {"location": location, **self._namespaces.get(key, {})}}
 
     def drop_namespace(self, key: str) -> None:
         self._check(key)

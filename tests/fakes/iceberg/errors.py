@@ -28,11 +28,7 @@ class Refusal(Exception):
 
     def answer(self, *, typed: bool = True, stack: bool = False) -> Answer:
         """Returns the response; an error without a type has the empty string for it."""
-        error: dict[str, Any] = {
-            "message": str(self),
-            "type": self.type if typed else "",
-            "code": self.status,
-        }
+        error: dict[str, Any] = {"message": str(self), "type": self.type if typed else "", "code": self.status}
         if stack:
             package = "java.lang" if self.type in _JAVA_LANG else "org.apache.iceberg.exceptions"
             frames = [f"\tat org.apache.iceberg.rest.Frame.call(Frame.java:{line})" for line in range(33)]

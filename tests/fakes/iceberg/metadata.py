@@ -152,10 +152,7 @@ class Draft:
         if self._before is not None:
             before = self._before["metadata"]
             current_before = before["current-snapshot-id"]
-            file = {
-                "timestamp-ms": before["last-updated-ms"],
-                "metadata-file": self._before["metadata-location"],
-            }
+            file = {"timestamp-ms": before["last-updated-ms"], "metadata-file": self._before["metadata-location"]}
             metadata["metadata-log"].append(file)
         if current not in (current_before, None, -1):
             at = next(s["timestamp-ms"] for s in metadata["snapshots"] if s["snapshot-id"] == current)
@@ -289,10 +286,7 @@ UPDATES: Mapping[str, Callable[[Draft, Json], None]] = {
 
 def _check_complete(metadata: Json, has_updates: bool) -> None:
     for there, what in (
-        (
-            has_updates,
-            'invoke "org.apache.iceberg.TableMetadata.metadataFileLocation()" because "tableMetadata"',
-        ),
+        (has_updates, 'invoke "org.apache.iceberg.TableMetadata.metadataFileLocation()" because "tableMetadata"'),
         (metadata["schemas"], 'invoke "org.apache.iceberg.Schema.asStruct()" because "schema"'),
         (metadata["partition-specs"], 'read field "fields" because "spec"'),
         (metadata["sort-orders"], 'read field "fields" because "sortOrder"'),

@@ -27,11 +27,7 @@ class Pages:
     """Whether each page is the first one, with the same token."""
 
     def answer(
-        self,
-        shelf: Shelf[T],
-        params: Mapping[str, str],
-        sees: Callable[[str], bool],
-        text: Callable[[T], bytes],
+        self, shelf: Shelf[T], params: Mapping[str, str], sees: Callable[[str], bool], text: Callable[[T], bytes]
     ) -> Answer:
         """Returns the requested page; entries that the user may not see are removed afterwards."""
         size, token = page_size(params), params.get("page_token") or None

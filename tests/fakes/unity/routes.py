@@ -11,16 +11,7 @@ from ..faults import Answer
 from . import columns
 from .assets import KINDS, AssetRow, delete_directory
 from .calls import FORMATS, JSON, OPERATIONS, TABLE_TYPES, Call, json_answer, one_of, split_name, three_parts
-from .catalog import (
-    CatalogRow,
-    Json,
-    SchemaRow,
-    Shelf,
-    TableRow,
-    catalog_info,
-    schema_info,
-    table_info,
-)
+from .catalog import CatalogRow, Json, SchemaRow, Shelf, TableRow, catalog_info, schema_info, table_info
 from .checks import check_properties, checked_name, flag, needed, properties_read
 from .errors import UnityError, Unserved, exists, forbidden, internal, invalid, lost_race, missing, plain
 from .locations import normalised

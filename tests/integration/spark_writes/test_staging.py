@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 from lance_namespace import DeclareTableRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    TableAlreadyExistsError,
-)
+from lance_namespace.errors import ConcurrentModificationError, TableAlreadyExistsError
 
 from tests.support.lake import ID, Lake
 from tests.support.spark_jobs import NONE, ROWS, SCHEMA, Job, files, notes

@@ -242,10 +242,7 @@ def test_what_was_learned_is_forgotten_after_a_minute() -> None:
 
 
 NOTES = st.tuples(
-    st.sampled_from(["record_response", "record_refusal"]),
-    st.floats(0, 1e6),
-    st.floats(0, 1e6),
-    st.integers(0, 64),
+    st.sampled_from(["record_response", "record_refusal"]), st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 64)
 )
 
 

@@ -42,9 +42,7 @@ async def cancelled_meanwhile(undo: Undo, work: Callable[[], Coroutine[Any, Any,
     return raised.value
 
 
-async def test_a_cancellation_during_a_failed_rollback_has_a_note(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_cancellation_during_a_failed_rollback_has_a_note(caplog: pytest.LogCaptureFixture) -> None:
     undo = Undo()
     error = await cancelled_meanwhile(undo, partial(run_cleanup, undo))
     assert error.__notes__ == [NOTE]

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import (
-    ServiceUnavailableError,
-)
+from lance_namespace.errors import ServiceUnavailableError
 
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
@@ -176,11 +174,7 @@ async def test_observers_are_reported_of_each_attempt_while_they_observe() -> No
         await call(to, Script(), operation="second")
     await call(to, Script(), operation="third")
     attempts = [(c.operation, c.subject, c.attempt, c.outcome) for c in outer]
-    assert attempts == [
-        ("first", TABLE, 1, "503"),
-        ("first", TABLE, 2, "ok"),
-        ("second", TABLE, 1, "ok"),
-    ]
+    assert attempts == [("first", TABLE, 1, "503"), ("first", TABLE, 2, "ok"), ("second", TABLE, 1, "ok")]
     assert inner == outer[:2] and all(c.seconds >= 0 for c in outer)
 
 

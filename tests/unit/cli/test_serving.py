@@ -107,9 +107,7 @@ def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
         assert "ended after the grace period of 0.1 s with" in err and "secret" not in err
 
 
-def test_a_token_from_the_environment_and_the_warning_without_tls(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_token_from_the_environment_and_the_warning_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANCE_NS_TOKEN", TOKEN)
     with serve("--host", "0.0.0.0") as (server, url):
         assert get(url + LIST, {"Authorization": f"Bearer {TOKEN}"}) == {"namespaces": []}

@@ -176,12 +176,7 @@ MUTANTS = {
         "namespaces",
         "pages of namespaces have each name once",
     ),
-    "pages that never end": (
-        "list_tables",
-        altering(never_end),
-        "listing",
-        "pages of tables have each name once",
-    ),
+    "pages that never end": ("list_tables", altering(never_end), "listing", "pages of tables have each name once"),
     "a limit that is ignored": ("list_tables", changing(limit=None), "listing", "pages of tables have each name once"),
     "a name that is listed twice": ("list_tables", altering(repeat_name), "listing", "a listing without a limit is"),
     "whole ids in place of names": ("list_tables", altering(join_names), "listing", "a listing without a limit is"),

@@ -7,12 +7,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import (
-    InternalError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-)
+from lance_namespace.errors import InternalError, NamespaceNotFoundError, PermissionDeniedError, ServiceUnavailableError
 
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.engine.list import Listed, Lister

@@ -9,12 +9,7 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-)
+from lance_namespace.errors import InternalError, InvalidInputError, NamespaceNotFoundError, PermissionDeniedError
 
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.paging import encode_token
@@ -30,11 +25,7 @@ SIZES: st.SearchStrategy[Size] = st.one_of(
     st.just(as_asked), st.builds(lambda sizes: fixed(*sizes, 2), st.lists(st.integers(0, 3)))
 )
 CATALOGS = st.builds(
-    Capabilities,
-    st.integers(0, 1),
-    st.none() | st.just(4),
-    paginates=st.booleans(),
-    lists_only_lance=st.booleans(),
+    Capabilities, st.integers(0, 1), st.none() | st.just(4), paginates=st.booleans(), lists_only_lance=st.booleans()
 )
 
 

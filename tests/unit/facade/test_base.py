@@ -17,11 +17,7 @@ from typing import Any, get_args, get_type_hints
 import lance
 import lance_namespace
 import pytest
-from lance_namespace import (
-    DescribeTableRequest,
-    LanceNamespace,
-    ListTablesRequest,
-)
+from lance_namespace import DescribeTableRequest, LanceNamespace, ListTablesRequest
 from lance_namespace.errors import (
     InvalidInputError,
     LanceNamespaceError,
@@ -31,15 +27,7 @@ from lance_namespace.errors import (
 )
 
 import lance_ns_async
-from lance_ns_async import (
-    AsyncNamespace,
-    Call,
-    DirNamespace,
-    IcebergNamespace,
-    Namespace,
-    NamespaceId,
-    Policy,
-)
+from lance_ns_async import AsyncNamespace, Call, DirNamespace, IcebergNamespace, Namespace, NamespaceId, Policy
 from lance_ns_async.facade.base import Facade
 from lance_ns_async.registry import CLASS_PATHS
 from tests.fakes.iceberg import FakeIceberg
@@ -173,8 +161,7 @@ def test_properties_are_a_dict(connect: Any, properties: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.glue if impl == "glue" else []) for impl, path in CLASS_PATHS.items()],
+    "path", [pytest.param(path, marks=pytest.mark.glue if impl == "glue" else []) for impl, path in CLASS_PATHS.items()]
 )
 def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(path: str) -> None:
     cls = getattr(lance_ns_async, path.rpartition(".")[2])

@@ -103,10 +103,7 @@ def steps(n: list[str], name: str) -> Sequence[Step]:
         ("update_field_metadata", {"id": t, "updates": [{"path": "id", "metadata": {"unit": "1"}}]}),
         ("restore_table", {"id": t, "version": 1}),
         ("alter_table_backfill_columns", {"id": t, "column": "z"}),
-        (
-            "create_materialized_view",
-            {"id": missing, "kind": "query", "source_query": "{}", "output_schema": "{}"},
-        ),
+        ("create_materialized_view", {"id": missing, "kind": "query", "source_query": "{}", "output_schema": "{}"}),
         ("refresh_materialized_view", {"id": missing}),
         ("describe_transaction", {"id": [*t, "1"]}),
         ("alter_transaction", {"id": [*t, "1"], "actions": [{"setStatusAction": {"status": "Queued"}}]}),

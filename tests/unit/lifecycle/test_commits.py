@@ -22,10 +22,7 @@ from lance_namespace import (
     RestoreTableRequest,
     UpdateTableRequest,
 )
-from lance_namespace.errors import (
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import TableVersionNotFoundError, UnsupportedOperationError
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.model import Table

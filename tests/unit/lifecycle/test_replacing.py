@@ -13,11 +13,7 @@ import anyio
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import (
-    NamespaceNotEmptyError,
-    PermissionDeniedError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import NamespaceNotEmptyError, PermissionDeniedError, UnsupportedOperationError
 
 from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
 from lance_ns_async.backends.base import Backend
@@ -85,10 +81,7 @@ def check(backend: Stuck, what: str) -> None:
         assert backend.namespaces[NAMESPACE] in (OLD, NEW)
 
 
-CALLS = [
-    *((Stuck, "table", calls) for calls in (1, 2)),
-    *((Stuck, "namespace", calls) for calls in (1, 2, 3)),
-]
+CALLS = [*((Stuck, "table", calls) for calls in (1, 2)), *((Stuck, "namespace", calls) for calls in (1, 2, 3))]
 
 
 @pytest.mark.parametrize(("kind", "what", "calls"), CALLS)
@@ -135,11 +128,7 @@ async def test_a_catalog_that_replaces_nothing_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "what", "operation"),
-    [
-        (Stuck, "table", "replace_table"),
-        (Stuck, "namespace", "drop_namespace"),
-    ],
+    ("kind", "what", "operation"), [(Stuck, "table", "replace_table"), (Stuck, "namespace", "drop_namespace")]
 )
 async def test_a_denied_removal_loses_nothing(kind: type[Stuck], what: str, operation: str) -> None:
     backend = kind(-1, done=False)

@@ -120,12 +120,7 @@ async def test_columns_that_cannot_be_changed_are_reported(here: Lake) -> None:
         ("add", adding({"name": "q", "expression": "((("}), InvalidInputError, "sql parser error"),
         ("add", adding({"name": "id", "expression": "1"}), InvalidInputError, "id already exists in the dataset"),
         ("alter", altering(), InvalidInputError, "^alterations: must not be empty"),
-        (
-            "alter",
-            altering({"path": "id"}),
-            InvalidInputError,
-            "^alterations: id: set rename, data_type or nul",
-        ),
+        ("alter", altering({"path": "id"}), InvalidInputError, "^alterations: id: set rename, data_type or nul"),
         ("alter", altering({"path": "no", "rename": "x"}), TableColumnNotFoundError, r"n\$t .*\bno\b"),
         ("alter", altering({"path": "text", "nullable": False}), InvalidInputError, "contains NULL values"),
         ("alter", altering({"path": "text", "data_type": {"type": "date32:day"}}), InvalidInputError, "Cannot cast"),

@@ -233,12 +233,7 @@ async def test_an_index_that_cannot_be_made_is_refused(here: Lake) -> None:
             "^index_type 'IVF_PQ': not a scalar index; use create_table_index",
         ),
         ("scalar_index", index("id", "HASH"), InvalidInputError, "^index_type 'HASH': must be one of BTREE, BITMAP"),
-        (
-            "scalar_index",
-            index("id", "BTREE", m=3),
-            InvalidInputError,
-            "^m: not supported by an index of type BTREE",
-        ),
+        ("scalar_index", index("id", "BTREE", m=3), InvalidInputError, "^m: not supported by an index of type BTREE"),
         (
             "scalar_index",
             index("id", "BTREE", stem=True),

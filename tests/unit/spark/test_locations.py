@@ -168,8 +168,7 @@ def test_json_has_each_schema_once(locations: Locations) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", "null", '{"schemas": ["x"], "tables": [], "report": {}}', '{"schemas": [], "tables": [3]}'],
+    "text", ["", "[]", "{}", "null", '{"schemas": ["x"], "tables": [], "report": {}}', '{"schemas": [], "tables": [3]}']
 )
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="not output of to_json"):

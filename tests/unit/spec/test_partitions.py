@@ -9,13 +9,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
-from lance_ns_async.spec.partitions import (
-    Partitioning,
-    PartitionSpec,
-    new_spec,
-    read_partitioning,
-    with_field_ids,
-)
+from lance_ns_async.spec.partitions import Partitioning, PartitionSpec, new_spec, read_partitioning, with_field_ids
 
 EXAMPLE: dict[str, Any] = {
     "partition_spec_v1": {

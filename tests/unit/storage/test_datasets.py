@@ -12,12 +12,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CountTableRowsRequest,
-    CreateNamespaceRequest,
-    CreateTableTagRequest,
-    DeclareTableRequest,
-)
+from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, CreateTableTagRequest, DeclareTableRequest
 from lance_namespace.errors import (
     InvalidInputError,
     TableAlreadyExistsError,

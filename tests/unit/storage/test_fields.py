@@ -9,11 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lance_namespace import UpdateFieldMetadataRequest, UpdateTableRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    TableColumnNotFoundError,
-    UnsupportedOperationError,
-)
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.storage import fields
 from tests.support.lake import ID, Lake, lake

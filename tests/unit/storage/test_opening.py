@@ -9,12 +9,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CountTableRowsRequest,
-    CreateTableRequest,
-    InsertIntoTableRequest,
-    UpdateTableRequest,
-)
+from lance_namespace import CountTableRowsRequest, CreateTableRequest, InsertIntoTableRequest, UpdateTableRequest
 from lance_namespace.errors import (
     InvalidInputError,
     PermissionDeniedError,

@@ -385,10 +385,7 @@ async def test_a_table_at_the_location_of_a_running_drop_keeps_its_files() -> No
     with FakeS3() as server:
         storage = {f"storage.{key}": value for key, value in server.options.items()}
         properties = {"root": "s3://lake/x", **storage}
-        async with (
-            AsyncNamespace.connect("dir", properties) as one,
-            AsyncNamespace.connect("dir", properties) as two,
-        ):
+        async with AsyncNamespace.connect("dir", properties) as one, AsyncNamespace.connect("dir", properties) as two:
             await one.create_namespace({"id": ["s"]})
             await one.declare_table({"id": ["s", "t"], "location": "a"})
             await one.write(["s", "t"], DATA, mode="overwrite")

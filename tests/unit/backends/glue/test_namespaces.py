@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from lance_namespace import (
-    ListTablesRequest,
-)
+from lance_namespace import ListTablesRequest
 from lance_namespace.errors import (
     InvalidInputError,
     NamespaceAlreadyExistsError,

@@ -194,10 +194,7 @@ async def test_dropping_keeps_all_data(server: FakeHive) -> None:
     ("plant", "held"),
     [
         (lambda server: server.add_table("lake", "d", "sales", parameters={}), "the table sales"),
-        (
-            lambda server: server.add_table("lake", "d", "v", parameters={}, table_type="VIRTUAL_VIEW"),
-            "the table v",
-        ),
+        (lambda server: server.add_table("lake", "d", "v", parameters={}, table_type="VIRTUAL_VIEW"), "the table v"),
         (lambda server: server.add_function("lake", "d", "f"), "the function f"),
     ],
     ids=["table", "view", "function"],

@@ -75,16 +75,8 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         ("create_database", "InvalidObjectException", "No such catalog lake"),
         ("create_table", "InvalidObjectException", "d"),
         ("create_table", "InvalidObjectException", "database lake.d"),
-        (
-            ALTER,
-            "InvalidOperationException",
-            "Unable to change. Database d does not exist Check logs.e",
-        ),
-        (
-            ALTER,
-            "InvalidOperationException",
-            "Unable to change. Database lake.e doesn't exist.",
-        ),
+        (ALTER, "InvalidOperationException", "Unable to change. Database d does not exist Check logs.e"),
+        (ALTER, "InvalidOperationException", "Unable to change. Database lake.e doesn't exist."),
         ("drop_database", "MetaException", 'java.lang.NullPointerException: Cannot invoke x() because "db" is null'),
     ],
     NamespaceAlreadyExistsError: [
@@ -109,7 +101,7 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         (ALTER, "InvalidOperationException", "new table d.u already exists"),
     ],
     PermissionDeniedError: [
-        ("create_table", "MetaException", "AccessControlException Permission denied: user=me, access=WRITE"),
+        ("create_table", "MetaException", "AccessControlException Permission denied: user=me, access=WRITE")
     ],
     InvalidInputError: [
         ("create_database", "InvalidObjectException", "n w is not a valid database name"),
@@ -135,7 +127,7 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
             ALTER,
             "MetaException",
             "The table has been modified. The parameter value for key 'k' is 'a'. The expected was value was 'b'",
-        ),
+        )
     ],
     InternalError: [
         ("create_table", "MetaException", 'java.lang.NullPointerException: because "cols" is null'),

@@ -5,26 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-)
+from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import Struct
-from tests.support.hive import (
-    connected,
-    create,
-    declare,
-    describe,
-    drop,
-    kept,
-    namespaces,
-    rename,
-    tables,
-)
+from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables
 
 
 @pytest.fixture

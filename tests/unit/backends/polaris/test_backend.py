@@ -228,9 +228,7 @@ async def test_a_removal_after_another_one_is_reported_as_missing() -> None:
     with open_server() as server:
         server.add_table("cat", ("a",), "t")
         server.fail(
-            404,
-            match="DELETE",
-            body={"error": {"message": "gone", "type": "NoSuchTableException", "code": 404}},
+            404, match="DELETE", body={"error": {"message": "gone", "type": "NoSuchTableException", "code": 404}}
         )
         async with connected(server) as ns:
             with pytest.raises(TableNotFoundError):
@@ -277,8 +275,7 @@ async def tables(ns: AsyncNamespace, *parent: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize(
-    ("style", "top", "inner"),
-    [("qualified", ["cat.a", "cat.a.b"], ["cat.a.b"]), ("relative", ["a", "a.b"], ["b"])],
+    ("style", "top", "inner"), [("qualified", ["cat.a", "cat.a.b"], ["cat.a.b"]), ("relative", ["a", "a.b"], ["b"])]
 )
 async def test_children_are_spelled_as_wanted(style: str, top: list[str], inner: list[str]) -> None:
     with open_server() as server:

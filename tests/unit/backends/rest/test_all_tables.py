@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 from lance.namespace import RestAdapter
-from lance_namespace.errors import (
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-)
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError, ServiceUnavailableError
 
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.rest import FakeRest

@@ -64,10 +64,7 @@ def test_a_segment_that_proxies_rewrite_is_refused(name: str) -> None:
             "Schema s is not empty.",
         ),
         (
-            {
-                "error": "Failed\norg.SchemaAlreadyExistsException: s\n\tat org.A.b(A.java:1)\n\tat c",
-                "code": 18,
-            },
+            {"error": "Failed\norg.SchemaAlreadyExistsException: s\n\tat org.A.b(A.java:1)\n\tat c", "code": 18},
             ("lost race", "INTERNAL"),
             "Failed\norg.SchemaAlreadyExistsException: s",
         ),

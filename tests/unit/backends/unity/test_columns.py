@@ -36,12 +36,7 @@ PLAIN: list[tuple[pa.DataType, str, str, Any]] = [
     (pa.timestamp("us", "UTC"), "TIMESTAMP", "timestamp", "timestamp"),
     (pa.timestamp("us"), "TIMESTAMP_NTZ", "timestamp_ntz", "timestamp_ntz"),
     (pa.decimal128(10, 2), "DECIMAL", "decimal(10,2)", "decimal(10,2)"),
-    (
-        pa.list_(pa.int64()),
-        "ARRAY",
-        "array<bigint>",
-        {"type": "array", "elementType": "long", "containsNull": True},
-    ),
+    (pa.list_(pa.int64()), "ARRAY", "array<bigint>", {"type": "array", "elementType": "long", "containsNull": True}),
     (
         pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
         "MAP",
@@ -101,11 +96,7 @@ LESS: list[tuple[pa.DataType, str, str]] = [
     (pa.run_end_encoded(pa.int32(), pa.int64()), "LONG", "bigint"),
     (pa.json_(), "STRING", "string"),
     (pa.uuid(), "BINARY", "binary"),
-    (
-        lance.blob_field("b").type,
-        "STRUCT",
-        "struct<data:binary,uri:string,position:decimal(20,0),size:decimal(20,0)>",
-    ),
+    (lance.blob_field("b").type, "STRUCT", "struct<data:binary,uri:string,position:decimal(20,0),size:decimal(20,0)>"),
     (pa.fixed_shape_tensor(pa.float32(), [2, 3]), "ARRAY", "array<float>"),
     (pa.list_(pa.fixed_shape_tensor(pa.float16(), [2])), "ARRAY", "array<array<float>>"),
 ]

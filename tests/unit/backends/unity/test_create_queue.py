@@ -40,10 +40,7 @@ async def create_namespace(ns: AsyncNamespace) -> None:
 
 creations = pytest.mark.parametrize(
     ("create", "name", "taken"),
-    [
-        (create_table, "main.a.t", TableAlreadyExistsError),
-        (create_namespace, "main.new", NamespaceAlreadyExistsError),
-    ],
+    [(create_table, "main.a.t", TableAlreadyExistsError), (create_namespace, "main.new", NamespaceAlreadyExistsError)],
     ids=["table", "namespace"],
 )
 Create = Callable[[AsyncNamespace], Awaitable[None]]

@@ -36,8 +36,7 @@ def test_a_catalog_that_cannot_be_is_refused(catalog: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("5", 5), ("0.5", 0.5), ("999", 999), ("10000ms", 10), ("2m", 120), ("3000s", 3000)],
+    ("text", "seconds"), [("5", 5), ("0.5", 0.5), ("999", 999), ("10000ms", 10), ("2m", 120), ("3000s", 3000)]
 )
 def test_times_are_seconds_unless_they_say_otherwise(text: str, seconds: float) -> None:
     settings = UnitySettings.parse({**LEAST, "connect_timeout": text, "unity.read_timeout": text})
@@ -73,14 +72,7 @@ def test_an_api_path_that_is_none_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("endpoint", "api_path"),
-    [
-        ("", API),
-        ("/", API.strip("/")),
-        (API, API),
-        (f"{API}/", f"{API}/"),
-        (API, ""),
-        ("/api", "/2.1/unity-catalog"),
-    ],
+    [("", API), ("/", API.strip("/")), (API, API), (f"{API}/", f"{API}/"), (API, ""), ("/api", "/2.1/unity-catalog")],
 )
 async def test_the_api_path_is_put_between_once(endpoint: str, api_path: str) -> None:
     with FakeUnity() as server:

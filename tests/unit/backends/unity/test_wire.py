@@ -262,11 +262,7 @@ async def test_equal_and_nested_locations_are_the_callers_business() -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
         async with connected(server) as ns:
-            for name, location in (
-                ("t", "s3://b/a"),
-                ("same", "s3://b/a"),
-                ("inside", "s3://b/a/b"),
-            ):
+            for name, location in (("t", "s3://b/a"), ("same", "s3://b/a"), ("inside", "s3://b/a/b")):
                 assert (await declared(ns, "main", "a", name, location=location)).location
 
 

@@ -66,10 +66,7 @@ def test_a_small_table_of_many_fragments_is_not_split() -> None:
     assert [len(group) for group in group_entries([entry(n, fragments=50) for n in range(100)], 4)] == [25] * 4
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 5_000_000), st.integers(1, 40)), max_size=30),
-    st.integers(1, 12),
-)
+@given(st.lists(st.tuples(st.integers(0, 5_000_000), st.integers(1, 40)), max_size=30), st.integers(1, 12))
 def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, int]], tasks: int) -> None:
     entries = [entry(n, rows, fragments) for n, (rows, fragments) in enumerate(tables)]
     groups = group_entries(entries, tasks)

@@ -395,16 +395,8 @@ async def test_refused_keys_are_replaced_once(clock: Clock) -> None:
 
 def test_a_session_lifetime_follows_the_server_clock() -> None:
     server = datetime(2031, 1, 1, 12, tzinfo=UTC)
-    keys = {
-        "AccessKeyId": "a",
-        "SecretAccessKey": "s",
-        "SessionToken": "t",
-        "Expiration": server + timedelta(hours=1),
-    }
-    answer = {
-        "Credentials": keys,
-        "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(server, usegmt=True)}},
-    }
+    keys = {"AccessKeyId": "a", "SecretAccessKey": "s", "SessionToken": "t", "Expiration": server + timedelta(hours=1)}
+    answer = {"Credentials": keys, "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(server, usegmt=True)}}}
     session = assumed_session(answer)
     assert session.lifetime == 3600.0 and session.keys == Keys("a", "s", "t")
     assert "'s'" not in repr(session) and "'t'" not in repr(session)

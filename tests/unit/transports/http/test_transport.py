@@ -11,11 +11,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import (
-    InternalError,
-    LanceNamespaceError,
-    ThrottlingError,
-)
+from lance_namespace.errors import InternalError, LanceNamespaceError, ThrottlingError
 
 from lance_ns_async import errors
 from lance_ns_async.calls.policy import Policy
@@ -84,10 +80,7 @@ async def test_a_query_is_sent_as_it_is() -> None:
     async with Script() as server, plain(f"{server.url}/base/") as client:
         await client.ask("GET", "/x", query="pageToken=&parent=a%1Fb&q=a+b%2B%26")
         await client.ask("GET", "/x", query="")
-    assert server.lines == [
-        "GET /base/x?pageToken=&parent=a%1Fb&q=a+b%2B%26 HTTP/1.1",
-        "GET /base/x HTTP/1.1",
-    ]
+    assert server.lines == ["GET /base/x?pageToken=&parent=a%1Fb&q=a+b%2B%26 HTTP/1.1", "GET /base/x HTTP/1.1"]
 
 
 @pytest.mark.parametrize("value", [{}, [], 0, False, None, "x", {"é": [1.5, "\u0000"]}])

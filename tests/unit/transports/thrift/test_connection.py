@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from lance_namespace.errors import (
-    InvalidInputError,
-    ServiceUnavailableError,
-)
+from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.observers import Call

@@ -8,12 +8,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
+from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnavailableError, UnauthenticatedError
 
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure
@@ -125,10 +120,7 @@ async def test_a_server_that_does_not_speak_sasl_is_reported(server: FakeHive) -
     async with client(server.port, login=Plain("me", "x"), policy=none) as hive:
         with pytest.raises(ServiceUnavailableError, match="cannot connect"):
             await hive.ask("d1")
-    async with (
-        Talkative(b"\x80\x01\x00\x02") as other,
-        client(other.port, login=Plain("me", "x"), policy=none) as hive,
-    ):
+    async with Talkative(b"\x80\x01\x00\x02") as other, client(other.port, login=Plain("me", "x"), policy=none) as hive:
         with pytest.raises(ServiceUnavailableError, match="does the server use SASL"):
             await hive.ask("d1")
 
