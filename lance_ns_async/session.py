@@ -81,12 +81,7 @@ class Session:
         return self.id.rpartition("#")[0]
 
     async def aclose(self) -> None:
-        """Releases connections, threads and caches; may be called twice. Open datasets stay open.
-
-        Raises:
-            InvalidInputError: The event loop of the session has ended or does not run; connections cannot be closed in
-                another one.
-        """
+        """Releases connections, threads and caches; may be called twice. Open datasets stay open."""
         own = self._loop
         if own is not None and own is not asyncio.get_running_loop() and own.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), own))
@@ -260,9 +255,6 @@ def open_session(
         properties: The properties of this backend; may include a token function (`settings.with_token`).
         policy: Replaces all limits in the properties; None keeps them.
         connect_callbacks: Creates the namespace that Lance calls back; None if datasets do not need one.
-
-    Raises:
-        InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
     """
     properties = conceal(properties)
     backend_class = registry.load(impl)

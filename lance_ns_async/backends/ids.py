@@ -11,11 +11,7 @@ from lance_ns_async.model import NamespaceId, TableId
 
 
 def table_id(names: Iterable[str] | None, can: Capabilities) -> TableId:
-    """Returns the id of a table, with its depth checked.
-
-    Raises:
-        InvalidInputError: The id is invalid, or the catalog has no tables at its depth.
-    """
+    """Returns the id of a table, with its depth checked."""
     id = names if isinstance(names, TableId) else TableId(names or ())
     check_depth(id, can)
     return id
@@ -41,9 +37,6 @@ def namespace_id(names: Iterable[str] | None, can: Capabilities) -> NamespaceId:
 
     Args:
         names: The names from the root; None or no names for the root.
-
-    Raises:
-        InvalidInputError: The id is invalid, or deeper than the catalog's namespaces.
     """
     id = names if isinstance(names, NamespaceId) else NamespaceId(names or ())
     if can.max_depth is not None and len(id) > can.max_depth:

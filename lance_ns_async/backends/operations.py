@@ -21,11 +21,7 @@ async def describe_namespace(backend: Backend, id: NamespaceId) -> Mapping[str, 
 
 
 async def create_namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Creates a namespace and returns its properties.
-
-    Raises:
-        NamespaceAlreadyExistsError: The namespace exists; the root always does.
-    """
+    """Creates a namespace and returns its properties."""
     if not id:
         raise NamespaceAlreadyExistsError("Namespace already exists: the catalog (create_namespace: it is the root)")
     return await backend.create_namespace(id, properties)
@@ -37,9 +33,6 @@ async def keep_or_create_namespace(
     """Returns the properties of the namespace, which is created if it does not exist.
 
     If another client drops the namespace meanwhile, it is created again.
-
-    Raises:
-        ConcurrentModificationError: Other clients created and dropped the namespace again and again.
     """
     for _ in range(_TIMES):
         try:

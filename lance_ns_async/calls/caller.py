@@ -80,9 +80,6 @@ class Caller:
             safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
             repeatable: Whether the server recognizes an unsafe call that is sent again, and does not act twice.
             recover: Removes the cause of a failure, such as an expired token; None if no cause can be removed.
-
-        Raises:
-            LanceNamespaceError: The error that the error table has for the failure, or an error of `recover`.
         """
         until = current_deadline() or monotonic() + self.policy.operation_timeout
         call = RemoteCall(send, subject, operation, self._errors, safe, repeatable, recover, until)
@@ -109,9 +106,6 @@ class Caller:
 
         Args:
             work: Makes one attempt.
-
-        Raises:
-            LanceNamespaceError: Any error of `work`, or the error in its last `TryAgainError`.
         """
         repetition = Repetition(
             TryAgainError,
@@ -133,9 +127,6 @@ class Caller:
         Args:
             work: Makes one attempt.
             attempts: Maximum number of attempts.
-
-        Raises:
-            LanceNamespaceError: Any error of `work`, or the error in its last `TryAgainError`.
         """
         left = remaining()
         repetition = Repetition(
@@ -201,11 +192,7 @@ class _Attempts(Generic[T]):
     sent: int = 1
 
     async def run(self) -> T:
-        """Sends the call again within the policy; returns its result.
-
-        Raises:
-            LanceNamespaceError: The error for the last failure, or an error of `recover`.
-        """
+        """Sends the call again within the policy; returns its result."""
         repetition = Repetition(
             Failure,
             self.policy.max_retries + 1,

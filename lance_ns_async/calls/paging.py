@@ -46,11 +46,7 @@ class Cursor:
 
     @classmethod
     def decode(cls, page_token: str | None) -> Cursor:
-        """Returns the cursor in an opaque page token; None and the empty token mean the beginning.
-
-        Raises:
-            InvalidInputError: The token is not one of this package.
-        """
+        """Returns the cursor in an opaque page token; None and the empty token mean the beginning."""
         match decode_token(page_token):
             case None:
                 return cls()
@@ -82,11 +78,7 @@ def encode_token(value: Any) -> str:
 
 
 def decode_token(page_token: str | None) -> Any:
-    """Returns the value in a page token; None for no token and for the empty token.
-
-    Raises:
-        InvalidInputError: The token is not one of this package.
-    """
+    """Returns the value in a page token; None for no token and for the empty token."""
     if not page_token:
         return None
     if len(page_token) > _MAX_TOKEN:
@@ -108,11 +100,7 @@ class Progress:
         self._empty = self._repeated = 0
 
     def record(self, page: Page[Any]) -> None:
-        """Records a page.
-
-        Raises:
-            InternalError: The listing has no end: the token came twice, or too many pages in a row have nothing new.
-        """
+        """Records a page."""
         if page.token is None:
             return
         if page.token in self._tokens:
@@ -136,11 +124,7 @@ class Progress:
 
 
 async def walk(fetch: Fetch[T], token: str | None = None) -> AsyncGenerator[tuple[str | None, Page[T]]]:
-    """Yields each page from `token` on, with the token that requested it.
-
-    Raises:
-        InternalError: The listing has no end.
-    """
+    """Yields each page from `token` on, with the token that requested it."""
     progress = Progress()
     if token is not None:
         progress.record(Page([], token))  # So that a page which leads back to the start is noticed at once.
@@ -163,10 +147,6 @@ async def take(fetch: SizedFetch[str], keep: Keep, *, limit: int | None, page_to
         keep: Selects the names that belong in the listing.
         limit: Maximum number of names; None for all.
         page_token: Where to start; None for the beginning.
-
-    Raises:
-        InvalidInputError: The limit or the page token is invalid.
-        InternalError: The catalog's listing has no end.
     """
     check_limit(limit)
     cursor = Cursor.decode(page_token)

@@ -48,11 +48,7 @@ def current() -> Mapping[str, MaskedText]:
 
 
 def use(auth_token: str | None, api_key: str | None, context: Mapping[str, str] | None) -> bool:
-    """Adds the headers of a request to those of the current operation; returns whether it may have headers.
-
-    Raises:
-        InvalidInputError: A header is not allowed, or is given twice. The message does not have its value.
-    """
+    """Adds the headers of a request to those of the current operation; returns whether it may have headers."""
     if (used := _headers.get()) is None:
         return False
     entries = [(f"context {it!r}", _ENTRY.fullmatch(it), value) for it, value in (context or {}).items()]

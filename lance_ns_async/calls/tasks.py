@@ -54,10 +54,6 @@ class SingleFlight(Generic[T]):
 
         Args:
             find: Returns the result if it exists already when this caller's turn comes, else None.
-
-        Raises:
-            LanceNamespaceError: The error of the run, of this caller or of the one it waited for.
-            ServiceUnavailableError: The time of the operation was over before this caller's turn came.
         """
         rounds = self._rounds
         await self._turn()
@@ -165,9 +161,6 @@ async def each(work: Callable[[T], Awaitable[None]], items: Iterable[T], *, max_
     """Runs `work` for every item, with at most `max_in_flight` busy workers that share one iterator.
 
     A worker that pauses before a repetition is not busy. Memory is bounded by the number of workers, not of items.
-
-    Raises:
-        LanceNamespaceError: The first one that `work` raises; it cancels the work under way and is not in a group.
     """
     waiting = iter(items)
     errors: list[LanceNamespaceError] = []

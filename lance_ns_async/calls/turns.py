@@ -33,9 +33,6 @@ class Turns(Shared):
             name: The name on which one call at a time works.
             work: Receives whether another call succeeded while this one waited.
             timeout: Maximum seconds to wait for the turn; None for no limit.
-
-        Raises:
-            TimeoutError: The turn did not come in time; the work was not started.
         """
         line, waiter = self._join(name)
         # This is not a context manager: if a coroutine is garbage-collected, `finally` ends the turn, even after its

@@ -81,11 +81,7 @@ class Catalog:
 
 
 def require(impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None) -> Catalog:
-    """Returns the catalog from the options, the environment, a profile, or else the default profile.
-
-    Raises:
-        Misuse: None of them names a catalog, or see `choose`.
-    """
+    """Returns the catalog from the options, the environment, a profile, or else the default profile."""
     catalog = choose(impl, properties, profile, config)
     if catalog is None and (usual := profiles.default_name(config, os.environ)):
         catalog = choose(None, properties, usual, config)
@@ -123,9 +119,6 @@ def choose(
         config: The file with the profiles; None means the usual ones.
         environment: The environment variables.
         resolve: Whether to get secrets from commands and the keyring; otherwise they are not in the properties.
-
-    Raises:
-        Misuse: A property or the profile is invalid, or the profile and `impl` name different kinds.
     """
     options = _Layer(impl, dict(map(_assignment, properties or ())))
     files = profiles.files_with_profiles(config, environment)

@@ -28,11 +28,7 @@ def choose_target(
     config: Path | None,
     environment: Mapping[str, str] = os.environ,
 ) -> Catalog:
-    """Returns the catalog to copy to, from options and variables like those of the source with `TO` in their names.
-
-    Raises:
-        Misuse: No catalog is named, or a property or the profile is invalid.
-    """
+    """Returns the catalog to copy to, from options and variables like those of the source with `TO` in their names."""
     own = {f"{_OWN}{key.removeprefix(_TARGET)}": value for key, value in environment.items() if key.startswith(_TARGET)}
     catalog = choose(impl, properties, profile, config, {**without_catalog(environment), **own})
     if catalog is None:
@@ -44,11 +40,7 @@ def choose_target(
 
 
 def parse_rules(texts: Sequence[str]) -> Mapping[str, str] | None:
-    """Returns the rules for ids in the options `--to`: namespaces, or pairs `SOURCE=TARGET`; None without options.
-
-    Raises:
-        Misuse: Two rules have the same source.
-    """
+    """Returns the rules for ids in the options `--to`: namespaces, or pairs `SOURCE=TARGET`; None without options."""
     rules: dict[str, str] = {}
     for text in texts:
         source, _, target = text.rpartition("=")

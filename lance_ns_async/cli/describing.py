@@ -11,11 +11,7 @@ from typing import Any
 
 
 def property_rows(impl: str) -> Iterator[Mapping[str, Any]]:
-    """Yields a row for each property: those that a catalog requires first, and then its own.
-
-    Raises:
-        InvalidInputError: There is no such kind of catalog.
-    """
+    """Yields a row for each property: those that a catalog requires first, and then its own."""
     from lance_ns_async import registry
     from lance_ns_async.calls.policy import Policy
 

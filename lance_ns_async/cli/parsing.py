@@ -21,9 +21,6 @@ def parse_storage_options(values: Iterable[str] | None) -> dict[str, str] | None
     """Returns storage options from `KEY=VALUE` and `@FILE` arguments; None if there are none.
 
     A file has a `KEY=VALUE` on each line; empty lines and lines that start with `#` are skipped.
-
-    Raises:
-        Misuse: An argument or a line has no key or no `=`, or a file cannot be read.
     """
     lines: list[str] = []
     for text in values or ():

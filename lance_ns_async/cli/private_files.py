@@ -27,9 +27,6 @@ def lock(file: Path, wait: float) -> Iterator[None]:
         file: The file. Beside it, an empty file `.NAME.lock` stays: removed, it would lock out only those who had
             opened it before.
         wait: Seconds to wait for another command.
-
-    Raises:
-        Misuse: The file is still in use, or the lock cannot be created.
     """
     with closing(_lock(file, wait)):
         yield
@@ -65,9 +62,6 @@ def edit(file: Path, check: Callable[[Path], object]) -> Iterator[TOMLDocument]:
     Args:
         file: The file.
         check: Raises an error if an existing file is malformed.
-
-    Raises:
-        Misuse: The file cannot be read or written, or is in use for too long.
     """
     import tomlkit
 
@@ -81,11 +75,7 @@ def edit(file: Path, check: Callable[[Path], object]) -> Iterator[TOMLDocument]:
 
 
 def write(file: Path, text: str) -> None:
-    """Replaces the content of a file, for its owner only. A reader sees the old content or the new one.
-
-    Raises:
-        Misuse: The file cannot be written.
-    """
+    """Replaces the content of a file, for its owner only. A reader sees the old content or the new one."""
     # A link to a file, such as one in a repository of settings, stays a link.
     target = file.resolve()
     try:

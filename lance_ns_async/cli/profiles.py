@@ -44,11 +44,7 @@ def _own_file() -> Path:
 
 
 def find(name: str, files: Sequence[Path]) -> tuple[Path, Mapping[str, Any]]:
-    """Returns the first file that contains a profile, and what it contains.
-
-    Raises:
-        Misuse: No file contains the profile, or a file cannot be read.
-    """
+    """Returns the first file that contains a profile, and what it contains."""
     names: list[str] = []
     for file in files:
         profiles_here = _profiles(file)
@@ -98,11 +94,7 @@ def edit(file: Path) -> AbstractContextManager[TOMLDocument]:
 
 
 def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
-    """Returns the catalog's kind and the properties of a profile, from the first file that contains the profile.
-
-    Raises:
-        Misuse: No file contains the profile, or a file cannot be read.
-    """
+    """Returns the catalog's kind and the properties of a profile, from the first file that contains the profile."""
     file, content = find(name, files)
     where = f"{file}: profile {name!r}"
     properties = dict(_flat(content, "", where))

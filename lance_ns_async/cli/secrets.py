@@ -29,11 +29,7 @@ def split(key: str) -> tuple[str, str | None]:
 
 
 def resolve(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties with the values of all secrets.
-
-    Raises:
-        Misuse: A command fails, or a keyring does not have a secret.
-    """
+    """Returns the properties with the values of all secrets."""
     values: dict[str, str] = {}
     for key, value in properties.items():
         name, source = split(key)
@@ -53,21 +49,13 @@ def check(key: str) -> None:
 
 
 def store(user: str, value: str) -> None:
-    """Stores a secret in the keyring.
-
-    Raises:
-        Misuse: There is no keyring.
-    """
+    """Stores a secret in the keyring."""
     with _keyring(user) as keyring:
         keyring.set_password(SERVICE, user, value)
 
 
 def delete(user: str) -> None:
-    """Removes a secret from the keyring, which may have been removed already.
-
-    Raises:
-        Misuse: There is no keyring.
-    """
+    """Removes a secret from the keyring, which may have been removed already."""
     with _keyring(user) as keyring:
         if keyring.get_password(SERVICE, user) is not None:
             keyring.delete_password(SERVICE, user)

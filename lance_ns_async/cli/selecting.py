@@ -29,9 +29,6 @@ def open_table(on: CommonOptions, text: str) -> Iterator[tuple[Namespace, TableI
         on: The options of the command.
         text: An id, or a pattern that matches one table.
 
-    Raises:
-        Misuse: The pattern matches several tables.
-
     Cost: those of `Catalog.open`, and for a pattern those of `select_tables`.
     """
     from lance_ns_async.model import TableId, is_pattern
@@ -51,10 +48,6 @@ def open_table(on: CommonOptions, text: str) -> Iterator[tuple[Namespace, TableI
 def select_tables(catalog: Namespace, texts: Sequence[str]) -> Sequence[TableId]:
     """Returns the ids in the texts, whether or not the tables exist, and those that match patterns, without duplicates.
 
-    Raises:
-        TableNotFoundError: A pattern matches nothing.
-        LanceNamespaceError: A namespace in which tables can match cannot be listed.
-
     Cost: listings of the namespaces in which tables can match; a bulk describe for patterns that end with a name.
     """
     from lance_namespace.errors import TableNotFoundError
@@ -72,9 +65,6 @@ def select_tables(catalog: Namespace, texts: Sequence[str]) -> Sequence[TableId]
 
 def find_version(catalog: Namespace, id: TableId, text: str | None) -> int | None:
     """Returns the number of a version, which is given by its number or by a tag; None for the newest.
-
-    Raises:
-        TableTagNotFoundError: There is no such tag.
 
     Cost: none for a number, the listing of the tags for a tag.
     """

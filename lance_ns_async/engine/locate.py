@@ -57,9 +57,6 @@ class Locator:
     async def locate(self, id: TableId) -> Table:
         """Returns the table with new credentials; with the configured ones if the catalog refuses to vend any.
 
-        Raises:
-            LanceNamespaceError: The call failed, now or within the last `memory` seconds.
-
         Cost:
             One call, shared by concurrent requests, and another one after a refusal; none if an error is remembered.
         """
@@ -69,10 +66,6 @@ class Locator:
         """Returns the table with credentials with which Lance continues to use it; recent ones may be reused.
 
         Credentials are reused for `memory` seconds if they expire, but not so soon that Lance would request new ones.
-
-        Raises:
-            InvalidInputError: The catalog refuses to vend credentials.
-            LanceNamespaceError: The call failed, now or within the last `memory` seconds.
 
         Cost:
             One call, shared by concurrent requests; none if the outcome is remembered.

@@ -74,9 +74,6 @@ class Tree:
             limit: Maximum number of tables; None for all.
             page_token: Where to start; None for the beginning.
             keep: Selects the names in a namespace; None selects Lance tables.
-
-        Raises:
-            InvalidInputError: The limit or the page token is invalid.
         """
         check_limit(limit)
         if not self._start and keep is None and not isinstance(decode_token(page_token), dict):

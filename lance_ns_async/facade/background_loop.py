@@ -85,11 +85,7 @@ class _Work(Generic[T]):
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
     def result(self) -> T:
-        """Returns the result of work that has ended.
-
-        Raises:
-            InvalidInputError: The work was cancelled.
-        """
+        """Returns the result of work that has ended."""
         assert self._task is not None
         if self._task.cancelled():
             raise InvalidInputError(_CLOSED_DURING_CALL)
@@ -134,11 +130,7 @@ class BackgroundLoop:
 
     @classmethod
     def lease(cls) -> BackgroundLoop:
-        """Returns the shared loop, and starts it if necessary; each lease must be returned by `release`.
-
-        Raises:
-            InvalidInputError: The interpreter is ending.
-        """
+        """Returns the shared loop, and starts it if necessary; each lease must be returned by `release`."""
         global _shared_loop
         if sys.is_finalizing():
             # A thread that is started now would never run.
@@ -167,12 +159,7 @@ class BackgroundLoop:
         return threading.current_thread() is self._thread
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs `coroutine` on the loop and returns its result; an interrupt of the waiting thread cancels it.
-
-        Raises:
-            InvalidInputError: The loop has ended, or the process was forked.
-            InternalError: The current thread is the thread of the loop.
-        """
+        """Runs `coroutine` on the loop and returns its result; an interrupt of the waiting thread cancels it."""
         if self.is_here:
             coroutine.close()
             raise InternalError(
@@ -203,9 +190,6 @@ class BackgroundLoop:
         """Awaits `coroutine`, which runs on the loop, in any event loop; a cancellation cancels it.
 
         In another loop, a cancellation does not wait for the rollback of the work.
-
-        Raises:
-            InvalidInputError: The loop has ended, or the process was forked.
         """
         if self.is_here:
             return await coroutine
@@ -228,12 +212,7 @@ class BackgroundLoop:
 
     @contextmanager
     def keep_open(self, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Keeps an async context open on the loop, in a task of its own, while the returned context is open.
-
-        Raises:
-            InvalidInputError: The loop has ended, or the process was forked.
-            InternalError: The current thread is the thread of the loop.
-        """
+        """Keeps an async context open on the loop, in a task of its own, while the returned context is open."""
         keeper = _Keeper(context)
         try:
             yield self.run(keeper.enter())

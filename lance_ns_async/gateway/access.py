@@ -41,11 +41,7 @@ class Access:
         return cls(tokens, names)
 
     def check_sender(self, headers: Mapping[str, str]) -> None:
-        """Refuses requests of web pages: cross-origin requests and DNS rebinding.
-
-        Raises:
-            RequestError: There is an Origin header, or the Host header has an unknown name.
-        """
+        """Refuses requests of web pages: cross-origin requests and DNS rebinding."""
         if "Origin" in headers:
             raise RequestError(
                 403, ErrorCode.PERMISSION_DENIED, "Permission denied: requests from web pages are not allowed"
@@ -59,11 +55,7 @@ class Access:
             raise RequestError(403, ErrorCode.PERMISSION_DENIED, message)
 
     def identify(self, headers: Mapping[str, str]) -> Principal:
-        """Returns the principal whose token a request has.
-
-        Raises:
-            RequestError: The token is missing or wrong.
-        """
+        """Returns the principal whose token a request has."""
         scheme, _, bearer = headers.get("Authorization", "").partition(" ")
         tokens = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
         for token in tokens:

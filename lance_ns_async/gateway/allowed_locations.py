@@ -51,9 +51,6 @@ class AllowedLocations:
     Args:
         namespace: Its method `own_folders`, if it has one, returns the folders of the catalog.
         prefixes: Further folders; None allows any location, and any storage options.
-
-    Raises:
-        InvalidInputError: A prefix is not an absolute path or a URI.
     """
 
     def __init__(self, namespace: object, prefixes: Iterable[str] | None) -> None:
@@ -65,10 +62,6 @@ class AllowedLocations:
 
         A refusal accesses neither the catalog nor the storage at the place, and is the same whether or not the place
         exists. A namespace with an own folder may be read.
-
-        Raises:
-            PermissionDeniedError: The request names a place outside, or has storage options.
-            InvalidInputError: A location is ambiguous or malformed.
         """
         if self._prefixes is None:
             return

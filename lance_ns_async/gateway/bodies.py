@@ -35,11 +35,6 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
         idle: Maximum seconds without any data, and for a body in addition to the time at the minimum rate.
         what: The kind of content, for messages.
         share: Counts the memory of the request.
-
-    Raises:
-        RequestError: The body exceeds `limit` or the memory limit of all requests, stalls for `idle` seconds, or has an
-            unsupported encoding.
-        InvalidInputError: The body does not match its headers.
     """
     if (request.content_length or 0) > limit:
         raise _too_long(limit, what)
@@ -75,11 +70,7 @@ async def body(request: web.BaseRequest, limit: int, idle: float, what: str, sha
 
 
 class _Decoder:
-    """Decoder of a body with this Content-Encoding.
-
-    Raises:
-        RequestError: The encoding is not supported.
-    """
+    """Decoder of a body with this Content-Encoding."""
 
     def __init__(self, encoding: str) -> None:
         self._zlib: zlib._Decompress | None = None
@@ -96,11 +87,7 @@ class _Decoder:
                 raise RequestError(415, ErrorCode.INVALID_INPUT, message, {"Accept-Encoding": "gzip, deflate"})
 
     def pieces(self, raw: bytes) -> Iterator[bytes]:
-        """Yields the decoded bytes.
-
-        Raises:
-            InvalidInputError: The data is not in the format of its Content-Encoding.
-        """
+        """Yields the decoded bytes."""
         if self._zlib is None:
             yield raw
             return

@@ -45,12 +45,7 @@ class _Sizes:
 
 
 def check(data: pa.Buffer, limit: int) -> int:
-    """Returns the size of a stream after decompression, in bytes, without decompressing it.
-
-    Raises:
-        InvalidInputError: The size is more than `limit`, or the stream has too many fields or values.
-        pyarrow.ArrowException: It is not an IPC stream.
-    """
+    """Returns the size of a stream after decompression, in bytes, without decompressing it."""
     sizes = _Sizes()
     with _ALONE:
         with pa.ipc.open_stream(data) as stream:

@@ -86,11 +86,7 @@ class Memory:
             yield share
 
     def take(self, size: int) -> None:
-        """Counts `size` bytes.
-
-        Raises:
-            RequestError: The limit is exceeded.
-        """
+        """Counts `size` bytes."""
         with self._lock:
             if self._size + size > self._limit:
                 message = (
@@ -118,11 +114,7 @@ class Share:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Counts `size` bytes.
-
-        Raises:
-            RequestError: The memory limit of all requests is exceeded.
-        """
+        """Counts `size` bytes."""
         with self._lock:
             self._memory.take(size)
             self._size += size

@@ -38,11 +38,7 @@ class Listener(socket.socket):
         self._refused = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Returns the next connection and its address.
-
-        Raises:
-            BlockingIOError: There is no connection, or the next one was refused.
-        """
+        """Returns the next connection and its address."""
         try:
             plain, address = super().accept()
         except OSError as e:
@@ -110,9 +106,6 @@ async def listeners(host: str, port: int, limit: int) -> list[Listener]:
         host: The address or name to listen on.
         port: The port; 0 selects one.
         limit: Maximum number of connections from one address; an IPv6 network of 64 bits counts as one address.
-
-    Raises:
-        OSError: The host is unknown, or an address is not available.
     """
     infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[Listener] = []

@@ -41,9 +41,6 @@ class MountedNamespace:
 
     Args:
         mounts: The namespaces by name. They stay open when this is no longer used.
-
-    Raises:
-        InvalidInputError: There is no namespace, or a name is empty or contains `$`.
     """
 
     def __init__(self, mounts: Mapping[str, AsyncNamespace]) -> None:
@@ -82,11 +79,7 @@ class MountedNamespace:
         return response
 
     async def list_all_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
-        """Lists the tables of one mount after the other; the context names mounts that are left out because of errors.
-
-        Raises:
-            LanceNamespaceError: No mount can be listed.
-        """
+        """Lists the tables of one mount after the other; the context names mounts left out because of errors."""
         token = decode_token(request.page_token)
         if not (token is None or (isinstance(token, list) and len(token) == 2 and token[0] in self._mounts)):
             raise InvalidInputError(f"page_token {request.page_token!r}: not one of this listing")

@@ -49,9 +49,6 @@ def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delim
         query: The query string, still percent-encoded.
         body: The decompressed body.
         delimiter: Joins the names of an id, unless the query sets another delimiter.
-
-    Raises:
-        InvalidInputError: The request is malformed, or its path and its body differ.
     """
     pairs = _pairs(query)
     delimiter = dict(pairs).get("delimiter", delimiter)

@@ -137,9 +137,6 @@ def largest_batch(dataset: LanceDataset, texts: Texts, where: str | None, first:
         where: The filter of the rows; None for all rows. It is not used if it builds values itself.
         first: The number of rows after the filter for which values are built; None for all.
         limit: Maximum number of bytes.
-
-    Raises:
-        InvalidInputError: The values for one batch could have more than `limit` bytes.
     """
     columns = {field.name.lower(): field for field in dataset.schema if not pa.types.is_primitive(field.type)}
     counts: dict[str, int] = {}

@@ -108,9 +108,6 @@ class AuditLog(logging.Handler):
     Args:
         path: The file.
         is_required: Whether the gateway refuses changes while lines wait.
-
-    Raises:
-        OSError: The file cannot be opened.
     """
 
     def __init__(self, path: Path, *, is_required: bool = True) -> None:

@@ -92,11 +92,7 @@ class Principal:
 
     @classmethod
     def parse(cls, name: str, right: object, only: Sequence[object] = (), *, credentials: object = False) -> Principal:
-        """Returns a principal from the values of a file or a command line.
-
-        Raises:
-            InvalidInputError: A value is invalid.
-        """
+        """Returns a principal from the values of a file or a command line."""
         if not _NAME.fullmatch(name):
             raise InvalidInputError(f"name {name!r}: use letters, digits, '-', '_', '.', '+' and '@'")
         if right not in RIGHTS:
@@ -117,11 +113,7 @@ class Principal:
         return {**fields, "credentials": True} if self.credentials else fields
 
     def check(self, operation: str, request: BaseModel) -> None:
-        """Checks that the principal may send a request; the answer does not depend on what exists.
-
-        Raises:
-            PermissionDeniedError: An operation, an id or a location in the request is not allowed.
-        """
+        """Checks that the principal may send a request; the answer does not depend on what exists."""
         needed = _needed(operation, request)
         if RIGHTS.index(needed) > RIGHTS.index(self.right):
             raise PermissionDeniedError(

@@ -147,9 +147,6 @@ async def serving(
         tracer: Records a span for each request, as `telemetry.RequestTracer` does; None for no spans. For the calls of
             the namespace, use `telemetry.instrument`.
         audit_log: The handler of `request_log.log` that must be able to write before a change is made; None for none.
-
-    Raises:
-        InvalidInputError: An argument is invalid, or the server cannot listen on the address.
     """
     limits = Limits(
         max_bytes=max_bytes,

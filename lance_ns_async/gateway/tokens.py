@@ -39,9 +39,6 @@ class Tokens:
     Args:
         path: The file; None for the single principal `owner`.
         token: The token of `owner`, who may do everything; None for none.
-
-    Raises:
-        InvalidInputError: The file cannot be read, or is malformed; or the token is one that no header can contain.
     """
 
     def __init__(self, path: Path | None, token: str | None) -> None:
@@ -101,11 +98,7 @@ class _File:
 
 
 def parse(content: bytes, source: str) -> Mapping[str, Principal]:
-    """Returns the principals in a file by the hashes of their tokens.
-
-    Raises:
-        InvalidInputError: The file is malformed.
-    """
+    """Returns the principals in a file by the hashes of their tokens."""
     try:
         tables = tomllib.loads(content.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as e:

@@ -58,9 +58,6 @@ class Watches:
     Args:
         limit: Maximum number of concurrent watches.
         heartbeat: Maximum seconds between two parts of a response.
-
-    Raises:
-        InvalidInputError: An argument is invalid.
     """
 
     def __init__(self, limit: int, heartbeat: float) -> None:
@@ -98,10 +95,6 @@ class Watches:
             principal: The client: it sees the changes of tables that it may use, as if there were no others.
             check_rights: Raises an error if the rights of the client have changed; called before each look.
             share: Counts the memory for the tables that are watched.
-
-        Raises:
-            LanceNamespaceError: The first look has failed.
-            RequestError: There are too many watches.
         """
         session = getattr(namespace, "session", None)
         if not isinstance(session, Session):
@@ -211,11 +204,7 @@ async def _wait_and_look(
 
 
 async def _token(watch: Watch) -> str:
-    """Returns the token of a watch, without the position in the event log: it counts the events of other tables, too.
-
-    Raises:
-        InvalidInputError: The gateway would not accept it.
-    """
+    """Returns the token of a watch, without the position in the event log, which counts events of other tables, too."""
     token = await aside(replace(watch.state, position=None).token, "states")
     if len(token) > MAX_SINCE:
         raise InvalidInputError(f"tables: {len(watch.state.tables)} tables are too many for one watch; select fewer")

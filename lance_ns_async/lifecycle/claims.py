@@ -43,9 +43,6 @@ class Claims:
         Only a table for which the catalog's layout made the location is found. The check is skipped with
         `allow_aliases`.
 
-        Raises:
-            InvalidInputError: Another table is registered there.
-
         Cost:
             No call if the location contains the names of the table. Otherwise a describe of at most four tables; on
             catalogs that store the location of a namespace, also a describe of each of their namespaces, once.

@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
 
 async def commit(backend: Backend, new_versions: Mapping[TableId, Version]) -> Mapping[TableId, Version]:
-    """Commits a version of each table, all or none, and moves their manifests to the final names.
-
-    Raises:
-        UnsupportedOperationError: The catalog does not commit versions, or not those of one of the tables.
-    """
+    """Commits a version of each table, all or none, and moves their manifests to the final names."""
     _must_commit(backend)
 
     async def prepare(table: Table, version: Version) -> pa.Schema:
@@ -62,11 +58,7 @@ async def latest(backend: Backend, id: TableId, branch: str | None = None) -> Ve
 
 
 async def one(backend: Backend, id: TableId, number: int | None, branch: str | None = None) -> Version:
-    """Returns a version whose manifest exists; the latest if `number` is None.
-
-    Raises:
-        TableVersionNotFoundError: There is no such version.
-    """
+    """Returns a version whose manifest exists; the latest if `number` is None."""
     recorded_versions = await _recorded_versions(backend, id, all=False, branch=branch)
     table, versions = recorded_versions.table, recorded_versions.items
     if not table.managed_versioning:
@@ -95,10 +87,6 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
         backend: The catalog.
         id: The table.
         ranges: First version, and the version after the last one; None for all up to the latest, which stays.
-
-    Raises:
-        InvalidInputError: A range with an end contains the latest version.
-        InvalidTableStateError: A tag or a branch needs one of the versions.
     """
     versions = await _recorded_versions(backend, id, all=True)
     table = versions.table

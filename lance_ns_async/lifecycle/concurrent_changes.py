@@ -34,11 +34,6 @@ async def explain(backend: Backend, table: Table, *, makes: bool = False) -> Asy
         table: The table as it was located for the block.
         makes: Whether the block creates the table if it does not exist.
 
-    Raises:
-        TableNotFoundError: The table was dropped, renamed or deregistered meanwhile.
-        ConcurrentModificationError: The same, with `makes`; or the table's registration changed meanwhile; or a file
-            could not be written because another process had deleted an empty folder.
-
     Cost: a describe after such a failure.
     """
     try:

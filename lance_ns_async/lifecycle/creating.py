@@ -105,12 +105,7 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
 
 
 async def declare(backend: Backend, id: TableId, content: Content) -> Table:
-    """Registers a table at an empty location, and returns it with the credentials for writes.
-
-    Raises:
-        DataThereError: There is data at its default location; no declaration remains.
-        TableAlreadyExistsError: The table is registered, or another client has written to it since its declaration.
-    """
+    """Registers a table at an empty location, and returns it with the credentials for writes."""
     location, is_free = await look_before(backend, id, content.options)
     try:
         mine = await declare_at(backend, id, location, content.properties or {}, content.schema)
@@ -257,9 +252,6 @@ async def look_before(
     Returns:
         The location, or None if it is known only after the declaration; and whether it is free. The second value is
         also False if the location was not checked, for example because only a declared table has credentials.
-
-    Raises:
-        DataThereError: The location has data, and no table of that name is registered.
 
     Cost: an open, and the call of `Backend.default_location`; if there is data, also a describe.
     """

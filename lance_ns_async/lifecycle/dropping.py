@@ -62,11 +62,6 @@ async def drop(backend: Backend, id: TableId) -> Table:
     Returns:
         The table as it was registered. Its location is empty if the catalog had lost it.
 
-    Raises:
-        TableNotFoundError: The table does not exist.
-        InvalidTableStateError: Other tables or files are under its location; nothing was removed.
-        PermissionDeniedError: The catalog does not permit the removal; nothing was removed.
-
     Cost: three calls, those for credentials, those of `Claims`, a listing and the deletes in the storage.
     """
     try:

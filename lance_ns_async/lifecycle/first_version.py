@@ -30,9 +30,6 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
 
     `lance.write_dataset` does not detect concurrent creations: each one writes a version over the others without an
     error. Therefore the rows are written first, and then committed only as the first version.
-
-    Raises:
-        TableAlreadyExistsError: The dataset already has a first version.
     """
     rows = _write_files(opener, table, data)
     try:

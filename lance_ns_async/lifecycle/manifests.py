@@ -62,12 +62,7 @@ def directory(table: Table) -> str:
 
 
 async def read(table: Table, version: Version) -> pa.Schema:
-    """Returns the schema in the manifest of a version that is not committed yet.
-
-    Raises:
-        ConcurrentModificationError: The version already has a manifest with its final name.
-        InvalidInputError: The file is in another directory, or is not a manifest of this version.
-    """
+    """Returns the schema in the manifest of a version that is not committed yet."""
     folder = (version.staging or "").rpartition("/")[0]
     # Object stores encode special characters in different ways.
     if directory(table) not in (folder.strip("/"), unquote(folder).strip("/")):

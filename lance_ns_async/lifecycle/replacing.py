@@ -56,11 +56,6 @@ async def register(backend: Backend, id: TableId, location: str, properties: Map
     """Registers a table, and replaces an existing registration; no data is moved or deleted.
 
     If another client creates or removes the registration meanwhile, it is looked up again.
-
-    Raises:
-        TableAlreadyExistsError: The catalog cannot describe the registration.
-        UnsupportedOperationError: The catalog cannot change a registration.
-        ConcurrentModificationError: Other clients changed the registration again and again.
     """
     backend.check_declaration(id, location, properties)
     errors: list[LanceNamespaceError] = []
@@ -88,12 +83,6 @@ async def replace(
 
     If the catalog cannot change it, it is removed and made again. Its name is then missing in between, also after the
     process is killed; a failure restores it.
-
-    Raises:
-        TableNotFoundError: Another client has removed the registration.
-        TableAlreadyExistsError: Another client has registered the name meanwhile.
-        ConcurrentModificationError: Another client has replaced the registration meanwhile.
-        UnsupportedOperationError: The catalog (Nessie) cannot change the location of a registered table.
 
     Cost: one or two calls.
     """

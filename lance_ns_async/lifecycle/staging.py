@@ -73,10 +73,6 @@ class Staging:
             id: The table.
             mode: `create` requires a new table and `append` an existing one; `overwrite` accepts both.
             fit: Returns the columns to write, or raises an error.
-
-        Raises:
-            TableNotFoundError: The mode is `append`, and the table does not exist.
-            TableAlreadyExistsError: The mode is `create`, and the table exists.
         """
         id = ids.table_id(id, self.backend.capabilities)
         with self.operation():
@@ -90,11 +86,7 @@ class Staging:
                 return await self._declare(id, fit)
 
     async def begin_existing(self, id: TableId, fit: Fit, *, replaces: bool) -> StagedWrite:
-        """Finds the table, like `begin`, but declares none.
-
-        Raises:
-            TableNotFoundError: The table does not exist.
-        """
+        """Finds the table, like `begin`, but declares none."""
         with self.operation():
             return await self._begin_existing(id, fit, replaces=replaces)
 
@@ -139,10 +131,6 @@ class Staging:
         If the version was certainly not committed, the files are deleted, and a declaration for this write is removed.
         If the outcome is unknown, everything stays, and a note on the error says so. An append of no files changes
         nothing.
-
-        Raises:
-            ConcurrentModificationError: The table has another location now, or another client wrote its first version.
-            TableAlreadyExistsError: Another client wrote the first version of a table that was declared for this write.
         """
         with self.operation():
             return await self._commit(staged_write, fragments)

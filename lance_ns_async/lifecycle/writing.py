@@ -50,9 +50,6 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
 
     Returns:
         The dataset.
-
-    Raises:
-        ConcurrentModificationError: Another client wrote the first version, and the rows can be read only once.
     """
     snapshot = Snapshot(branch=branch)
     try:
@@ -79,11 +76,7 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
 
 
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
-    """Returns the timeout for Lance; None if the request sets none.
-
-    Raises:
-        InvalidInputError: The request is invalid for every table.
-    """
+    """Returns the timeout for Lance; None if the request sets none."""
     if not request.on:
         raise InvalidInputError("on: required; name the columns that identify a row")
     if request.when_matched_update_all_filt is not None and not request.when_matched_update_all:

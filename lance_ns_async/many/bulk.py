@@ -77,9 +77,6 @@ async def describe_group(
 
     Returns:
         The described tables, and an error for each other id.
-
-    Raises:
-        InvalidInputError: `max_in_flight` is below 1.
     """
     with session.within(None):
         workers = session.workers(max_in_flight)

@@ -72,9 +72,6 @@ class Ranking:
         Args:
             table: The id of the table as text.
             rows: The rows.
-
-        Raises:
-            InvalidInputError: The table has a column with the name of that for the table's id.
         """
         if TABLE in rows.column_names:
             raise InvalidInputError(f"columns: the table has a column {TABLE!r} itself; pass the names of others")
@@ -114,9 +111,6 @@ class Ranking:
         """Returns the rows, the best first, with the table's id in the last column.
 
         Without rows, it has the columns of all results, or those of the first table if they have no common type.
-
-        Raises:
-            InvalidInputError: The tables have columns of one name and of types without a common one.
         """
         if not self._entries:
             return self._no_rows()
@@ -156,11 +150,7 @@ def _take(rows: pa.Table, places: Sequence[int]) -> pa.Table:
 
 
 def concatenated(pieces: Sequence[pa.Table]) -> pa.Table:
-    """Returns rows of different tables as one table: a column that a table lacks is null, and types are widened.
-
-    Raises:
-        InvalidInputError: Two tables have a column of one name and of types without a common one.
-    """
+    """Returns rows of different tables as one table: a column that a table lacks is null, and types are widened."""
     try:
         rows = pa.concat_tables(pieces, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as e:

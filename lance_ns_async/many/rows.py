@@ -137,9 +137,6 @@ async def _search_by_server(session: Session, request: SearchTablesRequest) -> R
 
     This is so if it does not have the operation, needs too much time for one response, or fails as a whole: then each
     table gets its error.
-
-    Raises:
-        InvalidInputError: The query is invalid.
     """
     within = session.caller.policy.attempt_timeout * _SHARE
     is_limited = request.timeout is not None and request.timeout <= within
@@ -183,9 +180,6 @@ def queries_by_column(
         full_text: The words, or a `full_text_query` of the spec.
         columns: The names of the columns.
         **query: Further fields of both queries.
-
-    Raises:
-        InvalidInputError: There is no search, or one is invalid for every table.
     """
     if vector is None and full_text is None:
         raise InvalidInputError("vector: pass a vector, a full_text, or both")

@@ -118,9 +118,6 @@ async def describe_selection(
         with_credentials: Whether the credentials that the catalog vends are requested.
         on_table: Receives each table as soon as it is described, also of a namespace whose listing fails later.
         include: Returns whether a table may be selected; others do not exist for this selection.
-
-    Raises:
-        InvalidInputError: The catalog cannot have a requested id.
     """
     backend, capabilities = session.backend, session.backend.capabilities
     requested_ids = [session.table(id) for id in selection.ids]

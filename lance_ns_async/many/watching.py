@@ -147,11 +147,7 @@ class Watch:
         """The errors that were told, until what failed can be read; apart, because ids of both kinds can be equal."""
 
     async def begin(self) -> Sequence[Change]:
-        """Returns every table as created.
-
-        Raises:
-            LanceNamespaceError: Something could not be read; later, it would seem to be created.
-        """
+        """Returns every table as created."""
         new_changes = await self.look()
         raise_first([it.error for it in new_changes if it.error is not None], len(new_changes))
         return new_changes

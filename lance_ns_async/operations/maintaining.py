@@ -217,9 +217,6 @@ def commit(dataset: LanceDataset, results: Sequence[str], options: Mapping[str, 
     """Commits the results of all tasks as one version, and returns it; Lance rebases it on concurrent appends.
 
     If Lance fails, a look at the newest version decides whether the commit has succeeded nevertheless.
-
-    Raises:
-        Exception: The errors of pylance, for `translate_errors`. After a conflict, nothing was committed.
     """
     from lance.optimize import Compaction, RewriteResult
 

@@ -15,11 +15,7 @@ from lance_ns_async.storage.sql_bounds import Texts
 
 
 def derive(partitioning: Partitioning, field: PartitionField, rows: pa.Table) -> pa.Array:
-    """Returns the value of a field for each row; a column that was removed counts as null.
-
-    Raises:
-        InvalidInputError: The transform is unknown, or the expression fails.
-    """
+    """Returns the value of a field for each row; a column that was removed counts as null."""
     columns = [
         pa.nulls(rows.num_rows) if name is None else rows[name].combine_chunks() for name in partitioning.columns(field)
     ]
@@ -37,9 +33,6 @@ def divide(partitioning: Partitioning, spec: PartitionSpec, rows: pa.Table) -> t
 
     Returns:
         The values of each partition, with a column for each field; and the rows of each partition in their order.
-
-    Raises:
-        InvalidInputError: The expression of a field fails, or a value has no Python object.
     """
     values = [derive(partitioning, field, rows) for field in spec.fields]
     numbers = np.zeros(rows.num_rows, np.int64)

@@ -130,11 +130,7 @@ def read_tags(dataset: LanceDataset) -> Mapping[str, TagContents]:
 
 
 def find_tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
-    """Returns the version and the branch of a tag.
-
-    Raises:
-        TableTagNotFoundError: There is no such tag.
-    """
+    """Returns the version and the branch of a tag."""
     all_tags = read_tags(dataset)
     if name not in all_tags:
         raise TableTagNotFoundError(f"{PHRASES[TableTagNotFoundError]}: {table.id} (no tag {name!r})")
@@ -186,12 +182,7 @@ def read_branches(dataset: LanceDataset) -> Mapping[str, BranchContents]:
 
 
 def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | None, version: int | None) -> None:
-    """Creates a branch from a version of the source branch, or from its latest version if `version` is None.
-
-    Raises:
-        TableBranchAlreadyExistsError: There is a branch of that name.
-        UnsupportedOperationError: The catalog commits the table's versions.
-    """
+    """Creates a branch from a version of the source branch, or from its latest version if `version` is None."""
     if table.managed_versioning:
         raise UnsupportedOperationError(
             f"Not supported: branches of {table.id} (its catalog commits only versions of the main branch)"
@@ -225,11 +216,7 @@ def delete_branch(dataset: LanceDataset, table: Table, name: str) -> None:
 
 
 def restore(dataset: LanceDataset, table: Table, branch: str | None) -> None:
-    """Commits the open version again as the latest one.
-
-    Raises:
-        TableVersionNotFoundError: A clean-up removed the version at the same time.
-    """
+    """Commits the open version again as the latest one."""
     # pylance's type of this method is incomplete.
     opened: Any = dataset
     opened.restore()
@@ -249,10 +236,6 @@ def _check_whole(
     """Checks that the version is there to which a change points, with its files, and undoes the change otherwise.
 
     A clean-up does not know what points to a version since it chose which ones to remove.
-
-    Raises:
-        TableVersionNotFoundError: A clean-up removed the version, or files of it.
-        ConcurrentModificationError: A clean-up does not end.
 
     Cost: a listing of clean-ups, an open, and a listing of the data files.
     """

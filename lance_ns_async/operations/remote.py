@@ -65,12 +65,7 @@ def passed_on(
 async def pass_on(
     session: Session, operation: str, request: object, data: bytes | Iterator[bytes] | None = None
 ) -> Any:
-    """Returns the server's response to a request; requires `Backend.passes_on`.
-
-    Raises:
-        InvalidInputError: The request is not valid for its model.
-        LanceNamespaceError: The error of the server.
-    """
+    """Returns the server's response to a request; requires `Backend.passes_on`."""
     # The routes need the models of all requests.
     from lance_ns_async.spec.routes import BY_OPERATION
 
@@ -86,11 +81,7 @@ async def pass_on(
 
 
 async def run(session: Session, operation: str, request: object, response: type[T]) -> T:
-    """Passes a request on to the server, if the backend has one with this operation.
-
-    Raises:
-        UnsupportedOperationError: The catalog is not a server with this operation.
-    """
+    """Passes a request on to the server, if the backend has one with this operation."""
     if not session.backend.passes_on(operation):
         raise UnsupportedOperationError(f"Not supported: {operation} ({REASONS[operation]})")
     result = await pass_on(session, operation, request)

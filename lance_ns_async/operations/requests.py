@@ -46,10 +46,6 @@ def parse(model: type[M], request: object) -> M:
 
     Unknown fields of a plain dict are errors, because a person wrote it. Mappings of Lance may have fields of a newer
     spec.
-
-    Raises:
-        InvalidInputError: The request is not valid for the model.
-        UnsupportedOperationError: The request has an `identity`, and the backend does not take it.
     """
     if not isinstance(request, BaseModel | Mapping):
         request = {"id": _id_names(model, request)}
@@ -77,11 +73,7 @@ def parse(model: type[M], request: object) -> M:
 
 
 def with_fields(request: Any, fields: Mapping[str, Any]) -> Any:
-    """Returns a request with the fields that a caller has passed by name.
-
-    Raises:
-        InvalidInputError: The request is a model, or has one of the fields.
-    """
+    """Returns a request with the fields that a caller has passed by name."""
     if not fields:
         return request
     if isinstance(request, BaseModel):
@@ -223,11 +215,7 @@ def several(ids: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
 
 
 def word(value: str | None, field: str, options: Collection[str]) -> str:
-    """Returns one of the `options`, whatever the case, dashes and underscores of the value; the first one for None.
-
-    Raises:
-        InvalidInputError: The option is unknown.
-    """
+    """Returns one of the `options`, whatever the case, dashes and underscores of the value; the first one for None."""
     if value is None:
         return next(iter(options))
     plain = {option.replace("_", ""): option for option in options}
@@ -253,9 +241,6 @@ def description(
         details: The details of the dataset; None if it was not opened for them.
         is_only_declared: Whether the table is only declared; None if unknown.
         wants_schema: Whether a schema that the spec cannot represent is an error; otherwise it is left out.
-
-    Raises:
-        UnsupportedOperationError: The spec cannot represent the schema, and `wants_schema` is true.
     """
     fields: dict[str, Any] = {
         "location": table.location,

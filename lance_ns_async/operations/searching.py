@@ -223,11 +223,7 @@ def _nested(query: FtsQuery) -> Iterator[FtsQuery]:
 
 
 def text_query(dataset: LanceDataset, request: QueryTableRequestFullTextQuery) -> Any:
-    """Returns the query for pylance's scanner.
-
-    Raises:
-        InvalidInputError: The query is invalid, or needs a full-text index that the dataset does not have.
-    """
+    """Returns the query for pylance's scanner."""
     match request.string_query, request.structured_query:
         case (words, None) if words is not None:
             return {"query": words.query, "columns": words.columns or None}

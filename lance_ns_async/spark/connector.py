@@ -39,10 +39,6 @@ def connector_jars() -> list[Path]:
     """Returns the jars of the connector and of its dependencies that Spark does not contain.
 
     They are downloaded from Maven's central repository (240 MB) at the first time, and then cached.
-
-    Raises:
-        ImportError: The package `jgo` is not installed.
-        ClasspathError: A jar could not be downloaded.
     """
     try:
         from lance_ns_async.spark.maven import classpath
@@ -52,12 +48,7 @@ def connector_jars() -> list[Path]:
 
 
 def connector_settings() -> Mapping[str, str]:
-    """Returns the settings of a Spark session that loads the connector.
-
-    Raises:
-        ImportError: PySpark has another version than the connector, or the package `jgo` is not installed.
-        ClasspathError: A jar could not be downloaded.
-    """
+    """Returns the settings of a Spark session that loads the connector."""
     import pyspark
 
     if not pyspark.__version__.startswith(f"{SPARK}."):

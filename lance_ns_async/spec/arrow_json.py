@@ -64,11 +64,7 @@ _EXTENSION = "ARROW:extension:name"
 
 
 def json_schema(schema: pa.Schema) -> JsonArrowSchema:
-    """Returns the schema in JSON Arrow form.
-
-    Raises:
-        UnsupportedOperationError: A column or its metadata cannot be expressed in this form.
-    """
+    """Returns the schema in JSON Arrow form."""
     try:
         metadata = _metadata(schema.metadata)
     except UnicodeDecodeError as e:
@@ -77,21 +73,13 @@ def json_schema(schema: pa.Schema) -> JsonArrowSchema:
 
 
 def arrow_schema(json_schema: JsonArrowSchema) -> pa.Schema:
-    """Returns the schema of its JSON Arrow form.
-
-    Raises:
-        ValueError: A type is not valid.
-    """
+    """Returns the schema of its JSON Arrow form."""
     fields = [pa.field(it.name, arrow_type(it.type), it.nullable, it.metadata) for it in json_schema.fields]
     return pa.schema(fields, json_schema.metadata)
 
 
 def arrow_type(json_type: JsonArrowDataType) -> pa.DataType:
-    """Returns the Arrow type of a JSON Arrow type, with names of the spec or of `lance.schema`.
-
-    Raises:
-        ValueError: It is not a valid type.
-    """
+    """Returns the Arrow type of a JSON Arrow type, with names of the spec or of `lance.schema`."""
     word = json_type.type.lower()
     if (simple := _TYPES.get(word)) is not None:
         return simple

@@ -24,9 +24,6 @@ def rows(request_data: object) -> pa.Table:
     """Returns the validated rows of an IPC stream, mostly without a copy if the stream is not compressed.
 
     The rows of a reader are read to its end.
-
-    Raises:
-        InvalidInputError: It is not a valid IPC stream, or the guard of the request rejects it.
     """
     if isinstance(request_data, pa.RecordBatchReader):
         try:
@@ -112,11 +109,7 @@ def table(reader: pa.RecordBatchReader) -> pa.Table:
 
 
 def content(data: bytes) -> pa.Table:
-    """Returns the rows of an IPC file, which refer to its bytes.
-
-    Raises:
-        InternalError: It is not an IPC file.
-    """
+    """Returns the rows of an IPC file, which refer to its bytes."""
     try:
         with pa.ipc.open_file(data) as file:
             return file.read_all()
@@ -125,11 +118,7 @@ def content(data: bytes) -> pa.Table:
 
 
 def readable(data: object) -> Any:
-    """Returns the data in a form whose schema is known before it is read.
-
-    Raises:
-        InvalidInputError: The data has no Arrow form.
-    """
+    """Returns the data in a form whose schema is known before it is read."""
     # This module imports pandas, so it is not imported before data is read.
     from pyarrow.dataset import Dataset, Scanner
 

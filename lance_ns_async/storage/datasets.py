@@ -143,10 +143,6 @@ async def check_alone(table: Table) -> Sequence[str]:
     Returns:
         The files under the location.
 
-    Raises:
-        InvalidTableStateError: The location is not safe (see `locations.check_deletable`), contains other datasets, or
-            contains a dataset and files that are not part of a Lance table.
-
     Cost:
         A listing of the location.
     """
@@ -236,9 +232,6 @@ def open_snapshot(table: Table, snapshot: Snapshot = LATEST, **how: Any) -> Lanc
         table: The table.
         snapshot: The state to open.
         **how: Arguments for pylance instead of location and storage options, for example for shared caches.
-
-    Raises:
-        TableBranchNotFoundError: The dataset does not have the branch.
     """
     import lance
 
@@ -257,9 +250,6 @@ def open_snapshot(table: Table, snapshot: Snapshot = LATEST, **how: Any) -> Lanc
 
 def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cause: Exception | None = None) -> None:
     """Checks that the dataset has a branch.
-
-    Raises:
-        TableBranchNotFoundError: It does not.
 
     Cost:
         A listing of its branches.

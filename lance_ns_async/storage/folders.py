@@ -60,9 +60,6 @@ class Folders:
     Args:
         root: A local path or a URI.
         options: Storage options, as for `lance.dataset`.
-
-    Raises:
-        InvalidInputError: The root is not usable.
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
@@ -94,11 +91,6 @@ class Folders:
         """Returns the content of a folder, by its path relative to the root; None if it does not exist.
 
         In an object store, a folder without content does not exist.
-
-        Raises:
-            PermissionDeniedError: The storage refuses the listing.
-            ServiceUnavailableError: The storage does not respond.
-            InvalidInputError: The bucket does not exist.
 
         Cost:
             One request for each page of an object store.

@@ -56,9 +56,6 @@ def checked_root(value: str, *, also: Collection[str] = ()) -> str:
     Args:
         value: A path or a URI.
         also: URI schemes to accept in addition to those of Lance.
-
-    Raises:
-        ValueError: The root is empty, a file, or not a usable URI.
     """
     if not value.strip():
         raise ValueError("it is empty; use a path, or a URI such as s3://bucket/data")
@@ -75,11 +72,7 @@ def checked_root(value: str, *, also: Collection[str] = ()) -> str:
 
 
 def _local_path(root: str, schemes: Collection[str]) -> Path | None:
-    """Returns the path of a root in the local file system; None for other storages.
-
-    Raises:
-        ValueError: The URI is not usable.
-    """
+    """Returns the path of a root in the local file system; None for other storages."""
     uri = _URI.fullmatch(root)
     scheme = uri["scheme"].lower() if uri else ""
     if uri is None or not (uri["slashes"] or scheme in schemes or not uri["host"]):
@@ -112,9 +105,6 @@ def check_location(
         folder: Whether the location is a parent of tables, which may be a whole bucket, and may have any scheme,
             because tables of other formats can be there.
         also: URI schemes to accept in addition to those of Lance.
-
-    Raises:
-        InvalidInputError: The location is not allowed; the message says why, and what to write instead.
     """
     schemes = None if folder else (*SCHEMES, *also)
     if (problem := _problem(location, relative=relative, folder=folder, schemes=schemes)) is not None:
@@ -126,9 +116,6 @@ def check_deletable(table: Table) -> None:
     """Checks the location of a table before a drop; another tool may have registered a location that is not safe.
 
     An ambiguous location means different things to different readers, so that a drop could delete other data.
-
-    Raises:
-        InvalidTableStateError: The location is not safe; the message says why.
     """
     if (problem := _problem(table.location)) is not None:
         text = shortened(table.location, _LONGEST_SHOWN)
@@ -144,9 +131,6 @@ def check_writable(table: Table) -> None:
     """Checks that a table is not at a relative location, which only another tool can have registered.
 
     A relative location depends on the working directory, so that a change could affect other data.
-
-    Raises:
-        InvalidTableStateError: The location is relative.
     """
     if is_relative(table.location):
         text = shortened(table.location, _LONGEST_SHOWN)
@@ -164,9 +148,6 @@ def check_default(table: Table, catalog: str) -> None:
     Args:
         table: The table, as the server registered it.
         catalog: The name of the catalog, for the message.
-
-    Raises:
-        InvalidTableStateError: The location is relative; the first write would go to the working directory.
     """
     if is_relative(table.location):
         text = shortened(table.location, _LONGEST_SHOWN)

@@ -78,12 +78,7 @@ class Opener:
         return error_about(TableVersionNotFoundError, table.id, what)
 
     def asking(self, table: Table) -> dict[str, Any]:
-        """Returns pylance's arguments for callbacks about the table; empty if it needs none.
-
-        Raises:
-            UnsupportedOperationError: The catalog commits the table's versions, and there is no namespace for
-                callbacks.
-        """
+        """Returns pylance's arguments for callbacks about the table; empty if it needs none."""
         expires = EXPIRY in (table.storage_options or {})
         if not (table.managed_versioning or expires):
             return {}

@@ -72,11 +72,7 @@ class _Calls:
         self._is_closed = False
 
     def begin(self, work: NativeWork) -> None:
-        """Registers work that begins.
-
-        Raises:
-            InvalidInputError: The process is ending.
-        """
+        """Registers work that begins."""
         with self._condition:
             if self._is_closed:
                 raise InvalidInputError(f"{work.subject}: {REFUSAL}")
@@ -119,9 +115,6 @@ def native_call(work: NativeWork | str) -> Iterator[None]:
 
     Args:
         work: The work, or its subject if it cannot stop before its end.
-
-    Raises:
-        InvalidInputError: The process is ending.
     """
     if isinstance(work, str):
         work = NativeWork(work)
@@ -164,9 +157,6 @@ def thread_start() -> Iterator[None]:
     """Maps the error of a thread that cannot start, because the interpreter is ending.
 
     In Python 3.12, no thread starts once `atexit` runs.
-
-    Raises:
-        InvalidInputError: The interpreter is ending.
     """
     try:
         yield

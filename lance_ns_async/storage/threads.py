@@ -199,11 +199,6 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         changes: Whether the work changes the storage.
         kind: The threads to use. Work of the kind "writing" reads rows from Python: its time restarts with each batch,
             and does not include the wait for a batch.
-
-    Raises:
-        ServiceUnavailableError: The time is over, or too many abandoned operations are in progress.
-        InvalidTableStateError: The work `changes` a table at a relative location.
-        InvalidInputError: The rows cannot be read, or the process is ending.
     """
     if kind == "data" and (count := load().given_up) >= THREADS:
         raise error_about(
@@ -274,11 +269,7 @@ def _on_storage(table: Table, work: Callable[[], T], counted: Work | None) -> T:
 
 
 async def aside(work: Callable[[], T], kind: Kind = "aside") -> T:
-    """Returns the result of blocking work that accesses no storage, within the operation's time.
-
-    Raises:
-        ServiceUnavailableError: The work did not end in time.
-    """
+    """Returns the result of blocking work that accesses no storage, within the operation's time."""
     try:
         async with begin_step(kind, ""), asyncio.timeout(remaining()):
             return await Work("data in memory").run(work, _limiter(kind))

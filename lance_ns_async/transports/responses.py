@@ -26,10 +26,6 @@ def decode_body(decode: Callable[[Any], T], body: Any, *, method: str = "", advi
         decode: Converts the body.
         method: The name of the remote method, for messages; empty if the operation is enough and the body is JSON.
         advice: What to check if the response belongs to another request.
-
-    Raises:
-        Failure: The code is `mismatch` if the response belongs to another request, and `unreadable` if the decoder
-            does not know its form.
     """
     prefix = f"{method}: " if method else ""
     try:

@@ -117,13 +117,7 @@ class Dropping:
         return None
 
     def drop(self, object_id: str, place: str) -> None:
-        """Removes the registration, and then the files if Lance wrote all of them.
-
-        Raises:
-            TableNotFoundError: Another client has dropped the table, deregistered it, or registered it elsewhere.
-            InvalidTableStateError: The drop would delete files of another table, or the table is at the root and its
-                folder contains files that Lance did not write.
-        """
+        """Removes the registration, and then the files if Lance wrote all of them."""
         self.check_alone(self._directory.entries(), object_id, place)
         paths = self._list(place)
         if DELIMITER in object_id:
@@ -214,11 +208,7 @@ class Dropping:
         return True
 
     def hide(self, object_id: str, place: str) -> None:
-        """Deregisters a table at the root, and removes its markers if the table has no data.
-
-        Raises:
-            TableNotFoundError: The table does not exist, or another client has deregistered or dropped it.
-        """
+        """Deregisters a table at the root, and removes its markers if the table has no data."""
         if self._places.local is None:
             self._hide_objects(object_id)
             # If the table has no data, the marker hides nothing and would keep the name in use.

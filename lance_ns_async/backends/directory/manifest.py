@@ -204,11 +204,7 @@ class Directory:
 
     @property
     def flat(self) -> Any:
-        """The namespace of pylance with only the tables at the root: the folders `<name>.lance`.
-
-        Raises:
-            GivenUp: The result of the current work is no longer needed.
-        """
+        """The namespace of pylance with only the tables at the root: the folders `<name>.lance`."""
         check_given_up()
         return self._flat
 
@@ -218,10 +214,6 @@ class Directory:
 
     def entries(self) -> Entries:
         """Returns the current entries; none if there is no manifest yet.
-
-        Raises:
-            GivenUp: The result of the current work is no longer needed.
-            UnsupportedOperationError: A newer release of Lance wrote the manifest.
 
         Cost: one open of the manifest, and one scan of it if it has changed since the last call.
         """
@@ -237,11 +229,6 @@ class Directory:
 
         Args:
             edit: Returns the change for these entries, or raises an error to refuse it.
-
-        Raises:
-            ConcurrentModificationError: Other processes committed first, at every attempt.
-            ServiceUnavailableError: The manifest cannot be read to find out whether the change was committed.
-            UnsupportedOperationError: A newer release of Lance wrote the manifest.
         """
 
         def attempt() -> None:

@@ -27,9 +27,6 @@ def with_partition_values(rows: pa.Table, metadata: Mapping[str, str]) -> pa.Tab
     Args:
         rows: All rows of the manifest.
         metadata: The metadata of the manifest itself.
-
-    Raises:
-        InvalidTableStateError: The metadata of the partitions, or a value, is invalid.
     """
     partitioning = read_partitioning(metadata)
     fields = {} if partitioning is None else partitioning.fields

@@ -35,12 +35,7 @@ def partitioning_of(entries: Entries) -> Partitioning:
 
 
 def add_spec(entries: Entries, schema: pa.Schema | None, by: Sequence[str | Mapping[str, Any]]) -> Change:
-    """Returns the change that adds the next version of the partition spec.
-
-    Raises:
-        InvalidInputError: The schema is missing, or differs from that of the existing partitions; the directory already
-            has tables or namespaces; or a field is invalid.
-    """
+    """Returns the change that adds the next version of the partition spec."""
     partitioning = read_partitioning(entries.metadata)
     if partitioning is None:
         if schema is None:
@@ -84,9 +79,6 @@ def add_partitions(
         spec: The version of the spec.
         values: A row for each partition, with a column for each field.
         place: Returns the location of a new table.
-
-    Raises:
-        InvalidTableStateError: Another version of a partition than the latest one is read.
     """
     names = [field.column for field in spec.fields]
     children = _children(entries, spec, values)

@@ -116,9 +116,6 @@ class Places:
 
         Args:
             names: The names at the root, which save file-system accesses; None reads what is needed.
-
-        Raises:
-            OutsideError: The location is invalid, or it leads out of the root or to the manifest by a symbolic link.
         """
         place = inside(place)
         if self.local is None:
@@ -244,11 +241,7 @@ class Overlaps:
         """The id and the location of a table at each real location."""
 
     def check(self, place: str) -> None:
-        """Checks the location of a new table.
-
-        Raises:
-            InvalidInputError: The location is among the files of another table, or contains another table.
-        """
+        """Checks the location of a new table."""
         sorted_places = self._places_in_order
         real = self._places.real(place, self._names)
         if (overlap := self._overlapping(real, sorted_places)) is not None:

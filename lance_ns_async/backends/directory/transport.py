@@ -79,9 +79,6 @@ class LanceTransport:
 
         If the call is cancelled or times out, its thread continues. A `safe` call then ends at its next
         `process_end.check_given_up`.
-
-        Raises:
-            LanceNamespaceError: The error of the spec that corresponds to the failure.
         """
         limiter = self._limiter or self._open()
         attempts: list[Work] = []

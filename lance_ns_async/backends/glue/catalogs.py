@@ -105,9 +105,6 @@ class Catalogs:
     async def find(self, id: NamespaceId, operation: str) -> DescribedNamespace:
         """Returns the namespace; the database if a catalog has the same name.
 
-        Raises:
-            NamespaceNotFoundError: Neither a database nor a catalog has this name.
-
         Cost: one call, or two concurrent calls if the kind is not cached, or three if the cached kind is outdated.
         """
         if (kind := self.kind(id)) is not None:

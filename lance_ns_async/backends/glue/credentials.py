@@ -64,10 +64,6 @@ class LakeFormation:
 
         Args:
             catalog_id: The id of the table's catalog; None for the caller's own root.
-
-        Raises:
-            PermissionDeniedError: Lake Formation denies the requested access; with `auto`, also read access.
-            InvalidInputError: AWS's resource names cannot identify the table.
         """
         arn = await self._arn(id, catalog_id)
         if self._operation != "auto":

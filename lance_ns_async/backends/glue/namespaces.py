@@ -54,15 +54,7 @@ class Namespaces:
         return sorted({*names["catalog"], *names["database"]})
 
     async def create(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
-        """Creates a database, or a catalog if the property `wire.KIND` is `catalog`; returns its properties.
-
-        Raises:
-            InvalidInputError: Glue does not accept the name or the properties.
-            NamespaceAlreadyExistsError: The namespace exists.
-            NamespaceNotFoundError: The parent does not exist.
-            UnsupportedOperationError: The parent is a database, or the catalog would be inside another catalog, or the
-                server has no catalogs.
-        """
+        """Creates a database, or a catalog if the property `wire.KIND` is `catalog`; returns its properties."""
         wire.check_name(id)
         wire.check_properties(id, properties)
         parameters = {key: value for key, value in properties.items() if key != wire.KIND}
@@ -93,12 +85,7 @@ class Namespaces:
         return namespace.properties
 
     async def drop(self, id: NamespaceId) -> None:
-        """Drops an empty database or catalog. It checks the content first, because Glue would also drop that.
-
-        Raises:
-            NamespaceNotEmptyError: The namespace contains something.
-            NamespaceNotFoundError: The namespace does not exist.
-        """
+        """Drops an empty database or catalog. It checks the content first, because Glue would also drop that."""
         kind = (await self._catalogs.find(id, "drop_namespace")).kind
         if (content := await self._content(id, kind)) is not None:
             raise error_about(NamespaceNotEmptyError, id, f"drop_namespace: it contains the {content}")

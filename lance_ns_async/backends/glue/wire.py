@@ -103,9 +103,6 @@ def table_resource(id: TableId, catalog_id: str | None) -> tuple[str, str]:
 
     Returns:
         The account, empty if the id contains none, and `table/{catalog}/.../{database}/{table}`, in lower case.
-
-    Raises:
-        InvalidInputError: A resource name with this id could identify another table.
     """
     match = _CATALOG_ID.fullmatch(catalog_id or "")
     account, path = match.groups() if match else ("", catalog_id or "")
@@ -158,12 +155,7 @@ def parameters(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def table(id: TableId, options: Mapping[str, str] | None, answer: Any) -> Table:
-    """Returns the Lance table in a GetTable response; `options` are the configured storage options.
-
-    Raises:
-        AnotherAnswerError: The response describes another table.
-        NotALanceTableError: The table is not a Lance table.
-    """
+    """Returns the Lance table in a GetTable response; `options` are the configured storage options."""
     description = answer["Table"]
     # DatabaseName is not checked: for a resource link, it is the name of the target database.
     check_answer(id.name, description.get("Name"))

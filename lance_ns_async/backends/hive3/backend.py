@@ -297,9 +297,6 @@ class HiveBackend(Backend):
         Returns:
             The changes; None if there is no log, or if it cannot be read.
 
-        Raises:
-            InvalidInputError: The position is not one of a metastore's log.
-
         Cost: one call if there is no log, otherwise three, and one more for every 100 further events or if there are
         no subjects. If the server denies access, three the first time and none later.
         """

@@ -94,11 +94,7 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
 
 
 def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> HiveCatalog:
-    """Returns the catalog to create; at `default` if the properties contain no location.
-
-    Raises:
-        InvalidInputError: A name, a property or the location is invalid.
-    """
+    """Returns the catalog to create; at `default` if the properties contain no location."""
     _check_new(id, _LONGEST_CATALOG)
     what = f"namespace {id}"
     if unknown := [key for key in properties if key not in (CATALOG_DESCRIPTION, CATALOG_LOCATION)]:
@@ -113,11 +109,7 @@ def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) ->
 
 
 def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase:
-    """Returns the database to create.
-
-    Raises:
-        InvalidInputError: A name, a property or the location is invalid.
-    """
+    """Returns the database to create."""
     _check_new(id, _LONGEST_DATABASE)
     what = f"namespace {id}"
     _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)

@@ -46,10 +46,6 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
     Args:
         at_once: Maximum number of concurrent calls.
 
-    Raises:
-        InvalidInputError: With `cascade`, a database contains objects other than Lance tables; nothing is dropped.
-        NamespaceNotEmptyError: Without `cascade`, the catalog contains databases.
-
     Cost: seven calls. With `cascade`, also one for each database, and the cost of `drop_database` for its tables.
     """
     if id.name.lower() == "hive":
@@ -116,9 +112,6 @@ async def drop_database(hive: Metastore, id: NamespaceId, *, cascade: bool, at_o
 
     Args:
         at_once: Maximum number of concurrent calls.
-
-    Raises:
-        InvalidInputError: With `cascade`, it contains objects other than Lance tables; nothing is dropped.
 
     Cost: one call; one more if the response was lost. With `cascade`, also two calls, one for every 300 tables, and
     one for each table.

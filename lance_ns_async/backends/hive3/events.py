@@ -103,11 +103,7 @@ class Position:
 
     @classmethod
     def parse(cls, position: str) -> Position:
-        """Returns the position of a text.
-
-        Raises:
-            InvalidInputError: It is not a position of this log.
-        """
+        """Returns the position of a text."""
         if (parts := _POSITION.fullmatch(position)) is None:
             raise InvalidInputError(
                 f"position {position[:40]!r} is not one of a metastore's event log; give None to start"

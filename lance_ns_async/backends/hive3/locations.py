@@ -64,9 +64,6 @@ async def make_folder(table: Table) -> Sequence[str]:
     Returns:
         The new local folders, for `remove_folder`.
 
-    Raises:
-        LanceNamespaceError: The storage does not respond, or its options are invalid.
-
     Cost:
         In an object store, one listing and one write.
     """

@@ -146,9 +146,6 @@ class Metastore:
 
         Before Hive 4, the metastore does not compare, so that the result is compared afterwards; creations within one
         second look alike.
-
-        Raises:
-            ConcurrentModificationError: Another client has replaced the table meanwhile.
         """
         change = await self._read(wire.GET_WHOLE_TABLE, wire.named_table(id), id, operation, decode)
         try:

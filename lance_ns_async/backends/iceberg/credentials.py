@@ -44,12 +44,7 @@ class LoadedTable:
 
 
 def loaded_table(id: TableId, options: Mapping[str, str] | None, body: Any) -> LoadedTable:
-    """Returns the Lance table in a load response.
-
-    Raises:
-        NotALanceTableError: The table has another format.
-        ValueError: An expiry is not a number.
-    """
+    """Returns the Lance table in a load response."""
     plain = table(id, options, body)
     properties = vended_credentials.combine(body.get("config") or {}, _entry(plain, body))
     return LoadedTable(plain, properties, _with_options(plain, properties))
@@ -61,11 +56,7 @@ def table_with_credentials(id: TableId, options: Mapping[str, str] | None, body:
 
 
 def renewed_table(load_result: LoadedTable, body: Any) -> Table:
-    """Returns a loaded table with the credentials in a response of the endpoint for credentials.
-
-    Raises:
-        ValueError: An expiry is not a number.
-    """
+    """Returns a loaded table with the credentials in a response of the endpoint for credentials."""
     return _with_options(
         load_result.plain, vended_credentials.combine(load_result.properties, _entry(load_result.plain, body))
     )
@@ -76,9 +67,6 @@ async def with_credentials(load_result: LoadedTable, renew: Callable[[], Awaitab
 
     Args:
         renew: Returns the table with credentials from the endpoint for them; None if the server has none.
-
-    Raises:
-        LanceNamespaceError: The table came without credentials, and the endpoint failed.
 
     Cost: none if the table came with credentials that do not end soon; otherwise one call.
     """

@@ -199,10 +199,6 @@ async def commit(
 
     Returns:
         For each table, the committed version.
-
-    Raises:
-        ConcurrentModificationError: Another writer has committed a version with the same number.
-        LanceNamespaceError: The tables cannot be loaded, or it is unknown whether the commit took effect.
     """
     schemas: dict[TableId, pa.Schema] = {}
     doubt: LanceNamespaceError | None = None
@@ -269,11 +265,6 @@ async def _find_committed(
 
     Args:
         doubt: The error of an attempt that may have taken effect; None if there is none.
-
-    Raises:
-        ConcurrentModificationError: Another writer has committed one of the versions.
-        ServiceUnavailableError: It is unknown who has committed a version.
-        InternalError: The server has committed only a part of the tables.
     """
     committed_versions: dict[TableId, Versions] = {}
     conflicts: dict[TableId, str] = {}

@@ -70,11 +70,7 @@ def tables(routes: Routes, parent: NamespaceId) -> str:
 
 
 def table(routes: Routes, id: TableId) -> str:
-    """Returns the path of a generic table.
-
-    Raises:
-        InvalidInputError: The server cannot address the id.
-    """
+    """Returns the path of a generic table."""
     check_names(id)
     # The last part is checked as that of an Iceberg table: proxies rewrite some names.
     routes.table(id)

@@ -116,11 +116,7 @@ def catalog_names(body: Any) -> Sequence[str]:
 
 
 def children(parent: NamespaceId, body: Any) -> Page[str]:
-    """Returns the last level of each namespace in a listing.
-
-    Raises:
-        ValueError: A namespace is not directly below `parent`.
-    """
+    """Returns the last level of each namespace in a listing."""
     page = iceberg_wire.namespace_names(body)
     above = list(parent[1:])
     if any(levels[:-1] != above for levels in body["namespaces"]):
@@ -159,11 +155,7 @@ def check_location(id: TableId, location: str) -> None:
 
 
 def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
-    """Returns the default location of a table, below the location in its namespace's properties.
-
-    Raises:
-        InvalidInputError: The namespace has no location, an ambiguous one, or one that is not allowed for a table.
-    """
+    """Returns the default location of a table, below the location in its namespace's properties."""
     if not (base := namespace.get("location")):
         raise InvalidInputError(f"table {id}: its namespace has no location; give one for the table, or set root")
     for level in id.parent[1:]:

@@ -59,11 +59,7 @@ class EncodedOperation:
 
 
 def encode(route: Route, request: BaseModel, delimiter: str) -> EncodedOperation:
-    """Returns the request of an operation in the form of the protocol.
-
-    Raises:
-        InvalidInputError: The id cannot be written into a path.
-    """
+    """Returns the request of an operation in the form of the protocol."""
     # The spec's own method, which also writes nested models with the names of the protocol.
     fields: dict[str, Any] = request.to_dict()  # type: ignore[attr-defined]
     for name in ("context", "identity"):

@@ -46,11 +46,7 @@ _NO_ROUTE = ("HTTP 404 ", "HTTP 405 ")
 
 
 def path_segment(id: Id, delimiter: str) -> str:
-    """Returns the names of an id, joined and percent-encoded; the root is the delimiter alone.
-
-    Raises:
-        InvalidInputError: The id cannot be written into a path.
-    """
+    """Returns the names of an id, joined and percent-encoded; the root is the delimiter alone."""
     segment = delimiter.join(id)
     if id and segment.split(delimiter) != list(id):
         raise InvalidInputError(
@@ -113,9 +109,6 @@ def names(field: str, parent: NamespaceId, delimiter: str, body: Any) -> Page[st
         field: The field of the response that holds the names.
         parent: The listed namespace.
         delimiter: Joins the names of an id.
-
-    Raises:
-        ServiceUnavailableError: A gateway has left out the tables of catalogs that it cannot reach.
     """
     if missing := (body.get("context") or {}).get(UNAVAILABLE):
         raise ServiceUnavailableError(f"Service unavailable: the listing lacks {text(missing)}, which failed")
@@ -144,9 +137,6 @@ def table(id: TableId, options: Mapping[str, str] | None, body: Any) -> Table:
 
     Args:
         options: Configured storage options; those in the response override them, see `merge_options`.
-
-    Raises:
-        AnotherAnswerError: The response describes another table.
     """
     if (name := body.get("table")) is not None:
         check_name(id.name, name)
@@ -179,11 +169,7 @@ def tables(parent: NamespaceId, options: Mapping[str, str] | None, body: Any) ->
 
 
 def own_table(id: TableId, options: Mapping[str, str] | None, identity: str | None, body: Any) -> Table | None:
-    """Returns the table in a response if its registration has this identity; None if another client registered it.
-
-    Raises:
-        ValueError: The response has no identity, so it is unknown who registered the table.
-    """
+    """Returns the table in a response if its registration has this identity; None if another client registered it."""
     own = table(id, options, body)
     if identity is None or own.registration is None:
         raise ValueError("it is unknown who registered the table")

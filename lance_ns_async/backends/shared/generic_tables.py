@@ -137,11 +137,6 @@ def lance_table(
         vend: Decodes vended credentials; None if none were requested.
         folds_names: Whether the server compares names without regard to case, and to forms of characters as Unicode
             does (ICU level 2). A name that differs in case alone is accepted.
-
-    Raises:
-        OtherSpellingError: The name in the response differs from the requested one in the forms of its characters.
-        NotALanceTableError: The table has another format, or no location.
-        AnotherAnswerError: The response describes another table.
     """
     description = body["table"]
     name = text(description.get("name", id.name))

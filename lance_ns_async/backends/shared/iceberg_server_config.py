@@ -43,11 +43,7 @@ class Routes:
     """Whether an existing table's location can change; Nessie returns 200 for such a commit and ignores it."""
 
     def namespace(self, id: NamespaceId) -> str:
-        """Returns the levels of `id`, each percent-encoded once, joined by the catalog's separator.
-
-        Raises:
-            InvalidInputError: The catalog cannot address one of the levels.
-        """
+        """Returns the levels of `id`, each percent-encoded once, joined by the catalog's separator."""
         return _encode_levels(self.separator, id)
 
     def namespaces(self, id: NamespaceId | None = None) -> str:
@@ -59,11 +55,7 @@ class Routes:
         return f"{self.namespaces(parent)}/tables"
 
     def table(self, id: TableId) -> str:
-        """Returns the path of a table.
-
-        Raises:
-            InvalidInputError: The catalog cannot address the name.
-        """
+        """Returns the path of a table."""
         if id.name in (".", ".."):
             raise InvalidInputError(
                 f"table id {list(id)!r}: the name {id.name!r} would be rewritten by proxies; choose another"

@@ -47,9 +47,6 @@ def table_names(levels: Sequence[str], body: Any) -> Page[str]:
 
     Args:
         levels: The levels of the requested namespace.
-
-    Raises:
-        AnotherAnswerError: The response lists tables of another namespace.
     """
     for identifier in body["identifiers"]:
         check_levels(levels, identifier.get("namespace"))

@@ -37,9 +37,6 @@ async def create_or_find(
         find: Looks up the created object; returns None if another call created it.
         conflict: The error to raise if another call created the object.
 
-    Raises:
-        LanceNamespaceError: The error of `create`. It is also raised if `find` fails, because the outcome is unknown.
-
     Cost: one call, and one more if the response was lost.
     """
     try:
@@ -65,10 +62,6 @@ async def remove_or_check(remove: Callable[[], Awaitable[None]], find: Callable[
     Args:
         remove: Removes the object; a lost race is an InternalError with the code `LOST_RACE`.
         find: Looks up the object; raises NamespaceNotFoundError or TableNotFoundError if it is gone.
-
-    Raises:
-        LanceNamespaceError: The error of `remove`. It is also raised if `find` succeeds or fails with another error.
-        NamespaceNotFoundError, TableNotFoundError: Another call removed the object at the same time.
 
     Cost: one call, and one more if the response was lost; up to four if races were lost.
     """
@@ -112,9 +105,6 @@ async def create_or_check_race(
         id: The namespace.
         create: Creates it; a lost race is an InternalError with the code `LOST_RACE`.
         find: Looks it up; raises NamespaceNotFoundError if it is missing.
-
-    Raises:
-        NamespaceAlreadyExistsError: Another call created it at the same time.
 
     Cost: one call; one or two more after a lost race.
     """

@@ -10,11 +10,7 @@ from lance_ns_async.transports.http.signatures import Signer
 
 
 def open_signer(settings: SigningSettings, caller: Caller) -> Signer | None:
-    """Returns the signer of requests; None if the settings request none. Looks for no keys yet.
-
-    Raises:
-        InvalidInputError: The extra with AWS's packages is not installed.
-    """
+    """Returns the signer of requests; None if the settings request none. Looks for no keys yet."""
     if not settings.rest_sigv4_enabled:
         return None
     try:

@@ -62,9 +62,6 @@ def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
 
     Returns:
         The options; empty if the properties contain no credentials for Lance.
-
-    Raises:
-        ValueError: An expiry is not a number.
     """
     properties = {key: str(value) for key, value in config.items() if value is not None}
     s3, gcs, azure = partial(_s3, properties), partial(_gcs, properties), partial(_azure, properties, location)

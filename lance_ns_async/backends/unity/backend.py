@@ -300,10 +300,6 @@ class UnityBackend(Backend):
         """Checks that no other process created the same name at the same time, because the server then has it twice.
 
         Such a table cannot be used. Of two such schemas, the server returns only one, so the other call fails.
-
-        Raises:
-            InternalError: The server has the table twice.
-            LanceNamespaceError: `conflict`, if the server returns the schema of the other process.
         """
         try:
             current_id = await self._http.request("GET", own_path, subject=id, operation=operation, decode=wire.own_id)
@@ -326,11 +322,7 @@ class UnityBackend(Backend):
         await remove_or_check(partial(request, "DELETE", decode=check_empty), partial(request, "GET", decode=ignore))
 
     async def _remove_registrations(self, id: NamespaceId) -> Sequence[TableId]:
-        """Removes the registrations of all tables in a schema; returns the ids of the tables.
-
-        Raises:
-            InvalidInputError: The schema contains objects other than Lance tables.
-        """
+        """Removes the registrations of all tables in a schema; returns the ids of the tables."""
         contents = await list_contents(self._http, id)
         check_only_tables(id, contents.others)
         removals: list[TableId] = []

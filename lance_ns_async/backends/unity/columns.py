@@ -76,11 +76,7 @@ _MOST_DIGITS = 38
 
 
 def columns(id: TableId, schema: pa.Schema) -> list[dict[str, Any]]:
-    """Returns the columns of a schema in the form of a declaration.
-
-    Raises:
-        InvalidInputError: Unity Catalog cannot store a column.
-    """
+    """Returns the columns of a schema in the form of a declaration."""
     result = [_column(id, i, field) for i, field in enumerate(schema)]
     if result and schema.metadata:
         first_field = json.loads(result[0]["type_json"])

@@ -29,12 +29,7 @@ class CreateQueue:
         self._turns = turns_for(("unity", server_key(endpoint, api_path)))
 
     async def in_turn(self, id: Id, create: Callable[[], Awaitable[T]], conflict: type[LanceNamespaceError]) -> T:
-        """Returns the result of `create`.
-
-        Raises:
-            LanceNamespaceError: `conflict`, without a call, if another call created the object while this one waited.
-            ServiceUnavailableError: The operation's time was over before this call's turn came.
-        """
+        """Returns the result of `create`."""
         has_begun = False
 
         async def work(exists_already: bool) -> T:

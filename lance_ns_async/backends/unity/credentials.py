@@ -29,9 +29,6 @@ class CredentialVendor:
     async def vend(self, id: TableId, uuid: str) -> Mapping[str, str]:
         """Returns the credentials as Lance's storage options; empty if the server vends none.
 
-        Raises:
-            PermissionDeniedError: The server denies the requested access; with `auto`, also read access.
-
         Cost: one call, or two if write access is denied with `auto`.
         """
         if self._operation == "none":

@@ -22,9 +22,6 @@ def normalize_location(id: TableId, raw: str) -> str:
 
     Args:
         raw: A URI, or an absolute local path.
-
-    Raises:
-        InvalidInputError: The server would not accept the location.
     """
     if not raw:
         raise _location_error(id, raw, "is empty; omit it for the default location")

@@ -235,12 +235,7 @@ def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
 
 
 def unity_table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> UnityTable:
-    """Returns the Lance table in a response, with columns.
-
-    Raises:
-        NotALanceTableError: The table has another format.
-        AnotherAnswerError: The response describes another table.
-    """
+    """Returns the Lance table in a response, with columns."""
     check_answer(id.name, text(body["name"]))
     _check_place(id.parent, body)
     if not is_lance(body):

@@ -37,10 +37,6 @@ class CatalogReader:
         Args:
             operation: The name of an operation that changes nothing.
             fields: The fields of its request.
-
-        Raises:
-            UnsupportedOperationError: The namespace does not have the operation.
-            TimeoutError: The operation took too long.
         """
         method = getattr(self._namespace, operation, None)
         if method is None:

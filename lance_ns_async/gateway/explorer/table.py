@@ -33,10 +33,6 @@ async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
         reader: Reads the catalog.
         id: The table.
         address: The address of the gateway, for snippets.
-
-    Raises:
-        TableNotFoundError: The table does not exist.
-        PermissionDeniedError: The principal may not use it.
     """
     work: list[Coroutine[Any, Any, Any]] = [
         outcome(reader.read("describe_table", id=list(id), vend_credentials=False)),

@@ -29,11 +29,7 @@ _UNKNOWN = re.compile(r"No field named (?:\"(?P<quoted>[^\"]+)\"|(?P<plain>[^\s.
 
 
 class Filter:
-    """A filter in Lance's SQL.
-
-    Raises:
-        InvalidInputError: The text is empty, or too large or too deeply nested for Lance.
-    """
+    """A filter in Lance's SQL."""
 
     def __init__(self, sql: str) -> None:
         if not isinstance(sql, str):
@@ -69,9 +65,6 @@ class Filter:
             types: The columns that it may use.
             names: The names of all columns, for the message.
             table_column: The column of the table id in the DataFrame, which is not a column of the tables.
-
-        Raises:
-            InvalidInputError: It uses a column that does not exist, or Lance rejects it.
         """
         existing = {name.casefold() for name in names}
         system = sorted((self._names & _SYSTEM) - existing)

@@ -66,9 +66,6 @@ def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: st
     """Returns a DataFrame that reads the plan with a Python data source of this name, which needs Spark 4.0.
 
     The name is that of the scan in Spark's user interface.
-
-    Raises:
-        ImportError: The Python that Spark starts lacks this package or what it needs.
     """
     from lance_ns_async.spark.read.source import NAME, OPTION
 

@@ -25,9 +25,6 @@ def batches(
 
     Only one table is open at a time, with a few batches in memory. Columns that a table lacks are null; `table_column`
     has its id.
-
-    Raises:
-        RuntimeError: A table could not be read; the message contains its id, version and location.
     """
     columns = [name for name in want.names if name != table_column]
     types = None if condition is None or condition.types is None else decode_schema(condition.types)

@@ -36,11 +36,7 @@ class LanceTables(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Returns an arbitrary schema if the modules that tasks need can be imported; there is no plan in this case.
-
-        Raises:
-            ModuleNotFoundError: A module is missing.
-        """
+        """Returns an arbitrary schema if the modules that tasks need can be imported; there is no plan in this case."""
         import lance  # noqa: F401
         import pyarrow  # noqa: F401
 
@@ -60,11 +56,7 @@ class LanceTables(DataSource):
         return TablesReader(plan, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Refuses writes, because Spark would commit them in a process without access to the catalog.
-
-        Raises:
-            UnsupportedOperationError: Always; the message names `LocationResolver.write`.
-        """
+        """Refuses writes, because Spark would commit them in a process without access to the catalog."""
         from lance_namespace.errors import UnsupportedOperationError
 
         raise UnsupportedOperationError(

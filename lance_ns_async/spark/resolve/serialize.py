@@ -87,11 +87,7 @@ def to_json(locations: Collection[Location], report: PrefetchReport, *, secrets:
 
 
 def from_json(text: str) -> tuple[Sequence[Location], PrefetchReport]:
-    """Returns the locations and the report from the output of `to_json`.
-
-    Raises:
-        InvalidInputError: The text is anything else.
-    """
+    """Returns the locations and the report from the output of `to_json`."""
     try:
         content = json.loads(text)
         schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoding))) for encoding in content["schemas"]]

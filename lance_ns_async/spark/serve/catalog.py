@@ -56,9 +56,6 @@ class CatalogNamespace(PrefetchNamespace):
 
     Other tables are described once by the catalog, which also handles all other operations. An operation that may
     change a table's location removes the table from memory. Calls run in the event loop of the resolver's namespace.
-
-    Raises:
-        InvalidInputError: The resolver has an AsyncNamespace.
     """
 
     def __init__(self, locations: Mapping[TableId, Location], resolver: Resolver) -> None:

@@ -147,11 +147,7 @@ def _check_session(spark: SparkSession, catalog: str) -> None:
 
 
 def _choose_address(spark: SparkSession, catalog: str) -> _Address:
-    """Returns the address to serve the catalog at: any port, unless the session has loaded the catalog before.
-
-    Raises:
-        InvalidInputError: Spark has another catalog of this name.
-    """
+    """Returns the address to serve the catalog at: any port, unless the session has loaded the catalog before."""
     if (there := spark.conf.get(f"spark.sql.catalog.{catalog}", None)) is not None:
         raise InvalidInputError(
             f"catalog {catalog!r}: the session already has a catalog of this name, {there}; "

@@ -32,11 +32,7 @@ _ALIKE: Sequence[Callable[[pa.DataType], bool]] = (
 
 
 def columns(frame: StructType) -> pa.Schema:
-    """Returns the Arrow schema of a DataFrame, nullable at every depth, as Spark creates new tables.
-
-    Raises:
-        InvalidInputError: There is no column, two columns have the same name, or Arrow has no type for a column.
-    """
+    """Returns the Arrow schema of a DataFrame, nullable at every depth, as Spark creates new tables."""
     if not frame.fields:
         raise InvalidInputError("df: has no columns")
     twice = [name for name, count in Counter(frame.names).items() if count > 1]
@@ -50,11 +46,7 @@ def columns(frame: StructType) -> pa.Schema:
 
 
 def for_append(id: TableId, frame: pa.Schema, table: pa.Schema) -> pa.Schema:
-    """Returns the schema of the table if the DataFrame can be appended to it.
-
-    Raises:
-        TableSchemaValidationError: The DataFrame lacks a column, has another one, or has a type that cannot be cast.
-    """
+    """Returns the schema of the table if the DataFrame can be appended to it."""
     missing = [name for name in table.names if name not in frame.names]
     extra = [name for name in frame.names if name not in table.names]
     problems = [f"column {name!r} is only in the table" for name in missing]
@@ -74,10 +66,6 @@ def for_new(id: TableId, frame: pa.Schema, target: pa.Schema | None, existing: p
         frame: The schema of the DataFrame, used for columns that the other two do not determine.
         target: The types that the caller has requested for some or all columns, or None.
         existing: The schema of the existing table, or None. A column keeps its type if Spark sees no difference.
-
-    Raises:
-        InvalidInputError: The DataFrame does not have a column of `target`.
-        TableSchemaValidationError: The type of a column cannot be cast to that in `target`.
     """
     target, existing = target or pa.schema([]), existing or pa.schema([])
     strangers = [name for name in target.names if name not in frame.names]
@@ -90,11 +78,7 @@ def for_new(id: TableId, frame: pa.Schema, target: pa.Schema | None, existing: p
 
 
 def check_storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> None:
-    """Checks that Lance can store and read these columns.
-
-    Raises:
-        InvalidInputError: It cannot.
-    """
+    """Checks that Lance can store and read these columns."""
     import lance
 
     # All columns are nullable here, because Lance refuses some types only if there is a row.

@@ -57,11 +57,7 @@ class Group:
 
 
 class Grouping:
-    """The expressions by which a DataFrame is divided.
-
-    Raises:
-        InvalidInputError: There is no such column, or the type of an expression cannot be that of a name.
-    """
+    """The expressions by which a DataFrame is divided."""
 
     def __init__(self, df: DataFrame, by: By) -> None:
         items: Sequence[str | Column] = by if isinstance(by, list | tuple) else [cast("str | Column", by)]
@@ -84,11 +80,7 @@ class Grouping:
                 )
 
     def count(self, limit: int) -> Sequence[tuple[tuple[Any, ...], int]]:
-        """Returns the values with their number of rows. Runs a Spark job.
-
-        Raises:
-            InvalidInputError: There are more than `limit` values.
-        """
+        """Returns the values with their number of rows. Runs a Spark job."""
         counts = self._with_keys.groupBy(*self._keys).agg(f.count(f.lit(1))).limit(limit + 1).collect()
         if len(counts) > limit:
             raise InvalidInputError(f"by: has more than {limit:,} values, and each is a table; raise max_tables")
@@ -127,9 +119,6 @@ def name_tables(counts: Sequence[tuple[tuple[Any, ...], int]], into: Into) -> Se
     Args:
         counts: The values and their number of rows.
         into: The namespace, or a function; in a namespace, the name is the value, or the values joined by `_`.
-
-    Raises:
-        InvalidInputError: A value is null or empty, a name is not safe, or two values have the same table.
     """
     naming = into if callable(into) else _naming(into)
     groups: dict[TableId, Group] = {}

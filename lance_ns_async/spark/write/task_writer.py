@@ -112,11 +112,7 @@ def _where(sink: Sink) -> dict[str, Any]:
 
 
 def conform(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch:
-    """Returns the batch with the schema `want`.
-
-    Raises:
-        TableSchemaValidationError: A value cannot be cast, or is null in a column that is not nullable.
-    """
+    """Returns the batch with the schema `want`."""
     import pyarrow as pa
 
     from lance_ns_async.storage.decimal_memory import align

@@ -58,10 +58,6 @@ class Writing:
             id: The table.
             frame: The schema of the DataFrame.
             dataset: The dataset of the existing table; None if there is none.
-
-        Raises:
-            InvalidInputError: Columns or options are invalid.
-            TableSchemaValidationError: The columns do not match those of the table or of `schema`.
         """
         columns = fitting.columns(frame)
         if dataset is not None and self.mode == "append":
@@ -136,12 +132,7 @@ async def _describe_existing(namespace: AsyncNamespace, id: TableId, error: Tabl
 
 
 def check_frame(df: DataFrame) -> None:
-    """Checks that Spark can write a DataFrame.
-
-    Raises:
-        InvalidInputError: It is not a DataFrame of Spark, or it is a stream.
-        ImportError: pandas, which Spark needs for writes, is not installed.
-    """
+    """Checks that Spark can write a DataFrame."""
     from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
     if not hasattr(df, "isStreaming"):

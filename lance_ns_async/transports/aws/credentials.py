@@ -93,19 +93,11 @@ class ChainCredentials:
         self._keys: Keys | None = None
 
     async def current(self) -> Keys:
-        """Returns the keys last found, or new keys from the chain if those are about to expire.
-
-        Raises:
-            LanceNamespaceError: The chain has no keys.
-        """
+        """Returns the keys last found, or new keys from the chain if those are about to expire."""
         return self._living() or await self._renewal.outcome(self._living)
 
     async def replace(self, old: Keys) -> Keys | None:
-        """Returns other keys, after a new search of the whole chain if needed; None if the chain still has `old`.
-
-        Raises:
-            LanceNamespaceError: The chain has no keys.
-        """
+        """Returns other keys, after a new search of the whole chain if needed; None if the chain still has `old`."""
         if self._keys == old:
             self._credentials = None
         keys = await self.current()
@@ -163,11 +155,7 @@ class AssumedCredentials:
         self._renewing = False
 
     async def current(self) -> Keys:
-        """Returns the current keys, or new ones if they are about to expire.
-
-        Raises:
-            LanceNamespaceError: The error of `fetch`, if the current keys cannot be used any more.
-        """
+        """Returns the current keys, or new ones if they are about to expire."""
         if (keys := self._living()) is None:
             return await self._renewal.outcome(self._living)
         if monotonic() >= self._early and not self._renewing:
@@ -182,11 +170,7 @@ class AssumedCredentials:
         return keys
 
     async def replace(self, old: Keys) -> Keys | None:
-        """Returns the keys that replace `old`; fetches them unless another caller has already done so.
-
-        Raises:
-            LanceNamespaceError: The error of `fetch`.
-        """
+        """Returns the keys that replace `old`; fetches them unless another caller has already done so."""
         return await self._renewal.outcome(lambda: None if self._keys == old else self._living())
 
     def _living(self) -> Keys | None:

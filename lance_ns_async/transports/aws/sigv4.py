@@ -48,12 +48,7 @@ class SigV4Signer:
         self._beneath = beneath
 
     async def current(self) -> Keys:
-        """Returns the keys for the next request.
-
-        Raises:
-            InvalidInputError: The region is unknown.
-            LanceNamespaceError: There are no keys.
-        """
+        """Returns the keys for the next request."""
         if self._region is None:
             # AWS's configuration is read from files.
             self._region = await anyio.to_thread.run_sync(_configured_region, abandon_on_cancel=True)

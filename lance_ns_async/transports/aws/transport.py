@@ -115,9 +115,6 @@ class AwsTransport:
             safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
             optional: Whether servers other than AWS may not know the action.
 
-        Raises:
-            LanceNamespaceError: The error that the error table has for the failure.
-
         Cost: one remote call; one more to renew credentials, and one more to repeat a call whose keys were rejected.
         """
         client = self._client or await self._opening.outcome(lambda: self._client)
@@ -234,9 +231,6 @@ def open_aws(name: str, settings: AwsSettings, caller: Caller) -> AwsTransport:
 
     Args:
         name: botocore's name of the service.
-
-    Raises:
-        InvalidInputError: The file of `ca_bundle` does not exist.
     """
     if settings.ca_bundle is not None and not Path(settings.ca_bundle).is_file():
         raise InvalidInputError(f"{settings.backend} properties: ca_bundle: there is no file {settings.ca_bundle}")

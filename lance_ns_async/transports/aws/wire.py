@@ -20,11 +20,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # the package ships 
         self._trust = trust
 
     async def send(self, request: Any) -> Any:
-        """Sends a request and returns the response, which is read to its end.
-
-        Raises:
-            ResponseTooLargeError: The response is longer than `max_bytes`.
-        """
+        """Sends a request and returns the response, which is read to its end."""
         try:
             return await super().send(request)
         except HTTPClientError as e:

@@ -18,9 +18,6 @@ def tls_context(
         client_cert: Path of a PEM file; None means no client certificate.
         client_key: Path of a PEM file; None means that `client_cert` contains the key.
         check_hostname: Whether the server's certificate must name the host.
-
-    Raises:
-        OSError: A file is missing or invalid.
     """
     context = ssl.create_default_context(cafile=ca_bundle)
     context.check_hostname = check_hostname

@@ -61,11 +61,7 @@ _EXPIRY_KEYS = ("expires_on", "expires_at", "expiresOn", "expiresAt", "expiry", 
 
 
 def parse_command(value: object) -> tuple[str, ...]:
-    """Returns the program and its arguments, from a list or from a text in the syntax of a POSIX shell.
-
-    Raises:
-        ValueError: It is neither, or empty. The message does not quote it, because it may contain a secret.
-    """
+    """Returns the program and its arguments, from a list or from a text in the syntax of a POSIX shell."""
     if isinstance(value, str):
         try:
             parts = shlex.split(value)
@@ -142,9 +138,6 @@ def parse_output(output: bytes) -> Token:
     The output is the token itself, or JSON with `access_token`, `accessToken` or `token`, and with an expiry: the
     seconds left in `expires_in`, or a time in `expires_on`, `expires_at`, `expiresOn`, `expiresAt`, `expiry`,
     `token_expiry` or `expiration`. A time is a number of seconds since 1970, or ISO 8601; without a zone it is local.
-
-    Raises:
-        ValueError: There is no token. The message does not quote the output.
     """
     text = output.decode("utf-8", "replace").strip()
     if not text.startswith(("{", '"')):
@@ -165,9 +158,6 @@ def parse_result(result: object) -> Token:
     """Returns the token in the result of a callable: a token, or a token and its expiry.
 
     The expiry is the number of seconds left, a number of seconds since 1970, a datetime with a time zone, or None.
-
-    Raises:
-        ValueError: It is something else. The message does not quote it.
     """
     if isinstance(result, str):
         return Token(_check_token(result), LIFETIME)

@@ -52,19 +52,11 @@ class RenewedTokens:
         self._until = 0.0
 
     async def current(self) -> str:
-        """Returns the current token, or a new one if it is about to expire.
-
-        Raises:
-            LanceNamespaceError: The error of `fetch`.
-        """
+        """Returns the current token, or a new one if it is about to expire."""
         return self._valid_token() or await self._renewal.outcome(self._valid_token)
 
     async def replace(self, old: str) -> str:
-        """Returns the token that replaces `old`; fetches it unless another caller has already done so.
-
-        Raises:
-            LanceNamespaceError: The error of `fetch`.
-        """
+        """Returns the token that replaces `old`; fetches it unless another caller has already done so."""
         return await self._renewal.outcome(lambda: None if self._value == old else self._valid_token())
 
     def _valid_token(self) -> str | None:

@@ -145,9 +145,6 @@ class HttpTransport:
                 also a change may be sent again after any transient failure. None if the server does not support this.
             cache: Decoded responses by path. A kept one is requested by its ETag, and used if the server returns 304.
 
-        Raises:
-            LanceNamespaceError: The error that the error table has for the failure.
-
         Cost: one remote call; one more to fetch a token or keys, and one more to repeat a call after their rejection.
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
@@ -340,9 +337,6 @@ def open_http(
         tokens: Returns the source of bearer tokens for the connections; None if the settings contain all headers.
         signer: Signs each attempt; None for requests without a signature.
         headers: Headers of every call; the `header.*` properties override them.
-
-    Raises:
-        InvalidInputError: The proxy from the environment is invalid, or a certificate file cannot be loaded.
     """
     endpoint = settings.endpoint.rstrip("/")
     wire = _wire(settings)

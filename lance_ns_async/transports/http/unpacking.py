@@ -28,11 +28,6 @@ async def unpack(content: bytes, encoding: str, limit: int) -> bytes:
         content: The body as it was received.
         encoding: The value of Content-Encoding; `identity` and an empty value mean that the body is not compressed.
         limit: Maximum size of the decompressed body in bytes.
-
-    Raises:
-        UnpackError: The body is corrupt, has several layers (their ratios multiply), or has a method other than gzip
-            and deflate (others need additional packages).
-        TooLongError: The body is longer than `limit`. At most one byte more than `limit` is ever decompressed.
     """
     method = encoding.strip().lower()
     if method in ("", "identity"):

@@ -191,18 +191,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         self._closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request and returns the whole response.
-
-        Raises:
-            httpx.ConnectError: There is no connection, so the request was certainly not sent.
-            httpx.ConnectTimeout: The same, after `connect_timeout`.
-            httpx.ProxyError: The proxy requires credentials, so the request was certainly not sent.
-            httpx.UnsupportedProtocol: The URL is invalid.
-            httpx.ReadError: The connection was lost.
-            httpx.DecodingError: The body cannot be decompressed.
-            ResponseTooLargeError: The response is longer than `max_bytes`.
-            WireClosedError: The transport is closed.
-        """
+        """Sends a request and returns the whole response."""
         session = self._session or self._open()
         text = request.text if isinstance(request, EncodedRequest) else str(request.url)
         try:

@@ -123,12 +123,7 @@ class Reply:
         return b"".join(self._body or ())
 
     def feed(self, chunk: bytes) -> bool:
-        """Reads the next chunk; returns whether the reply ends with it.
-
-        Raises:
-            MismatchError: The reply belongs to another call.
-            MalformedError: The data is not a valid reply.
-        """
+        """Reads the next chunk; returns whether the reply ends with it."""
         if self._decoder is None:
             self._head += chunk
             if (decoder := self._open_body()) is None:

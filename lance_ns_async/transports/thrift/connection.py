@@ -32,11 +32,7 @@ class Incoming(Protocol):
     """Reads a response chunk by chunk."""
 
     def feed(self, chunk: bytes) -> bool:
-        """Reads the next chunk; returns whether the response ends with it.
-
-        Raises:
-            MalformedError: The data is not a valid response.
-        """
+        """Reads the next chunk; returns whether the response ends with it."""
         ...
 
 
@@ -71,12 +67,7 @@ class Connection(asyncio.Protocol):
         return self.usable and not self._unread()
 
     async def exchange(self, request: bytes, incoming: Incoming) -> None:
-        """Sends the request and returns when `incoming` is complete; any exception closes the connection.
-
-        Raises:
-            DisconnectedError: The connection was lost.
-            MalformedError: The data is not a valid response.
-        """
+        """Sends the request and returns when `incoming` is complete; any exception closes the connection."""
         if not self.usable:
             raise DisconnectedError("the connection was closed before the call was sent")
         response = self._response = asyncio.get_running_loop().create_future()
@@ -188,11 +179,7 @@ class Connector:
         self._first = 0
 
     async def open(self) -> Connection:
-        """Returns a connection that is ready for calls.
-
-        Raises:
-            Failure: No address can be connected to; the message has the reason for each.
-        """
+        """Returns a connection that is ready for calls."""
         addresses = self._route.addresses
         problems = []
         untrusted_count = 0

@@ -58,11 +58,7 @@ class Decoder:
         self._ahead = 0
 
     def feed(self, chunk: bytes) -> bool:
-        """Reads the next chunk; returns whether the struct ends with it.
-
-        Raises:
-            MalformedError: The data is not a valid struct.
-        """
+        """Reads the next chunk; returns whether the struct ends with it."""
         if self._ahead:
             # The chunk begins inside a string that is skipped.
             skip = min(self._ahead, len(chunk))
@@ -224,11 +220,7 @@ def fields_of(body: bytes) -> dict[int, bytes]:
 
 
 def struct_in(field: bytes) -> bytes:
-    """Returns the encoded struct in a field of `fields_of`.
-
-    Raises:
-        MalformedError: The field is not a struct.
-    """
+    """Returns the encoded struct in a field of `fields_of`."""
     if field[0] != STRUCT:
         # The bytes of another type, read as sizes, could request any amount of memory.
         raise MalformedError(f"a value of type {field[0]} instead of a struct")

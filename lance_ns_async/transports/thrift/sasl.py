@@ -66,11 +66,7 @@ class Kerberos:
         self.complete: bool = False
 
     async def respond(self, challenge: bytes) -> bytes:
-        """Returns the next token; after the last one, the choice of neither signatures nor encryption.
-
-        Raises:
-            Failure: There is no valid ticket, or the server requires signatures or encryption.
-        """
+        """Returns the next token; after the last one, the choice of neither signatures nor encryption."""
         try:
             # This may call the ticket server, which blocks.
             return await anyio.to_thread.run_sync(self._next, challenge, abandon_on_cancel=True)
@@ -95,13 +91,7 @@ class Kerberos:
 
 
 async def negotiate(connection: Connection, mechanism: Mechanism) -> None:
-    """Logs in on a new connection; all later messages on it are framed.
-
-    Raises:
-        Failure: The server rejects the login.
-        DisconnectedError: The connection was lost.
-        MalformedError: The server does not use SASL.
-    """
+    """Logs in on a new connection; all later messages on it are framed."""
     request = MaskedBytes(_message(_START, mechanism.name.encode()) + _message(_OK, await mechanism.respond(b"")))
     while True:
         answer = _Message()

@@ -104,9 +104,6 @@ class ThriftTransport:
             decode: Converts the return value, which is None for a void method.
             safe: Whether the call changes nothing. An unsafe call is sent again only if it certainly had no effect.
 
-        Raises:
-            LanceNamespaceError: The error that the error table has for the failure.
-
         Cost: one remote call; one more to repeat a safe call on a reused connection that the server had closed.
         """
         fresh = False
@@ -171,24 +168,14 @@ def open_thrift(
 
 
 async def call_on(connection: Connection, method: Method, sequence: int, arguments: bytes) -> Reply:
-    """Makes a call on this connection and returns its reply.
-
-    Raises:
-        DisconnectedError: The connection was lost.
-        MismatchError: The reply belongs to another call.
-        MalformedError: The data is not a valid reply.
-    """
+    """Makes a call on this connection and returns its reply."""
     reply = Reply(method.name, sequence & 0x7FFFFFFF, method.result, keep=method.whole)
     await connection.exchange(call(method.name, sequence & 0x7FFFFFFF, arguments), reply)
     return reply
 
 
 def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any], T]) -> T:
-    """Returns the decoded return value of a reply.
-
-    Raises:
-        Failure: The method has thrown an exception, or the reply cannot be decoded.
-    """
+    """Returns the decoded return value of a reply."""
     return decode_body(lambda reply: decode(_return_value(method, reply, explain)), reply, method=method.name)
 
 
@@ -233,12 +220,6 @@ class Pool:
         Args:
             work: Makes one exchange.
             fresh: Whether the connection must be a new one.
-
-        Raises:
-            StaleError: A reused connection was lost.
-            DisconnectedError: A new connection was lost.
-            Failure: No connection can be opened.
-            InvalidInputError: The pool is closed.
         """
         async with self._slots:
             if fresh and self._idle:
