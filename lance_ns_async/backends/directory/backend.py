@@ -43,7 +43,8 @@ from lance_ns_async.backends.directory.manifest import (
     ManifestEntry,
     read_metadata,
 )
-from lance_ns_async.backends.directory.places import OutsideError, Overlaps, Places, RootNames, masked_uri
+from lance_ns_async.backends.directory.overlaps import Overlaps
+from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
 from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport, error_of
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
@@ -73,7 +74,6 @@ LONGEST = 255 - len("0123abcd_")
 
 _USUAL_THREADS, _MOST_THREADS = 32, 64
 """The default and the largest number of calls in flight: each of them uses one thread."""
-ERRORS = LANCE_ERRORS
 """pylance's errors; the backend adds no codes of its own."""
 
 
@@ -118,7 +118,7 @@ class DirectoryBackend(Backend):
     """
 
     settings: ClassVar[type[DirSettings]] = DirSettings
-    errors: ClassVar[ErrorTable] = ERRORS
+    errors: ClassVar[ErrorTable] = LANCE_ERRORS
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,

@@ -17,7 +17,8 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.directory.backend import DirectoryBackend
 from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.manifest import Change, Directory, ManifestEntry
-from lance_ns_async.backends.directory.places import Overlaps, Places, is_file_of
+from lance_ns_async.backends.directory.overlaps import Overlaps
+from lance_ns_async.backends.directory.places import Places, is_file_of
 from tests.support.processes import run_script
 
 ROWS = pa.table({"id": [1]})
