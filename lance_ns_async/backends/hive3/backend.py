@@ -36,7 +36,8 @@ from lance_ns_async.backends.hive3.checks import (
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
 from lance_ns_async.backends.hive3.errors import ERRORS
-from lance_ns_async.backends.hive3.events import READ_EVENTS, Position, changes, events_at
+from lance_ns_async.backends.hive3.event_log import READ_EVENTS, changes, events_at
+from lance_ns_async.backends.hive3.events import Position
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
 from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.responses import (

@@ -15,8 +15,6 @@ from typing import Any
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.base import CatalogEvents
-from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.responses import optional_text
 from lance_ns_async.backends.shared import response_checks
 from lance_ns_async.model import NamespaceId, TableId
@@ -67,11 +65,6 @@ _LONGEST_MESSAGE = 64 * 1024 * 1024
 
 _GZIP = 31
 """The argument of zlib for data with a gzip header."""
-READ_EVENTS = "read_events"
-"""The name of the backend's method that makes the calls."""
-
-_PAGE = 100
-"""Number of events read by one call; an event of a table with many partitions may have megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,54 +195,3 @@ def _decompressed(message: str) -> bytes:
     if not decompressor.eof:
         raise ValueError("the message is incomplete or too long")
     return content
-
-
-async def events_at(hive: Metastore, number: int, subjects: Sequence[TableId] | None) -> CatalogEvents:
-    """Returns the position after the events of a number, with these subjects. Cost: one call."""
-    page = await hive.events_after(number - 1, _PAGE, READ_EVENTS)
-    return CatalogEvents(str(Position(number, _count(page, number))), subjects)
-
-
-async def changes(hive: Metastore, start: Position, current: int, *, has_catalogs: bool) -> CatalogEvents:
-    """Returns what has changed after a position, at least up to the current number.
-
-    Args:
-        start: The position up to which events were read before.
-        current: The number of the newest event.
-        has_catalogs: Whether ids begin with the catalog.
-
-    Returns:
-        The changes, without subjects if events are missing, or were added at a position that was already read.
-
-    Cost: one call, and one more for every 100 further events, or if there are no subjects.
-    """
-    if start.number > current:
-        # The metastore has a new database, or an older state of it.
-        return await events_at(hive, current, None)
-    changed_ids: set[NamespaceId | TableId] = set()
-    last = start.number
-    at = last - 1
-    while True:
-        page = await hive.events_after(at, _PAGE, READ_EVENTS)
-        if _count(page, start.number) > start.count:
-            return await events_at(hive, current, None)
-        for event in page:
-            if event.number == start.number:
-                continue
-            changed = subjects(event, has_catalogs=has_catalogs)
-            if event.number > last + 1 or changed is None:
-                return await events_at(hive, current, None)
-            last = event.number
-            changed_ids.update(changed)
-        if len(page) < _PAGE:
-            break
-        # Events of one number may be on two pages, so the last number is read again.
-        at = max(at + 1, last - 1)
-    if last < current:
-        return await events_at(hive, current, None)
-    return CatalogEvents(str(Position(last, _count(page, last))), changed_ids)
-
-
-def _count(page: Sequence[HiveEvent], number: int) -> int:
-    """Returns the number of events with a number."""
-    return sum(event.number == number for event in page)
