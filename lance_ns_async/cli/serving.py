@@ -204,7 +204,6 @@ async def _serve(
     """
     import anyio
 
-    from lance_ns_async.cli.shutdown import Deadline
     from lance_ns_async.gateway import MountedNamespace
     from lance_ns_async.storage import threads
 

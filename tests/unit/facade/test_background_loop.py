@@ -26,8 +26,8 @@ from lance_ns_async import AsyncNamespace, IcebergNamespace, TableId
 from lance_ns_async.facade import background_loop
 from lance_ns_async.facade.background_loop import BackgroundLoop
 from tests.fakes.iceberg import FakeIceberg
-from tests.unit.namespace.test_facade import run
-from tests.unit.namespace.test_sync import assert_no_loop
+from tests.unit.facade.test_base import run
+from tests.unit.test_sync import assert_no_loop
 
 
 class Interrupter:

@@ -10,7 +10,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.gateway.limits import Limits, Memory, Share
 from lance_ns_async.gateway.remote_guard import RemoteGuard
 from lance_ns_async.storage.sql_bounds import Texts
-from tests.unit.tables.test_sql_bounds import DEADLY, EVERYDAY
+from tests.unit.storage.test_sql_bounds import DEADLY, EVERYDAY
 
 COSTLY = {
     "repeat": "length(repeat('a', 2000000000)) > 5",
