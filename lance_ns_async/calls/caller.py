@@ -157,6 +157,7 @@ class Caller:
             # Lost races need the full pause.
             if issubclass(call.error_class(failure), (ServiceUnavailableError, ThrottlingError)):
                 failure.pace, failure.pauses_since = self.traffic.pace(sent), asyncio.get_running_loop().time()
+                failure.is_surplus = sent.slot != "worked"
             raise
         except LanceNamespaceError as error:
             text, outcome = type(error).__name__, Outcome.ANSWERED
@@ -234,9 +235,9 @@ class _Attempts(Generic[T]):
         return issubclass(self.call.error_class(failure), ThrottlingError)
 
     def _spares(self, failure: Failure) -> bool:
-        # While other calls get responses, a throttled call was sent too early, and the catalog works.
+        # While other calls get responses, the catalog works: the call was sent too early, or was one too many.
         before, self.responses = self.responses, self.traffic.responses
-        return self.responses > before and self._is_throttle(failure)
+        return self.responses > before and (failure.is_surplus or self._is_throttle(failure))
 
     def _pause(self, failure: Failure, attempt: int) -> float:
         pause = self.policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)

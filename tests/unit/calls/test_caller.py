@@ -163,6 +163,24 @@ def test_a_call_that_fails_while_others_are_answered_is_repeated_soon(
     assert all(run(main()) < 0.1 for _ in range(20)) == soon
 
 
+@pytest.mark.parametrize("cap", [3, 20])
+def test_no_call_is_lost_because_a_catalog_accepts_few_concurrent_calls(cap: int) -> None:
+    async def main() -> None:
+        to, inside = caller(Policy(max_retries=1)), 0
+
+        async def send() -> None:
+            nonlocal inside
+            if inside >= cap:
+                raise busy()
+            inside += 1
+            await asyncio.sleep(0.02)
+            inside -= 1
+
+        await asyncio.gather(*(call(to, send) for _ in range(1000)))
+
+    run(main())
+
+
 @pytest.mark.parametrize("seconds", [120.0, 1e6, math.inf])
 def test_a_wait_longer_than_the_operation_is_not_begun(seconds: float) -> None:
     async def main() -> float:
