@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.facade.base import ByProperties, Facade
+from lance_ns_async.facade.base import ByProperties, Facade, documented_by
 from lance_ns_async.operations.requests import several
 from lance_ns_async.calls.tracebacks import without_inner_calls
 from collections.abc import Callable, Coroutine, Iterator
@@ -40,8 +40,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+@documented_by(AsyncNamespace)
 class Namespace(Facade, spec.LanceNamespace):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
+
+    The methods have the arguments, results, errors and costs of those of `AsyncNamespace`, and `help` shows them.
 
     An instance may be shared by threads, used after a fork, and pickled. A pickle contains the properties, including
     secrets: store it accordingly. With a callable as `token`, a namespace can be pickled only if the callable can: a
@@ -109,9 +112,6 @@ class {name}(ByProperties, Namespace):
 
 '''
 
-LOOP = ("runs in the event loop", "runs in the background thread")
-"""Where callbacks run, in the docstrings of the two namespaces."""
-
 
 def generate() -> str:
     """Returns the source of the sync namespace."""
@@ -139,7 +139,8 @@ def generate() -> str:
         signature = re.sub(
             r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", "\n".join(head).replace("async def", "def")
         )
-        methods.append("\n".join([signature, text(docstring, docstring).replace(*LOOP), f"        {call}", ""]))
+        summary = f'        """{(ast.get_docstring(method) or "").splitlines()[0]}"""'
+        methods.append("\n".join([signature, summary, f"        {call}", ""]))
     class_docstring = ast.get_docstring(cls) or ""
     errors = (
         class_docstring[class_docstring.index("Each operation") :].replace("\n", "\n    ").replace("\n    \n", "\n\n")

@@ -14,7 +14,7 @@ from lance_ns_async.calls.tracebacks import without_inner_calls
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
-from lance_ns_async.facade.base import ByProperties, Facade
+from lance_ns_async.facade.base import ByProperties, Facade, documented_by
 from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.many import bulk, opening, watching
 from lance_ns_async.many import rows as many_rows
@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@documented_by(AsyncNamespace)
 class Namespace(Facade, spec.LanceNamespace):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
+
+    The methods have the arguments, results, errors and costs of those of `AsyncNamespace`, and `help` shows them.
 
     An instance may be shared by threads, used after a fork, and pickled. A pickle contains the properties, including
     secrets: store it accordingly. With a callable as `token`, a namespace can be pickled only if the callable can: a
@@ -138,373 +141,99 @@ class Namespace(Facade, spec.LanceNamespace):
     def list_namespaces(
         self, request: spec.ListNamespacesRequest | FieldsOrId = (), **fields: Any
     ) -> spec.ListNamespacesResponse:
-        """Lists the names of the namespaces directly below a namespace.
-
-        Args:
-            request: `limit` is the maximum number of names; None returns all.
-
-        Returns:
-            The names, and a page token if there may be more.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-            InvalidInputError: The limit or the page token is invalid.
-
-        Cost:
-            One call for each page of the catalog.
-        """
+        """Lists the names of the namespaces directly below a namespace."""
         return self._call(namespaces.list_namespaces, with_fields(request, fields))
 
     def describe_namespace(
         self, request: spec.DescribeNamespaceRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeNamespaceResponse:
-        """Describes a namespace.
-
-        Returns:
-            The properties of the namespace; the root has none.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-
-        Cost:
-            One call; none for the root.
-        """
+        """Describes a namespace."""
         return self._call(namespaces.describe_namespace, with_fields(request, fields))
 
     def create_namespace(
         self, request: spec.CreateNamespaceRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateNamespaceResponse:
-        """Creates a namespace.
-
-        Args:
-            request: With mode `exist_ok`, an existing namespace stays as it is. With `overwrite`, an existing namespace
-                is replaced if it is empty. The default mode is `create`.
-
-        Returns:
-            The properties of the namespace.
-
-        Raises:
-            NamespaceAlreadyExistsError: The namespace exists, and the mode is `create`; or it is the root.
-            NamespaceNotFoundError: The parent namespace does not exist.
-            NamespaceNotEmptyError: The namespace is not empty, and the mode is `overwrite`.
-            ConcurrentModificationError: Other clients repeatedly create and drop the namespace, and the mode is
-                `exist_ok`.
-            InvalidInputError: The mode is unknown, or a location among the properties is not allowed.
-        """
+        """Creates a namespace."""
         return self._call(namespaces.create_namespace, with_fields(request, fields))
 
     def drop_namespace(
         self, request: spec.DropNamespaceRequest | FieldsOrId, **fields: Any
     ) -> spec.DropNamespaceResponse:
-        """Drops an empty namespace. Never deletes data of tables.
-
-        Args:
-            request: With mode `skip`, a missing namespace is not an error. With behavior `cascade`, the registrations
-                in the namespace are removed, too, if the catalog can do that. The defaults are `fail` and `restrict`.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist, and the mode is `fail`.
-            NamespaceNotEmptyError: The namespace is not empty, and the behavior is `restrict`.
-            InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
-                behavior is unknown.
-        """
+        """Drops an empty namespace. Never deletes data of tables."""
         return self._call(namespaces.drop_namespace, with_fields(request, fields))
 
     def namespace_exists(
         self, request: spec.NamespaceExistsRequest | FieldsOrId, **fields: Any
     ) -> spec.NamespaceExistsResponse:
-        """Checks that a namespace exists; see `exists` for a bool.
-
-        Returns:
-            An empty response if the namespace exists.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-
-        Cost:
-            One call; none for the root.
-        """
+        """Checks that a namespace exists; see `exists` for a bool."""
         return self._call(namespaces.namespace_exists, with_fields(request, fields))
 
     def own_folders(self, parent: Iterable[str]) -> Sequence[str]:
-        """Returns the folders in which the catalog itself places the tables of a namespace.
-
-        Args:
-            parent: The id of the namespace.
-
-        Returns:
-            The configured root, and the folder of the namespace; as URIs, and for catalogs that resolve relative
-                locations also as it was configured.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist; only if the catalog stores its folder.
-
-        Cost:
-            No call, or one if the catalog stores the default location of a namespace.
-        """
+        """Returns the folders in which the catalog itself places the tables of a namespace."""
         return self._call(namespaces.own_folders, parent)
 
     def list_tables(self, request: spec.ListTablesRequest | FieldsOrId = (), **fields: Any) -> spec.ListTablesResponse:
-        """Lists the names of the Lance tables in a namespace.
-
-        Args:
-            request: `limit` is the maximum number of names; None returns all. With `include_declared=False`, tables to
-                which nothing was written are left out.
-
-        Returns:
-            The names, and a page token if there may be more.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-            InvalidInputError: The limit or the page token is invalid.
-
-        Cost:
-            One call for each page, and one for each name if the catalog's listings contain other formats. With
-            `include_declared=False` also one open of each dataset.
-        """
+        """Lists the names of the Lance tables in a namespace."""
         return self._call(tables.list_tables, with_fields(request, fields))
 
     def list_all_tables(
         self, request: spec.ListTablesRequest | FieldsOrId = (), **fields: Any
     ) -> spec.ListTablesResponse:
-        """Lists the Lance tables of a namespace and of all namespaces below it.
-
-        Args:
-            request: `limit` is the maximum number of tables; None returns all. With `include_declared=False`, tables to
-                which nothing was written are left out.
-
-        Returns:
-            The table ids, joined by `$`, and a page token if there may be more. They are sorted by name; the tables of
-                a namespace come before those of its child namespaces.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-            InvalidInputError: The limit or the page token is invalid.
-
-        Cost:
-            The listings of all these namespaces. With `include_declared=False` also one open of each dataset.
-        """
+        """Lists the Lance tables of a namespace and of all namespaces below it."""
         return self._call(tables.list_all_tables, with_fields(request, fields))
 
     def describe_table(
         self, request: spec.DescribeTableRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeTableResponse:
-        """Returns the location of a table and what is needed to read it.
-
-        Args:
-            request: With `vend_credentials`, the storage options contain the credentials that the catalog vends, if it
-                vends any. If `vend_credentials` is None, they contain them if the property of that name says so, or if
-                the dataset is opened. A version, a tag or a branch, `load_detailed_metadata` and `check_declared` open
-                the dataset.
-
-        Returns:
-            The description of the table. A response with credentials may be up to one second old: such a response is an
-                error, or has credentials that are valid for more than the minute in which Lance requests new ones.
-
-        Raises:
-            TableNotFoundError: The table does not exist; or its dataset is requested, and nothing was written to it
-                yet.
-            TableVersionNotFoundError: The dataset does not have the version.
-            TableTagNotFoundError: The dataset does not have the tag.
-            TableBranchNotFoundError: The dataset does not have the branch.
-            InvalidInputError: A tag is combined with a version or a branch.
-            UnsupportedOperationError: `load_detailed_metadata` is set, and the spec cannot represent the schema.
-
-        Cost:
-            One call; some catalogs need more for credentials. One open of the dataset if an option requires it.
-        """
+        """Returns the location of a table and what is needed to read it."""
         return self._call(tables.describe_table, with_fields(request, fields))
 
     def table_exists(self, request: spec.TableExistsRequest | FieldsOrId, **fields: Any) -> spec.TableExistsResponse:
-        """Checks that a table exists; see `exists` for a bool.
-
-        Args:
-            request: With a `version`, the dataset is opened, and must have this version.
-
-        Returns:
-            An empty response if the table exists.
-
-        Raises:
-            TableNotFoundError: The table does not exist.
-            TableVersionNotFoundError: The dataset does not have the version of the request.
-
-        Cost:
-            One call; with a version also one open of the dataset.
-        """
+        """Checks that a table exists; see `exists` for a bool."""
         return self._call(tables.table_exists, with_fields(request, fields))
 
     def declare_table(
         self, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None, **fields: Any
     ) -> spec.DeclareTableResponse:
-        """Registers a table that has no data yet.
-
-        If the default location is local, or its storage can be reached with the configured storage options
-        (`storage.*`) or the environment, it is checked first: it may hold data of a table that was renamed or
-        deregistered. If the catalog cannot rename tables, the table is declared even if the storage refuses this check
-        or does not respond.
-
-        Args:
-            request: `location` is where the data will be; None means the default location of the catalog. With
-                `vend_credentials`, the table is described after its declaration.
-            schema: The columns, for catalogs that store columns (Unity Catalog); other catalogs ignore them.
-
-        Returns:
-            The location and the properties, and with `vend_credentials` the storage options of a describe.
-
-        Raises:
-            TableAlreadyExistsError: The table is registered, or the default location contains data.
-            NamespaceNotFoundError: The namespace does not exist.
-            InvalidInputError: The location is not allowed, or the catalog can never accept such a declaration.
-            LanceNamespaceError: The describe for the credentials failed; the error says whether the table stays
-                registered.
-
-        Cost:
-            One declaration; a describe for `vend_credentials`; one open of the default location if it is checked.
-        """
+        """Registers a table that has no data yet."""
         return self._call(tables.declare_table, with_fields(request, fields), schema=schema)
 
     def register_table(
         self, request: spec.RegisterTableRequest | FieldsOrId, **fields: Any
     ) -> spec.RegisterTableResponse:
-        """Registers a table whose data is at `location`.
-
-        Args:
-            request: With mode `overwrite`, an existing registration is replaced; its data stays. The default mode is
-                `create`.
-
-        Returns:
-            The location and the properties of the table.
-
-        Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is `create`.
-            NamespaceNotFoundError: The namespace does not exist.
-            ConcurrentModificationError: Another client changed the registration during the replacement.
-            InvalidInputError: The location is not allowed, or the mode is unknown.
-            UnsupportedOperationError: The catalog cannot change a registered table (Polaris, Unity Catalog,
-                Lakekeeper), or not its location (Nessie).
-
-        Cost:
-            One declaration. To replace a registration, a describe, and one or two calls. Up to two calls for each of
-            four ids if the location may be the default one of another table.
-        """
+        """Registers a table whose data is at `location`."""
         return self._call(tables.register_table, with_fields(request, fields))
 
     def deregister_table(
         self, request: spec.DeregisterTableRequest | FieldsOrId, **fields: Any
     ) -> spec.DeregisterTableResponse:
-        """Removes a table from the catalog; its data stays.
-
-        Returns:
-            The id, the location and the properties of the table. The location is empty if the catalog's record of it is
-                lost or invalid.
-
-        Raises:
-            TableNotFoundError: The table does not exist.
-
-        Cost:
-            Two calls.
-        """
+        """Removes a table from the catalog; its data stays."""
         return self._call(tables.deregister_table, with_fields(request, fields))
 
     def drop_table(self, request: spec.DropTableRequest | FieldsOrId, **fields: Any) -> spec.DropTableResponse:
-        """Removes a table from the catalog, and then deletes the files under its location.
-
-        If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
-        the remaining files belong to no table; `fleet.audit` with `data_under` lists them. If another table is
-        registered at the location, only the registration is removed.
-
-        Returns:
-            The id, the location and the properties of the table. The location is empty if the catalog has lost it.
-
-        Raises:
-            TableNotFoundError: The table does not exist.
-            InvalidTableStateError: The location contains other tables or files, or is not safe to delete; nothing was
-                removed.
-
-        Cost:
-            Two calls, the calls for credentials, and listing and deleting the data. If the location was requested, or
-            made for another name, also the calls that look for other tables there.
-        """
+        """Removes a table from the catalog, and then deletes the files under its location."""
         return self._call(tables.drop_table, with_fields(request, fields))
 
     def rename_table(self, request: spec.RenameTableRequest | FieldsOrId, **fields: Any) -> spec.RenameTableResponse:
-        """Renames a table, or moves it to another namespace; its data stays at its location.
-
-        Args:
-            request: `new_namespace_id` is the namespace of the new name; None means the same namespace.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableNotFoundError: The table does not exist.
-            TableAlreadyExistsError: The new id is registered.
-            UnsupportedOperationError: The catalog cannot rename tables.
-        """
+        """Renames a table, or moves it to another namespace; its data stays at its location."""
         return self._call(tables.rename_table, with_fields(request, fields))
 
     def create_empty_table(
         self, request: spec.CreateEmptyTableRequest | FieldsOrId, **fields: Any
     ) -> CreateTableResponse:
-        """Registers a table that has no data yet; `declare_table` replaces this operation in the spec.
-
-        Args:
-            request: With mode `exist_ok`, a registered table stays as it is. The default mode is `create`.
-
-        Returns:
-            The location, the storage options and the properties of the table.
-
-        Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is `create`.
-            NamespaceNotFoundError: The namespace does not exist.
-            InvalidInputError: The mode is unknown.
-        """
+        """Registers a table that has no data yet; `declare_table` replaces this operation in the spec."""
         return self._call(tables.create_empty_table, with_fields(request, fields))
 
     def get_table_stats(
         self, request: spec.GetTableStatsRequest | FieldsOrId, **fields: Any
     ) -> spec.GetTableStatsResponse:
-        """Returns the size of a table, and the numbers of its rows, indexes and fragments.
-
-        Args:
-            request: `branch` None means main.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-        """
+        """Returns the size of a table, and the numbers of its rows, indexes and fragments."""
         return self._call(tables.get_table_stats, with_fields(request, fields))
 
     def create_table(
         self, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader, **fields: Any
     ) -> CreateTableResponse:
-        """Declares a table and writes the rows of an Arrow IPC stream to it.
-
-        If the write fails, neither the registration nor the data stays.
-
-        Args:
-            request: With mode `exist_ok`, a registered table stays as it is, even if nothing was written to it yet.
-                With `overwrite`, a new version replaces all rows and columns of the table, and its properties if the
-                request has any. The default mode is `create`.
-            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
-
-        Returns:
-            The registration and the version; the version is None if nothing was written to an existing table yet.
-
-        Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
-                that is not registered.
-            NamespaceNotFoundError: The namespace does not exist.
-            ConcurrentModificationError: The table was dropped or deregistered while its first rows were written; the
-                message says whether the rows stay.
-            InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
-
-        Cost:
-            A declaration, a describe before the write and one after it, and one open; in some catalogs one call for the
-            default location.
-        """
+        """Declares a table and writes the rows of an Arrow IPC stream to it."""
         return self._call(rows.create_table, with_fields(request, fields), request_data)
 
     def insert_into_table(
@@ -513,28 +242,7 @@ class Namespace(Facade, spec.LanceNamespace):
         request_data: bytes | pa.RecordBatchReader,
         **fields: Any,
     ) -> spec.InsertIntoTableResponse:
-        """Inserts the rows of an Arrow IPC stream into a table.
-
-        If the table is only declared, this writes its first version.
-
-        Args:
-            request: With mode `overwrite`, the rows replace all existing ones. The default mode is `append`.
-            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
-
-        Returns:
-            The number of inserted rows, and the new version.
-
-        Raises:
-            TableNotFoundError: The table is not registered.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableSchemaValidationError: The columns do not match those of the table.
-            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
-                while its first rows were written.
-            InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
-
-        Cost:
-            One call and one open.
-        """
+        """Inserts the rows of an Arrow IPC stream into a table."""
         return self._call(rows.insert_into_table, with_fields(request, fields), request_data)
 
     def merge_insert_into_table(
@@ -543,107 +251,27 @@ class Namespace(Facade, spec.LanceNamespace):
         request_data: bytes | pa.RecordBatchReader,
         **fields: Any,
     ) -> spec.MergeInsertIntoTableResponse:
-        """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version.
-
-        If the table is only declared, and the merge inserts rows, this writes its first version.
-
-        Args:
-            request: `on` names the columns that identify equal rows.
-            request_data: An Arrow IPC stream; or a reader, whose rows a REST server gets while they are read.
-
-        Returns:
-            The numbers of updated, inserted and deleted rows, and the version.
-
-        Raises:
-            TableNotFoundError: The table is not registered; or nothing was written to it, and the merge inserts no
-                rows.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column of `on` does not exist.
-            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
-                while its first rows were written.
-            InvalidInputError: `request_data` is not an Arrow IPC stream, the request has no `on` or no action, its
-                timeout is invalid, or an SQL text is too complex.
-
-        Cost:
-            One call and one open.
-        """
+        """Merges the rows of an Arrow IPC stream into a table: updates, inserts and deletes in one version."""
         return self._call(rows.merge_insert_into_table, with_fields(request, fields), request_data)
 
     def update_table(self, request: spec.UpdateTableRequest | FieldsOrId, **fields: Any) -> spec.UpdateTableResponse:
-        """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate.
-
-        Args:
-            request: `updates` is a list of pairs of a column and an SQL expression. `predicate` is an SQL condition;
-                None means all rows. `branch` None means main.
-
-        Returns:
-            The number of updated rows, and the version.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
-            ConcurrentModificationError: Another writer changed the same rows.
-            InvalidInputError: There are no updates, a column appears twice, or an SQL text is invalid or too complex.
-            UnsupportedOperationError: The request has properties, or updates a field within a column.
-        """
+        """Sets columns to the values of SQL expressions, in all rows or in those that match the predicate."""
         return self._call(rows.update_table, with_fields(request, fields))
 
     def delete_from_table(
         self, request: spec.DeleteFromTableRequest | FieldsOrId, **fields: Any
     ) -> spec.DeleteFromTableResponse:
-        """Deletes the rows that match the predicate; old versions keep them.
-
-        Args:
-            request: `predicate` is an SQL condition; `true` means all rows. `branch` None means main.
-
-        Returns:
-            The new version.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
-            ConcurrentModificationError: Another writer changed the same rows.
-            InvalidInputError: The predicate is invalid or too complex.
-        """
+        """Deletes the rows that match the predicate; old versions keep them."""
         return self._call(rows.delete_from_table, with_fields(request, fields))
 
     def count_table_rows(
         self, request: spec.CountTableRowsRequest | FieldsOrId, **fields: Any
     ) -> spec.CountTableRowsResponse:
-        """Counts all rows, or the rows that match the predicate.
-
-        Args:
-            request: `predicate` is an SQL condition; None means all rows. `version` None means the latest. `branch`
-                None means main.
-
-        Returns:
-            The number of rows.
-
-        Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
-            InvalidInputError: The predicate is invalid or too complex.
-        """
+        """Counts all rows, or the rows that match the predicate."""
         return self._call(rows.count_table_rows, with_fields(request, fields))
 
     def query_table(self, request: spec.QueryTableRequest | FieldsOrId, **fields: Any) -> spec.QueryTableResponse:
-        """Searches by vector or by text, or reads the first rows that match a filter.
-
-        Args:
-            request: `k` is the number of rows. An empty vector means no vector search. With several vectors, the result
-                has `k` rows for each.
-
-        Returns:
-            The rows as an Arrow IPC file. Rows of a search have a column `_distance` or `_score`; with several vectors,
-                the column `query_index` says to which vector a row belongs.
-
-        Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
-            InvalidInputError: The query is invalid, or an SQL text is too complex.
-        """
+        """Searches by vector or by text, or reads the first rows that match a filter."""
         return self._call(rows.query_table, with_fields(request, fields))
 
     def scan(
@@ -655,30 +283,7 @@ class Namespace(Facade, spec.LanceNamespace):
         version: int | None = None,
         branch: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads the rows of a table in bounded memory, all from the same version.
-
-        Args:
-            id: The id of the table.
-            columns: The names of the columns; None means all.
-            filter: An SQL expression that the rows match; None means all rows.
-            version: The version; None means the latest one at the beginning.
-            branch: The branch; None means main.
-
-        Yields:
-            The rows in batches. A batch is as large as a fragment's pages allow; with `data_operations=remote`, the
-                batches of one response have about 32 MiB.
-
-        Raises:
-            TableNotFoundError: The table does not exist, or nothing was written to it yet.
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
-            InvalidInputError: The filter is invalid or too complex.
-
-        Cost:
-            One call and one open. With `data_operations=remote`, one call for the version, and one for each part; with
-            a filter, the server reads the rows before a part again.
-        """
+        """Reads the rows of a table in bounded memory, all from the same version."""
         return self._flatten(
             lambda session: rows.scan_groups(
                 session, id, columns=columns, filter=filter, version=version, branch=branch
@@ -686,64 +291,15 @@ class Namespace(Facade, spec.LanceNamespace):
         )
 
     def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId, **fields: Any) -> str:
-        """Returns the plan of a query, without running it.
-
-        Args:
-            request: `query` is a request of `query_table`, with the id of the table in it or in the request. With
-                `verbose`, the plan has more details.
-
-        Returns:
-            The plan as text.
-
-        Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
-            InvalidInputError: The query is invalid, or its id or branch differs from that of the request.
-        """
+        """Returns the plan of a query, without running it."""
         return self._call(rows.explain_table_query_plan, with_fields(request, fields))
 
     def analyze_table_query_plan(self, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId, **fields: Any) -> str:
-        """Runs a query, and returns its plan with the measurements of each step.
-
-        Args:
-            request: The fields of a request of `query_table`.
-
-        Returns:
-            The plan and the measurements as text.
-
-        Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
-            InvalidInputError: The query is invalid, or an SQL text is too complex.
-        """
+        """Runs a query, and returns its plan with the measurements of each step."""
         return self._call(rows.analyze_table_query_plan, with_fields(request, fields))
 
     def open(self, id: Iterable[str], *, version: int | str | None = None, branch: str | None = None) -> LanceDataset:
-        """Opens the dataset of a table.
-
-        The dataset stays open when this namespace is closed. When its credentials expire, Lance requests new ones from
-        the catalog over a separate connection. Reading the dataset blocks: use threads.
-
-        Args:
-            id: The id of the table.
-            version: A version number or the name of a tag; None means the latest version.
-            branch: The branch; None means main.
-
-        Returns:
-            The dataset.
-
-        Raises:
-            TableNotFoundError: The table does not exist, or nothing was written to it yet.
-            TableVersionNotFoundError: The table does not have the version.
-            TableTagNotFoundError: The table does not have the tag.
-            TableBranchNotFoundError: The table does not have the branch.
-            InvalidInputError: `version` is neither a number nor a string, or a tag is combined with a branch.
-
-        Cost:
-            One call and one open.
-        """
+        """Opens the dataset of a table."""
         return self._call(opening.open, id, version=version, branch=branch)
 
     def open_many(
@@ -754,25 +310,7 @@ class Namespace(Facade, spec.LanceNamespace):
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> BulkResult[LanceDataset]:
-        """Opens many tables concurrently, each once.
-
-        Args:
-            ids: The table ids; each is a sequence of names.
-            max_in_flight: See `describe_tables`.
-            timeout: See `describe_tables`.
-            progress: See `describe_tables`.
-
-        Returns:
-            The datasets, and an error for each other id: the failure of one table does not affect the others.
-
-        Raises:
-            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
-                called.
-
-        Cost:
-            One open for each table, and one call for each, or the calls of `describe_tables` if the catalog vends no
-            credentials.
-        """
+        """Opens many tables concurrently, each once."""
         return self._call(
             opening.open_many, list(several(ids)), max_in_flight=max_in_flight, timeout=timeout, progress=progress
         )
@@ -785,520 +323,155 @@ class Namespace(Facade, spec.LanceNamespace):
         mode: Literal["create", "append", "overwrite"] = "create",
         branch: str | None = None,
     ) -> LanceDataset:
-        """Writes Arrow data to a table.
-
-        After a time-out, a cancellation or an interrupt, the write ends before its next batch of rows and commits
-        nothing. If it has read its last batch by then, it may still take effect.
-
-        Args:
-            id: The id of the table.
-            data: A pyarrow table, batch, reader or dataset, or a data frame with `__arrow_c_stream__`.
-            mode: `create` declares the table first; if that or the write fails, neither registration nor data stays.
-                `append` requires a registered table. `overwrite` creates the table, or replaces all its rows and
-                columns.
-            branch: The branch to append to or to overwrite, which must exist; None means main.
-
-        Returns:
-            The dataset, as `open` returns it.
-
-        Raises:
-            TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
-                that is not registered.
-            TableNotFoundError: The table is not registered, and the mode is `append`.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableSchemaValidationError: The columns do not match those of the table.
-            NamespaceNotFoundError: The namespace does not exist.
-            ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
-                while its first rows were written.
-            InvalidInputError: The data is not Arrow data or cannot be read, the mode is unknown, or `create` has a
-                branch.
-        """
+        """Writes Arrow data to a table."""
         return self._call(rows.write, id, data, mode=mode, branch=branch)
 
     def create_table_index(
         self, request: spec.CreateTableIndexRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableIndexResponse:
-        """Creates an index on a column of vectors, scalars or text.
-
-        This may take long: set `operation_timeout` accordingly.
-
-        Args:
-            request: `column` and `index_type` are required. `name` is the name of the index; None means one made from
-                the column. Which other fields are allowed depends on the type. `branch` None means main.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableIndexAlreadyExistsError: The table has an index of that name.
-            TableColumnNotFoundError: The column does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-            InvalidInputError: The index type is unknown, or an option is invalid or not one of that type.
-        """
+        """Creates an index on a column of vectors, scalars or text."""
         return self._call(indexes.create_table_index, with_fields(request, fields))
 
     def create_table_scalar_index(
         self, request: spec.CreateTableIndexRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableScalarIndexResponse:
-        """Creates an index on a column of scalars or text.
-
-        This may take long: set `operation_timeout` accordingly.
-
-        Args:
-            request: As in `create_table_index`, with an `index_type` that is not for vectors.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableIndexAlreadyExistsError: The table has an index of that name.
-            TableColumnNotFoundError: The column does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-            InvalidInputError: The index type is not one for scalars or text, or an option is invalid or not one of that
-                type.
-        """
+        """Creates an index on a column of scalars or text."""
         return self._call(indexes.create_table_scalar_index, with_fields(request, fields))
 
     def list_table_indices(
         self, request: spec.ListTableIndicesRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableIndicesResponse:
-        """Lists the indexes of a table.
-
-        Args:
-            request: `limit` is the maximum number of indexes; None returns all.
-
-        Returns:
-            The indexes, sorted by name, and a page token if there are more.
-
-        Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            InvalidInputError: The limit or the page token is invalid.
-        """
+        """Lists the indexes of a table."""
         return self._call(indexes.list_table_indices, with_fields(request, fields))
 
     def describe_table_index_stats(
         self, request: spec.DescribeTableIndexStatsRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeTableIndexStatsResponse:
-        """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows.
-
-        Args:
-            request: `index_name` is required. `version` None means the latest. `branch` None means main.
-
-        Raises:
-            TableIndexNotFoundError: The table does not have the index.
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            InvalidInputError: The request has no `index_name`.
-        """
+        """Returns the statistics of an index: its type, and the numbers of indexed and unindexed rows."""
         return self._call(indexes.describe_table_index_stats, with_fields(request, fields))
 
     def drop_table_index(
         self, request: spec.DropTableIndexRequest | FieldsOrId, **fields: Any
     ) -> spec.DropTableIndexResponse:
-        """Drops an index; older versions that have it keep it.
-
-        Args:
-            request: `index_name` is required. `branch` None means main.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableIndexNotFoundError: The table does not have the index.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-            InvalidInputError: The request has no `index_name`.
-        """
+        """Drops an index; older versions that have it keep it."""
         return self._call(indexes.drop_table_index, with_fields(request, fields))
 
     def alter_table_add_columns(
         self, request: spec.AlterTableAddColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableAddColumnsResponse:
-        """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated.
-
-        Args:
-            request: `new_columns` is a list of dicts with the `name` of a column and the SQL `expression` of its
-                values. `branch` None means main.
-
-        Returns:
-            The new version.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-            InvalidInputError: There are no columns, one exists or appears twice, or an expression is missing, invalid
-                or too complex.
-            UnsupportedOperationError: A column is computed or virtual.
-        """
+        """Adds columns with the values of SQL expressions. Columns that the catalog stores are not updated."""
         return self._call(columns.alter_table_add_columns, with_fields(request, fields))
 
     def alter_table_alter_columns(
         self, request: spec.AlterTableAlterColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableAlterColumnsResponse:
-        """Changes names, types and nullability of columns, all in one version.
-
-        Args:
-            request: `alterations` is a list of dicts with the `path` of a column and its changes: `rename`, `nullable`,
-                and `data_type` as `{"type": "int64"}`. `branch` None means main.
-
-        Returns:
-            The new version.
-
-        Raises:
-            TableColumnNotFoundError: A column does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-            InvalidInputError: There are no changes, a column appears twice, or a name or type is invalid.
-            UnsupportedOperationError: A column is virtual.
-        """
+        """Changes names, types and nullability of columns, all in one version."""
         return self._call(columns.alter_table_alter_columns, with_fields(request, fields))
 
     def alter_table_drop_columns(
         self, request: spec.AlterTableDropColumnsRequest | FieldsOrId, **fields: Any
     ) -> spec.AlterTableDropColumnsResponse:
-        """Drops columns; old versions keep them.
-
-        Args:
-            request: `columns` is a list of names. `branch` None means main.
-
-        Returns:
-            The new version.
-
-        Raises:
-            TableColumnNotFoundError: A column does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-            InvalidInputError: There are no columns.
-        """
+        """Drops columns; old versions keep them."""
         return self._call(columns.alter_table_drop_columns, with_fields(request, fields))
 
     def update_table_schema_metadata(
         self, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId, **fields: Any
     ) -> spec.UpdateTableSchemaMetadataResponse:
-        """Sets entries of the schema's metadata; other entries stay.
-
-        Args:
-            request: `metadata` is a dict of the new entries. `branch` None means main.
-
-        Returns:
-            All entries of the schema's metadata.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-        """
+        """Sets entries of the schema's metadata; other entries stay."""
         return self._call(columns.update_table_schema_metadata, with_fields(request, fields))
 
     def update_field_metadata(
         self, request: spec.UpdateFieldMetadataRequest | FieldsOrId, **fields: Any
     ) -> spec.UpdateFieldMetadataResponse:
-        """Sets or removes entries of the metadata of fields, in all of the requested fields or in none.
-
-        Args:
-            request: A null value removes an entry.
-
-        Returns:
-            The new version, and all entries of these fields.
-
-        Raises:
-            TableColumnNotFoundError: A field does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-            InvalidInputError: There are no updates, a field appears twice, or only some of the updates have `replace`.
-        """
+        """Sets or removes entries of the metadata of fields, in all of the requested fields or in none."""
         return self._call(columns.update_field_metadata, with_fields(request, fields))
 
     def list_table_tags(
         self, request: spec.ListTableTagsRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableTagsResponse:
-        """Lists the tags of a table, including those of branches.
-
-        Args:
-            request: `limit` is the maximum number of tags; None returns all.
-
-        Returns:
-            The tags, sorted by name, and a page token if there are more.
-
-        Raises:
-            InvalidInputError: The limit or the page token is invalid.
-        """
+        """Lists the tags of a table, including those of branches."""
         return self._call(refs.list_table_tags, with_fields(request, fields))
 
     def get_table_tag_version(
         self, request: spec.GetTableTagVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.GetTableTagVersionResponse:
-        """Returns the version of a tag.
-
-        Args:
-            request: `tag` is the name of the tag.
-
-        Returns:
-            The version, and its branch; the branch is None for main.
-
-        Raises:
-            TableTagNotFoundError: The table does not have the tag.
-        """
+        """Returns the version of a tag."""
         return self._call(refs.get_table_tag_version, with_fields(request, fields))
 
     def create_table_tag(
         self, request: spec.CreateTableTagRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableTagResponse:
-        """Creates a tag for a version.
-
-        Args:
-            request: `tag` is the new name, and `version` its version. `branch` None means main.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableTagAlreadyExistsError: The table has a tag of that name.
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            InvalidInputError: The name is not ASCII, too long, or otherwise invalid.
-        """
+        """Creates a tag for a version."""
         return self._call(refs.create_table_tag, with_fields(request, fields))
 
     def update_table_tag(
         self, request: spec.UpdateTableTagRequest | FieldsOrId, **fields: Any
     ) -> spec.UpdateTableTagResponse:
-        """Moves an existing tag to another version.
-
-        Args:
-            request: `tag` is the name of the tag, and `version` its new version. `branch` None means main.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableTagNotFoundError: The table does not have the tag.
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-        """
+        """Moves an existing tag to another version."""
         return self._call(refs.update_table_tag, with_fields(request, fields))
 
     def delete_table_tag(
         self, request: spec.DeleteTableTagRequest | FieldsOrId, **fields: Any
     ) -> spec.DeleteTableTagResponse:
-        """Deletes a tag; its version stays.
-
-        Args:
-            request: `tag` is the name of the tag.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableTagNotFoundError: The table does not have the tag.
-        """
+        """Deletes a tag; its version stays."""
         return self._call(refs.delete_table_tag, with_fields(request, fields))
 
     def create_table_branch(
         self, request: spec.CreateTableBranchRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableBranchResponse:
-        """Creates a branch that starts at a version of another branch.
-
-        Args:
-            request: `from_branch` None means main; `from_version` None means its latest version.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableBranchAlreadyExistsError: The table has a branch of that name.
-            TableBranchNotFoundError: The table does not have the branch `from_branch`.
-            TableVersionNotFoundError: The table does not have the version.
-            InvalidInputError: The name is too long, or otherwise invalid.
-            UnsupportedOperationError: The catalog commits the versions of the table.
-        """
+        """Creates a branch that starts at a version of another branch."""
         return self._call(refs.create_table_branch, with_fields(request, fields))
 
     def list_table_branches(
         self, request: spec.ListTableBranchesRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableBranchesResponse:
-        """Lists the branches of a table except main.
-
-        Args:
-            request: `limit` is the maximum number of branches; None returns all.
-
-        Returns:
-            The branches, sorted by name, and a page token if there are more.
-
-        Raises:
-            InvalidInputError: The limit or the page token is invalid.
-        """
+        """Lists the branches of a table except main."""
         return self._call(refs.list_table_branches, with_fields(request, fields))
 
     def delete_table_branch(
         self, request: spec.DeleteTableBranchRequest | FieldsOrId, **fields: Any
     ) -> spec.DeleteTableBranchResponse:
-        """Deletes a branch and the data that only this branch uses.
-
-        Args:
-            request: `name` is the name of the branch.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            InvalidTableStateError: A tag refers to a version of the branch.
-            InvalidInputError: The branch is main.
-        """
+        """Deletes a branch and the data that only this branch uses."""
         return self._call(refs.delete_table_branch, with_fields(request, fields))
 
     def restore_table(self, request: spec.RestoreTableRequest | FieldsOrId, **fields: Any) -> spec.RestoreTableResponse:
-        """Makes an old version the latest one again; the versions in between stay.
-
-        Args:
-            request: `version` is the version to restore. `branch` None means main.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
-        """
+        """Makes an old version the latest one again; the versions in between stay."""
         return self._call(versions.restore_table, with_fields(request, fields))
 
     def create_table_version(
         self, request: spec.CreateTableVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.CreateTableVersionResponse:
-        """Commits a version whose manifest is written, and moves the manifest to its final name.
-
-        The table must have the property `managed_by=impl`. If the outcome of a call is unknown, it may be repeated: a
-        version that is already committed with the same manifest is a success.
-
-        Args:
-            request: `version` is the new number, and `manifest_path` the place where its manifest was written.
-                `manifest_size` is its size in bytes.
-
-        Returns:
-            The committed version.
-
-        Raises:
-            ConcurrentModificationError: Another version with this number exists.
-            InvalidInputError: The manifest is not one of this version, or its name or its folder is wrong.
-            UnsupportedOperationError: The catalog does not commit the versions of this table, or the branch is not
-                main.
-
-        Cost:
-            Two calls.
-        """
+        """Commits a version whose manifest is written, and moves the manifest to its final name."""
         return self._call(versions.create_table_version, with_fields(request, fields))
 
     def batch_create_table_versions(
         self, request: spec.BatchCreateTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchCreateTableVersionsResponse:
-        """Commits one version of each of several tables: all or none.
-
-        Args:
-            request: `entries` is a list of requests of `create_table_version`, each with the id of its table.
-
-        Returns:
-            The committed versions, in the order of the request.
-
-        Raises:
-            ConcurrentModificationError: Another version with the same number exists for a table.
-            InvalidInputError: A table appears twice, or a manifest is not one of its version.
-            UnsupportedOperationError: The catalog does not commit the versions of a table, or cannot commit those of
-                several tables at once; or a branch is not main.
-        """
+        """Commits one version of each of several tables: all or none."""
         return self._call(versions.batch_create_table_versions, with_fields(request, fields))
 
     def batch_commit_tables(
         self, request: spec.BatchCommitTablesRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchCommitTablesResponse:
-        """Commits one version of each of several tables, like `batch_create_table_versions`.
-
-        Args:
-            request: `operations` is a list of dicts with the key `create_table_version`, whose value is a request of
-                this operation.
-
-        Returns:
-            The results, in the order of the request.
-
-        Raises:
-            ConcurrentModificationError: Another version with the same number exists for a table.
-            InvalidInputError: An entry does not have exactly one operation, a table appears twice, or a manifest is not
-                one of its version.
-            UnsupportedOperationError: An operation is not `create_table_version`; or see `batch_create_table_versions`.
-        """
+        """Commits one version of each of several tables, like `batch_create_table_versions`."""
         return self._call(versions.batch_commit_tables, with_fields(request, fields))
 
     def describe_table_version(
         self, request: spec.DescribeTableVersionRequest | FieldsOrId, **fields: Any
     ) -> spec.DescribeTableVersionResponse:
-        """Returns the location of the manifest of a version.
-
-        Args:
-            request: `version` None means the latest version.
-
-        Raises:
-            TableVersionNotFoundError: The version does not exist, or its manifest was removed.
-            TableBranchNotFoundError: The table does not have the branch.
-            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
-            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
-
-        Cost:
-            One call, a second one for a version before the latest, and a look-up in the storage. If the storage commits
-            the versions, the cost of `list_table_versions`.
-        """
+        """Returns the location of the manifest of a version."""
         return self._call(versions.describe_table_version, with_fields(request, fields))
 
     def list_table_versions(
         self, request: spec.ListTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.ListTableVersionsResponse:
-        """Lists the versions whose manifests exist.
-
-        Args:
-            request: `limit` is the maximum number of versions; None returns all. With `descending`, the newest version
-                comes first, otherwise the oldest.
-
-        Returns:
-            The versions, and a page token if there are more. The list is empty if the table has no version, or none
-                that its catalog committed.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
-            InvalidInputError: The limit or the page token is invalid.
-            UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
-
-        Cost:
-            One call and a listing in the storage; for the latest version alone (`descending` with `limit=1`) one call
-            and a look-up in the storage. If the storage commits the versions, all manifests are read.
-        """
+        """Lists the versions whose manifests exist."""
         return self._call(versions.list_table_versions, with_fields(request, fields))
 
     def batch_delete_table_versions(
         self, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId, **fields: Any
     ) -> spec.BatchDeleteTableVersionsResponse:
-        """Deletes versions of the main branch.
-
-        If the catalog commits the versions, their records and manifests are deleted, and Lance's clean-up later removes
-        the files that only they need. Otherwise these files are deleted at once.
-
-        Args:
-            request: Each range includes its start and excludes its end; the end -1 means up to the latest version. Such
-                a range never includes the latest version.
-
-        Returns:
-            The number of deleted versions.
-
-        Raises:
-            InvalidTableStateError: A tag or a branch needs one of the versions.
-            InvalidInputError: A range is invalid, or includes the latest version.
-            UnsupportedOperationError: The branch is not main.
-
-        Cost:
-            One call more than `list_table_versions`, and one open of the dataset.
-        """
+        """Deletes versions of the main branch."""
         return self._call(versions.batch_delete_table_versions, with_fields(request, fields))
 
     def describe_tables(
@@ -1310,31 +483,7 @@ class Namespace(Facade, spec.LanceNamespace):
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> BulkResult[Table]:
-        """Describes many tables concurrently, each id once.
-
-        Args:
-            ids: The table ids; each is a sequence of names.
-            vend_credentials: Whether the storage options include the credentials that the catalog vends, if it vends
-                any. A table for which it refuses them is described without.
-            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
-                limit.
-            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
-                described in time fail with ServiceUnavailableError.
-            progress: Shows a bar in a terminal or notebook; or receives the number of finished ids and their total,
-                and runs in the background thread.
-
-        Returns:
-            The described tables, and an error for each other id: the failure of one table does not affect the others.
-
-        Raises:
-            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
-                called.
-
-        Cost:
-            One call for each table. If the catalog has batch describes, or listings with locations, they replace most
-            of these calls, and each id that they do not contain costs one more call. With vended credentials, they do
-            not, and some catalogs need more calls for each table. After a 401, the remaining ids fail without a call.
-        """
+        """Describes many tables concurrently, each id once."""
         return self._call(
             bulk.describe_tables,
             list(several(ids)),
@@ -1347,24 +496,7 @@ class Namespace(Facade, spec.LanceNamespace):
     def stream_tables(
         self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
     ) -> Iterator[tuple[TableId, Table | LanceNamespaceError]]:
-        """Describes any number of tables in bounded memory, in the order of the ids.
-
-        Args:
-            ids: The table ids; the iterator may be endless. It is read in groups of 500 ids at first and up to 5,000
-                later, each of which is described like in `describe_tables`.
-            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
-
-        Yields:
-            Each id with its table or its error.
-
-        Raises:
-            InvalidInputError: The catalog cannot have an id; raised after the results for the ids before it.
-
-        Cost:
-            About as many calls as `describe_tables` if the ids are in the order of the catalog's listings, like those
-            of `iter_tables`. Otherwise up to one call for each id if the catalog lists tables with their locations,
-            because listed tables that belong to other groups are not kept.
-        """
+        """Describes any number of tables in bounded memory, in the order of the ids."""
         return self._stream_tables(ids, max_in_flight=max_in_flight)
 
     def watch(
@@ -1377,36 +509,7 @@ class Namespace(Facade, spec.LanceNamespace):
         every: float | None = 10.0,
         examine_every: float = 60.0,
     ) -> Iterator[Change]:
-        """Yields the tables that are created, dropped, renamed or replaced, or have new versions, as it happens.
-
-        It lists the tables again and again, or reads the event log of a catalog that has one. Each change is seen at
-        least once, in order for each table. What happens between two looks is one change: a table that is created and
-        dropped in this time is not seen, and several versions are one change. A table that is dropped and declared
-        again meanwhile is `replaced` if its location, its registration or a smaller version shows it.
-
-        If something cannot be read, the watch says so once, as `unreadable`, and goes on.
-
-        Args:
-            what: Ids and patterns of tables, such as `"sales.**"`. A table need not exist.
-            since: The `token` of a change, or of `watch_token`, after which the watch goes on, also in another process;
-                None begins now.
-            existing: Whether the tables that exist now come first, as `created`; only without `since`.
-            versions: Whether to look for new versions.
-            every: Seconds between two looks; None looks once and ends.
-            examine_every: Seconds in which every table is examined once, a part of them at each look: its latest
-                version is read, and it is described again if listings do not show where tables are.
-
-        Yields:
-            The changes.
-
-        Raises:
-            InvalidInputError: The token is of other tables, or an argument is invalid.
-            LanceNamespaceError: Without `since`, something could not be read by the first look.
-
-        Cost:
-            At each look, the listings of the matching namespaces, or one call if the catalog has an event log. For each
-            table, at most one describe and one listing of its versions in `examine_every` seconds.
-        """
+        """Yields the tables that are created, dropped, renamed or replaced, or have new versions, as it happens."""
         return self._flatten(
             lambda session: watching.changes(
                 session,
@@ -1420,162 +523,33 @@ class Namespace(Facade, spec.LanceNamespace):
         )
 
     def watch_token(self, what: What, *, versions: bool = True) -> str:
-        """Returns the token from which a watch tells every change from now on.
-
-        Args:
-            what: As in `watch`.
-            versions: As in `watch`.
-
-        Returns:
-            The token, for `since`.
-
-        Raises:
-            LanceNamespaceError: Something could not be read.
-
-        Cost:
-            As a look of `watch` at all tables.
-        """
+        """Returns the token from which a watch tells every change from now on."""
         return self._call(watching.token, what, versions=versions)
 
     def partition_by(self, by: Sequence[str | Mapping[str, Any]], *, schema: pa.Schema | None = None) -> PartitionSpec:
-        """Divides a new directory into partitions, or divides the new rows of a partitioned one in another way.
-
-        Each partition is a table of its own, in namespaces with random names. Existing partitions stay as they are. If
-        new rows are already divided so, nothing is changed.
-
-        Spec: https://lance.org/format/namespace/partitioning-spec.
-
-        Args:
-            by: The partition fields: a column, such as `"region"`, or a transform of one: `"year(at)"`, `"month(at)"`
-                (1 to 12), `"day(at)"` (of the month), `"hour(at)"`, `"bucket(16, user)"` (also of several columns),
-                `"truncate(3, code)"`. A field may also be an object of the spec, for example with an `expression`.
-            schema: The columns of all rows, for a new directory; None for a partitioned one.
-
-        Returns:
-            The latest version of the partition spec.
-
-        Raises:
-            InvalidInputError: A field is invalid, the schema is missing or cannot be stored, or a new directory already
-                has tables or namespaces in its manifest.
-            UnsupportedOperationError: The catalog is no directory catalog.
-
-        Cost:
-            Two commits to the manifest.
-        """
+        """Divides a new directory into partitions, or divides the new rows of a partitioned one in another way."""
         return self._call(partitions.partition_by, by, schema=schema)
 
     def write_partitions(self, data: Any, *, max_in_flight: int | None = None) -> Mapping[TableId, int]:
-        """Appends rows to their partitions; partitions that do not exist yet are created.
-
-        Several partitions are not changed at once: readers may see the rows of some of them before those of others, and
-        rows that were appended before an error stay.
-
-        Args:
-            data: A pyarrow table, batch, reader or dataset, or a data frame with `__arrow_c_stream__`. It is divided in
-                parts of about 64 MiB.
-            max_in_flight: Maximum number of partitions that are written at a time; None for the policy's limit.
-
-        Returns:
-            The number of rows that were appended to each partition, by the ids of their tables.
-
-        Raises:
-            TableSchemaValidationError: The columns are not those of the partitions, or a value does not fit.
-            InvalidInputError: The directory has no partitions, or the data is not Arrow data.
-            InvalidTableStateError: The manifest sets the version of a partition that is read.
-            UnsupportedOperationError: The catalog is no directory catalog.
-            LanceNamespaceError: Some partitions could not be written; a note names them.
-
-        Cost:
-            For each part of the data, a commit to the manifest if there are new partitions, and one append for each
-            partition with rows in it.
-        """
+        """Appends rows to their partitions; partitions that do not exist yet are created."""
         return self._call(partitions.write_partitions, data, max_in_flight=max_in_flight)
 
     def list_partitions(self, where: str | None = None) -> list[Partition]:
-        """Returns the partitions that may have rows which match a condition.
-
-        The ids of the result are those of tables, for operations such as `search_many` and `describe_tables`. The
-        partitions may also have other rows; `drop_partitions` drops those of which all rows match.
-
-        Args:
-            where: A condition in Lance's SQL, such as `at >= timestamp '2026-01-01 00:00:00' AND region = 'EU'`. Its
-                comparisons of single columns with literals leave out partitions; other parts leave out none. None for
-                all partitions.
-
-        Returns:
-            The partitions, by the version of their spec and their values; nulls are last.
-
-        Raises:
-            InvalidInputError: The directory has no partitions, or the condition is invalid.
-            UnsupportedOperationError: The catalog is no directory catalog.
-
-        Cost:
-            Two opens of the manifest, and one scan of it if it has changed.
-        """
+        """Returns the partitions that may have rows which match a condition."""
         return self._call(partitions.list_partitions, where)
 
     def open_partitions(self, where: str | None = None, *, max_in_flight: int | None = None) -> PartitionedDataset:
-        """Opens the partitions that may have rows which match a condition, as one dataset.
-
-        Args:
-            where: As in `list_partitions`; it also holds for the rows.
-            max_in_flight: Maximum number of datasets to open at once; None for the policy's limit.
-
-        Returns:
-            A dataset with `to_table`, `to_reader` and `count_rows`, which is also an Arrow stream. A partition to which
-            nothing was written yet has no rows.
-
-        Raises:
-            InvalidInputError: The directory has no partitions, or the condition is invalid.
-            UnsupportedOperationError: The catalog is no directory catalog.
-
-        Cost:
-            As `list_partitions`, and one open for each of these partitions.
-        """
+        """Opens the partitions that may have rows which match a condition, as one dataset."""
         return self._call(partitions.open_partitions, where, max_in_flight=max_in_flight)
 
     def drop_partitions(self, where: str, *, max_in_flight: int | None = None) -> list[Partition]:
-        """Drops the partitions of which all rows match a condition, with their data.
-
-        A partition that may also have other rows stays; `delete_from_table` deletes rows of it. Lance counts the
-        matching rows of a partition before it is dropped. A write at the same time appends its rows to a new partition.
-
-        Args:
-            where: As in `list_partitions`; `"true"` drops all partitions.
-            max_in_flight: Maximum number of partitions that are dropped at a time; None for the policy's limit.
-
-        Returns:
-            The dropped partitions, also those that another client dropped meanwhile.
-
-        Raises:
-            InvalidInputError: The directory has no partitions, or the condition is invalid.
-            UnsupportedOperationError: The catalog is no directory catalog.
-            LanceNamespaceError: Some partitions could not be dropped; a note names them.
-
-        Cost:
-            As `list_partitions`, an open, a count and a `drop_table` for each of them, and one commit to the manifest.
-        """
+        """Drops the partitions of which all rows match a condition, with their data."""
         return self._call(partitions.drop_partitions, where, max_in_flight=max_in_flight)
 
     def scan_partitions(
         self, where: str | None = None, *, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Reads the rows of all partitions that match a condition, in bounded memory.
-
-        Args:
-            where: As in `open_partitions`.
-            columns: The names of the columns; None means all.
-
-        Yields:
-            The rows in batches, one partition after the other.
-
-        Raises:
-            InvalidInputError: The directory has no partitions, or the condition is invalid.
-            UnsupportedOperationError: The catalog is no directory catalog.
-
-        Cost:
-            As `open_partitions`.
-        """
+        """Reads the rows of all partitions that match a condition, in bounded memory."""
         return self._flatten(lambda session: partitions.scan_partitions(session, where, columns=columns))
 
     def search_many(
@@ -1593,37 +567,7 @@ class Namespace(Facade, spec.LanceNamespace):
         progress: bool | ProgressCallback = False,
         **query: Any,
     ) -> RankedRows:
-        """Searches many tables at once, and returns the best rows of all of them.
-
-        With a vector and a text, the best `k` rows of either search are joined by reciprocal rank fusion.
-
-        Args:
-            what: Ids and patterns of tables, such as `"sales.**"`. Tables without data are left out.
-            vector: The vector to search by; None for a search by text.
-            column: The column of the vectors; None means `vector`, or else the only column of vectors of a table.
-            full_text: The words to search by, or a `full_text_query` of the spec; None for a search by vector. Scores
-                depend on the other texts of a table, so those of different tables are only roughly comparable.
-            k: The number of rows.
-            filter: An SQL expression that the rows match, applied before the search; None means all rows.
-            columns: The names of the columns in the result; None means all. A column that a table lacks is null, unless
-                it is named here: then the table is in `errors`.
-            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
-            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that were
-                not searched by then are in `errors`.
-            progress: Shows a bar in a terminal or notebook; or receives the number of searched tables and their total.
-            **query: Further fields of a `query_table` request, such as `nprobes`, `refine_factor` and `distance_type`.
-
-        Returns:
-            The rows, and an error for each table that could not be searched.
-
-        Raises:
-            InvalidInputError: The query is invalid, or the catalog cannot have an id; nothing was called. Or the rows
-                have columns of one name and of types without a common one.
-
-        Cost:
-            The listings, the calls of `describe_tables`, and one open for each table. With `data_operations=remote`,
-            one call if the server is the gateway, else the listings and one call for each table.
-        """
+        """Searches many tables at once, and returns the best rows of all of them."""
         return self._call(
             many_rows.search_many,
             what,
@@ -1648,24 +592,7 @@ class Namespace(Facade, spec.LanceNamespace):
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> RowCounts:
-        """Counts the rows of many tables at once.
-
-        Args:
-            what: See `search_many`.
-            filter: An SQL expression that the rows match; None counts all rows.
-            max_in_flight: See `search_many`.
-            timeout: See `search_many`.
-            progress: See `search_many`.
-
-        Returns:
-            The number of rows of each table, and an error for each table that could not be counted.
-
-        Raises:
-            InvalidInputError: The catalog cannot have an id; nothing was called.
-
-        Cost:
-            Those of `search_many`.
-        """
+        """Counts the rows of many tables at once."""
         return self._call(
             many_rows.count_many, what, filter=filter, max_in_flight=max_in_flight, timeout=timeout, progress=progress
         )
@@ -1679,28 +606,7 @@ class Namespace(Facade, spec.LanceNamespace):
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> Listed:
-        """Lists the Lance tables of many namespaces concurrently.
-
-        Args:
-            namespaces: The namespace ids; each is a sequence of names.
-            include: Returns whether a table belongs in the result; None includes all. If the catalog's listings contain
-                other formats, a table that does not belong in the result costs no describe.
-            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
-            timeout: Seconds for the whole operation; None means no limit beyond that of each call.
-            progress: Shows a bar in a terminal or notebook; or receives the number of listed namespaces and their
-                total.
-
-        Returns:
-            The tables by namespace. A namespace that fails is in `errors`, and a table whose format cannot be
-                determined is in `doubtful`; neither affects the others.
-
-        Raises:
-            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
-                called.
-
-        Cost:
-            One call for each page, and one for each table if the catalog's listings contain other formats.
-        """
+        """Lists the Lance tables of many namespaces concurrently."""
         return self._call(
             bulk.list_many,
             list(several(namespaces)),
@@ -1711,24 +617,7 @@ class Namespace(Facade, spec.LanceNamespace):
         )
 
     def iter_tables(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[TableId]:
-        """Walks the Lance tables of a namespace with concurrent listings.
-
-        Holds at most one round of pages in memory. Skips a child namespace that is dropped during the walk.
-
-        Args:
-            namespace: The namespace to start at; empty for the root.
-            recursive: Whether to include all namespaces below it.
-
-        Yields:
-            The table ids, in no particular order between namespaces.
-
-        Raises:
-            NamespaceNotFoundError: The start namespace does not exist.
-            LanceNamespaceError: The first error of a listing ends the walk.
-
-        Cost:
-            One call for each page, and one for each table if the catalog's listings contain other formats.
-        """
+        """Walks the Lance tables of a namespace with concurrent listings."""
         return self._flatten(lambda session: bulk.table_groups(session, namespace, recursive=recursive))
 
     def register_tables(
@@ -1739,29 +628,7 @@ class Namespace(Facade, spec.LanceNamespace):
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> BulkResult[Table]:
-        """Registers many tables concurrently, each like `register_table` in the mode `create`.
-
-        Args:
-            tables: The requests, with different ids.
-            max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
-                limit.
-            timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
-                registered in time fail with ServiceUnavailableError.
-            progress: Shows a bar in a terminal or notebook; or receives the number of finished tables and their
-                total, and runs in the background thread.
-
-        Returns:
-            The registered tables, and an error for each other id: the failure of one table does not affect the others.
-
-        Raises:
-            InvalidInputError: An id is invalid or occurs twice, a mode is not `create`, or `max_in_flight` or `timeout`
-                is invalid; nothing was called.
-
-        Cost:
-            One declaration for each table, and the check of its location, as in `register_table`. The directory catalog
-            needs one commit for 500 tables. If the process is killed, each of these commits was made completely or not
-            at all. After a 401, the remaining tables fail without a call.
-        """
+        """Registers many tables concurrently, each like `register_table` in the mode `create`."""
         return self._call(
             bulk.register_tables, list(tables), max_in_flight=max_in_flight, timeout=timeout, progress=progress
         )
@@ -1769,120 +636,43 @@ class Namespace(Facade, spec.LanceNamespace):
     def protect_tables(
         self, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
     ) -> Sequence[TableId]:
-        """Prevents other tools of the catalog from deleting the files of registered tables.
-
-        On Iceberg catalogs, tables get the property `gc.enabled=false`, unless they have that property with any value.
-        Without it, Iceberg's orphan removal and `DROP TABLE ... PURGE` delete the files of Lance. In a Hive Metastore,
-        tables that other tools registered without `EXTERNAL=TRUE` get it; without it, Hive deletes the files with the
-        table. Other catalogs need no change. May be repeated.
-
-        Args:
-            namespace: The namespace of the tables; empty for the root.
-            recursive: Whether to include all namespaces below it.
-            max_in_flight: Maximum number of concurrent calls; None means the policy's limit.
-
-        Returns:
-            The ids of the tables that were changed, sorted.
-
-        Raises:
-            LanceNamespaceError: The first error of a table, raised after all other tables were processed.
-
-        Cost:
-            A listing, a describe of each table, and a commit for each table that is changed.
-        """
+        """Prevents other tools of the catalog from deleting the files of registered tables."""
         return self._call(bulk.protect_tables, namespace, recursive=recursive, max_in_flight=max_in_flight)
 
     def iter_namespaces(self, namespace: Iterable[str] = (), *, recursive: bool = False) -> Iterator[NamespaceId]:
-        """Walks the namespaces below a namespace with concurrent listings.
-
-        Args:
-            namespace: The namespace to start at; empty for the root.
-            recursive: Whether to include all depths; otherwise only direct children.
-
-        Yields:
-            The namespace ids, parents before their children.
-
-        Raises:
-            NamespaceNotFoundError: The start namespace does not exist.
-            LanceNamespaceError: The first error of a listing ends the walk.
-
-        Cost:
-            One call for each page.
-        """
+        """Walks the namespaces below a namespace with concurrent listings."""
         return self._flatten(lambda session: bulk.namespace_groups(session, namespace, recursive=recursive))
 
     def exists(self, id: Iterable[str]) -> bool:
-        """Returns whether a Lance table exists, or a namespace if `id` is a NamespaceId.
-
-        Args:
-            id: The id; a list of names or a text is the id of a table.
-
-        Raises:
-            NotALanceTableError: The name belongs to a table of another format.
-
-        Cost:
-            One call; none for the root namespace.
-        """
+        """Returns whether a Lance table exists, or a namespace if `id` is a NamespaceId."""
         return self._call(bulk.exists, id)
 
     def alter_table_backfill_columns(
         self, request: spec.AlterTableBackfillColumnsRequest | FieldsOrId
     ) -> spec.AlterTableBackfillColumnsResponse:
-        """Starts a job that fills a column.
-
-        Args:
-            request: `column` is the column to fill. The server defines the other fields.
-
-        Raises:
-            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
-        """
+        """Starts a job that fills a column."""
         return self._call(remote.run, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse)
 
     def create_materialized_view(
         self, request: spec.CreateMaterializedViewRequest | FieldsOrId
     ) -> spec.CreateMaterializedViewResponse:
-        """Creates a materialized view.
-
-        Args:
-            request: `kind`, `source_query` and `output_schema` define the view. The server defines their content.
-
-        Raises:
-            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
-        """
+        """Creates a materialized view."""
         return self._call(remote.run, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
 
     def refresh_materialized_view(
         self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
     ) -> spec.RefreshMaterializedViewResponse:
-        """Starts a job that refreshes a materialized view.
-
-        Args:
-            request: The server defines the fields.
-
-        Raises:
-            UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
-        """
+        """Starts a job that refreshes a materialized view."""
         return self._call(remote.run, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
 
     def describe_transaction(
         self, request: spec.DescribeTransactionRequest | FieldsOrId
     ) -> spec.DescribeTransactionResponse:
-        """Describes a transaction.
-
-        Raises:
-            UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
-        """
+        """Describes a transaction."""
         return self._call(remote.run, "describe_transaction", request, spec.DescribeTransactionResponse)
 
     def alter_transaction(self, request: spec.AlterTransactionRequest | FieldsOrId) -> spec.AlterTransactionResponse:
-        """Changes a transaction.
-
-        Args:
-            request: `actions` is a list of changes. The server defines them.
-
-        Raises:
-            UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
-        """
+        """Changes a transaction."""
         return self._call(remote.run, "alter_transaction", request, spec.AlterTransactionResponse)
 
 

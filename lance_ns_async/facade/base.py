@@ -27,6 +27,7 @@ from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from lance_ns_async.session import Session, open_session
 from lance_ns_async.settings import TokenFunction, conceal, with_token
 
+C = TypeVar("C", bound=type)
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -86,6 +87,19 @@ def _with_hint(
 def _how_to_connect(namespace: Facade) -> str:
     paths = ", ".join(CLASS_PATHS.values())
     return f'use Namespace.connect("dir", {{"root": "lake"}}), or of a class path one of {paths}'
+
+
+def documented_by(source: type) -> Callable[[C], C]:
+    """Gives the methods of a class the docstrings of those of the same names in `source`, whose summaries they have."""
+
+    def document(cls: C) -> C:
+        for name, method in vars(cls).items():
+            summary, docstring = getattr(method, "__doc__", None), getattr(getattr(source, name, None), "__doc__", None)
+            if inspect.isfunction(method) and summary and docstring and docstring.startswith(summary):
+                method.__doc__ = docstring.replace("runs in the event loop", "runs in the background thread")
+        return cls
+
+    return document
 
 
 class Facade:
