@@ -1,4 +1,7 @@
-"""Shows the docstrings of `AsyncNamespace` at the methods of `Namespace`, which has them only at run time."""
+"""Shows the docstrings of `AsyncNamespace` at the methods of `Namespace`.
+
+The sync methods have only their first lines in the source, and the rest at run time.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,9 @@ class SyncMethods(Extension):
     def on_package(self, *, pkg: Module, **_: Any) -> None:
         """Copies the docstrings once the package is loaded."""
         source, target = pkg["client.AsyncNamespace"], pkg["sync.Namespace"]
-        for name, member in target.members.items():
-            theirs = source.members[name].docstring if name in source.members else None
-            if (
-                member.docstring
-                and theirs
-                and theirs.value.startswith(member.docstring.value)
-            ):
-                member.docstring = copy(theirs)
-                member.docstring.value = theirs.value.replace(
-                    "the event loop", "the background thread"
-                )
-                member.docstring.parent = member
+        for name in target.members.keys() & source.members.keys():
+            ours, theirs = (it.members[name].docstring for it in (target, source))
+            if ours and theirs and theirs.value.startswith(ours.value):
+                text = theirs.value.replace("the event loop", "the background thread")
+                target.members[name].docstring = copied = copy(theirs)
+                copied.value, copied.parent = text, target.members[name]
