@@ -375,8 +375,7 @@ def spelled(subject: Id) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-_LONGEST_NAME = 200
-"""Maximum length of a name that is compared with others; that takes quadratic time."""
+_LONGEST_NAME = 200  # Maximum length of a name that is compared with others; that takes quadratic time.
 
 
 def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | None:

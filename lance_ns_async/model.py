@@ -24,11 +24,9 @@ EXPIRY = "expires_at_millis"
 
 _WILD = frozenset("*?[")
 
-_LOCAL = ("file+uring", "file-object-store")
-"""Further schemes of Lance for local files, besides `file`."""
+_LOCAL = ("file+uring", "file-object-store")  # Further schemes of Lance for local files, besides `file`.
 
-_S3 = ("s3a", "s3n")
-"""Other spellings of the scheme `s3`, which some catalogs replace."""
+_S3 = ("s3a", "s3n")  # Other spellings of the scheme `s3`, which some catalogs replace.
 
 T = TypeVar("T")
 

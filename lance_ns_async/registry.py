@@ -131,8 +131,7 @@ def _plain_name(impl: str) -> str:
 CLASS_PATHS: Mapping[str, str] = {impl: f"lance_ns_async.{impl.capitalize()}Namespace" for impl in BACKENDS}
 """Class paths by backend name; `lance_namespace.connect` accepts them in every process, without registration."""
 
-_RESERVED = ("dir", "rest")
-"""Names that the spec's own package reserves."""
+_RESERVED = ("dir", "rest")  # Names that the spec's own package reserves.
 
 
 def register(*, plain: bool = False) -> Mapping[str, str]:

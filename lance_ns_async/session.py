@@ -265,11 +265,10 @@ def open_session(
     return Session(backend, caller, Opener(connect_callbacks), id=id, root=getattr(settings, "root", None))
 
 
-_UNKNOWN_COLUMN = re.compile(
+_UNKNOWN_COLUMN = re.compile(  # The column in the messages of Lance.
     r"(?:No field named|olumn|field path) ['\"`]?([^\s'\"`]+?)['\"`]?(?:\.[\s)]| is not in | does not exist)"
     r"|(\S+) not found in schema"
 )
-"""The column in the messages of Lance."""
 
 
 @contextmanager

@@ -21,8 +21,7 @@ _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
 _USUAL = Policy()
 _CLIENT = ("client_id", "client_secret", "clientid", "clientsecret", "oauth2_credential")
 """Names that users give to the two parts of `credential`."""
-_MOST_NAMES = 5
-"""Maximum number of known properties in a message."""
+_MOST_NAMES = 5  # Maximum number of known properties in a message.
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

@@ -29,8 +29,7 @@ _LABEL_WIDTH = 7
 _SUBJECT_WIDTH = 40
 
 _OWN = ("kind", "id", "outcome", "reason", "location", "attempts")
-_FACTS = ("rows", "size", "versions", "last_write")
-"""Fields that a representation shows of a row without a reason."""
+_FACTS = ("rows", "size", "versions", "last_write")  # Fields that a representation shows of a row without a reason.
 
 _KINDS: Mapping[str, type[TableId | NamespaceId]] = {"table": TableId, "namespace": NamespaceId}
 

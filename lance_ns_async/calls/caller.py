@@ -27,8 +27,7 @@ from lance_ns_async.model import Id
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
-_LONGEST_PAUSE_IN_THREAD = 1.0
-"""Maximum seconds of a pause that holds a slot and a worker thread."""
+_LONGEST_PAUSE_IN_THREAD = 1.0  # Maximum seconds of a pause that holds a slot and a worker thread.
 
 
 class Caller:

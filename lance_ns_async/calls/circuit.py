@@ -7,8 +7,7 @@ from lance_ns_async.model import Id
 PROBE_INTERVAL = 5.0
 """Seconds between two probe calls while the circuit is open."""
 
-_FEWEST = 10
-"""Number of consecutive failures that open the circuit, and of failing subjects that block an operation."""
+_FEWEST = 10  # Number of consecutive failures that open the circuit, and of failing subjects that block an operation.
 
 _LEAST_RESERVE = 100.0
 _PER_ANSWER = 0.5

@@ -41,12 +41,11 @@ def _is_limited(word: str, load: CallLoad) -> int:
     return int(word in load.reason)
 
 
-_LIMITS = {
+_LIMITS = {  # The words in `CallLoad.reason` for limits that adapt to the catalog.
     "capped": "1 while the catalog accepts only a number of calls in flight.",
     "paced": "1 while calls are sent at a rate, because the catalog throttles.",
     "refused": "1 while the catalog refuses a share of the calls whatever their number.",
 }
-"""The words in `CallLoad.reason` for limits that adapt to the catalog."""
 
 LOAD: Mapping[Instrument, Callable[[CallLoad], int]] = {
     Instrument(f"{PREFIX}call.in_flight", "gauge", "{call}", "Remote calls in flight to the catalog."): lambda load: (

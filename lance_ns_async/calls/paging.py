@@ -16,12 +16,10 @@ from lance_ns_async.model import Id, Page
 
 T = TypeVar("T")
 
-_LONGEST_TOKEN = 200
-"""Maximum number of characters of a page token in a message."""
+_LONGEST_TOKEN = 200  # Maximum number of characters of a page token in a message.
 _MAX_TOKEN = 64 << 10
 """Maximum number of characters of a page token; one that a client has made could take long to read."""
-_MOST_REPEATED = 100
-"""Maximum number of pages in a row that came before; real catalogs repeat none."""
+_MOST_REPEATED = 100  # Maximum number of pages in a row that came before; real catalogs repeat none.
 _MOST_EMPTY = 100_000
 """Maximum number of pages in a row without items; real catalogs have some where a user may see only a few objects."""
 

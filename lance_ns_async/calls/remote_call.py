@@ -16,8 +16,7 @@ T = TypeVar("T")
 STALE = "stale"
 """Code of a failure on a reused connection that the server had closed meanwhile; it is no sign of load."""
 
-_LASTING = ("circuit", "untrusted")
-"""Codes of lasting unavailability: such calls are not sent again."""
+_LASTING = ("circuit", "untrusted")  # Codes of lasting unavailability: such calls are not sent again.
 
 Recover = Callable[[Failure], Awaitable[bool]]
 """Removes the cause of a failure, which is rejected credentials or a stale connection; returns whether it did.

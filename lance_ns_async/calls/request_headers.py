@@ -18,7 +18,7 @@ from lance_ns_async.masked import MaskedText
 _ENTRY = re.compile(r"headers?\.(.*)", re.DOTALL)
 """A context entry that is a header; the spec has the prefix `header.`, and pylance also `headers.`."""
 
-_FORBIDDEN = frozenset(
+_FORBIDDEN = frozenset(  # Headers of the connection, and those that the transport sets because it depends on them.
     {
         *("connection", "expect", "host", "keep-alive", "trailer", "transfer-encoding", "upgrade"),
         *("proxy-connection", "te"),  # codespell:ignore te
@@ -26,7 +26,6 @@ _FORBIDDEN = frozenset(
         *("accept", "accept-encoding", "content-encoding", "content-length", "content-type", "idempotency-key"),
     }
 )
-"""Headers of the connection, and those that the transport sets because it depends on them."""
 
 _headers: ContextVar[dict[str, MaskedText] | None] = ContextVar("lance_ns_async_request_headers", default=None)
 """Headers by their names in lower case; None if the operation may have none."""

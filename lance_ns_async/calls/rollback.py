@@ -21,8 +21,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 _LONGEST_NOTE = 400
 
-_UNDO_SECONDS = 30.0
-"""Seconds that all calls of a rollback together may take, beyond the operation's own time."""
+_UNDO_SECONDS = 30.0  # Seconds that all calls of a rollback together may take, beyond the operation's own time.
 
 _UNDO_GRACE = 10.0
 """Seconds after that until a rollback is cancelled, and the same time again until it is no longer awaited."""

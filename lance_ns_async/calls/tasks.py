@@ -28,11 +28,9 @@ with suppress(ImportError):
     # anyio imports its backend at the first use, which would block the event loop for the time of the import.
     import anyio._backends._asyncio
 
-_SLICE = 1_000
-"""Number of items to process before other tasks of the event loop get a turn."""
+_SLICE = 1_000  # Number of items to process before other tasks of the event loop get a turn.
 
-_MORE_TIME = 1.0
-"""Seconds of additional time that a caller needs to repeat work that failed with a shorter deadline."""
+_MORE_TIME = 1.0  # Seconds of additional time that a caller needs to repeat work that failed with a shorter deadline.
 
 
 class SingleFlight(Generic[T]):

@@ -17,8 +17,7 @@ from lance_ns_async.calls.waiting import Waiter, WaiterQueue
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import Id
 
-_LONGEST_NAP = 0.1
-"""Seconds after which a call that waits for the pace checks whether the pace has changed."""
+_LONGEST_NAP = 0.1  # Seconds after which a call that waits for the pace checks whether the pace has changed.
 
 _MORE_TIME = "allow more time (operation_timeout or the argument timeout), or request less at a time"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lance_ns_async import Namespace
     from lance_ns_async.model import TableId
 
-_FORMATS = {
+_FORMATS = {  # Formats of files by suffix, as pyarrow names them.
     ".parquet": "parquet",
     ".csv": "csv",
     ".json": "json",
@@ -35,7 +35,6 @@ _FORMATS = {
     ".feather": "ipc",
     ".orc": "orc",
 }
-"""Formats of files by suffix, as pyarrow names them."""
 
 
 @with_common_options

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from lance_ns_async import Namespace
     from lance_ns_async.model import NamespaceId
 
-_MOST = 200
-"""Maximum number of tables, and of namespaces, that are offered."""
+_MOST = 200  # Maximum number of tables, and of namespaces, that are offered.
 _WITHIN, _USUALLY = "LANCE_NS_COMPLETION_TIMEOUT", "3s"
 """The variable with the time for an answer of the catalog while a shell waits, and its default."""
 

@@ -19,8 +19,7 @@ SETTINGS: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 """Settings of all commands."""
 
 _BRACES = str.maketrans("", "", "{}")
-_WIDEST = 110
-"""Maximum width of the help, in characters."""
+_WIDEST = 110  # Maximum width of the help, in characters.
 
 
 class Command(TyperCommand):

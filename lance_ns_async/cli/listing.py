@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from lance_ns_async import Namespace
     from lance_ns_async.model import NamespaceId, TableId
 
-_GROUP = 5_000
-"""Number of tables that are located together: enough for concurrency, but few enough for early output."""
+_GROUP = 5_000  # Number of tables that are located together: enough for concurrency, but few enough for early output.
 
 MASK = "***"
 """The value that replaces storage options, which may be secrets."""

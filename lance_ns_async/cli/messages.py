@@ -9,8 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_EACH = 100
-"""Number of rows between two numbers that a terminal shows."""
+_EACH = 100  # Number of rows between two numbers that a terminal shows.
 _QUOTES = "'"
 _quiet = False
 _options: Mapping[str, str] = {}

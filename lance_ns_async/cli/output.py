@@ -31,8 +31,7 @@ class TellChange(Protocol):
     def __call__(self, sentence: str, id: Id, outcome: str, location: str | None = None) -> None: ...
 
 
-_SHORT_LIST, _SHORT_TEXT = 4, 200
-"""Elements of a list, and characters of a text, that a table of rows shows."""
+_SHORT_LIST, _SHORT_TEXT = 4, 200  # Elements of a list, and characters of a text, that a table of rows shows.
 
 
 class Format(StrEnum):

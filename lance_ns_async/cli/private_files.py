@@ -15,8 +15,7 @@ from lance_ns_async.cli.errors import Misuse
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-_WAIT = 10.0
-"""Seconds that a change waits for another one of the same file; each takes milliseconds."""
+_WAIT = 10.0  # Seconds that a change waits for another one of the same file; each takes milliseconds.
 
 
 @contextmanager

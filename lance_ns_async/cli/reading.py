@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from lance_ns_async.model import TableId
 
 
-_SHOWN, _ALL = 10, 2**31 - 1
-"""Maximum number of rows on a terminal, and in a file."""
+_SHOWN, _ALL = 10, 2**31 - 1  # Maximum number of rows on a terminal, and in a file.
 
 Columns = Annotated[
     str | None, typer.Option("--columns", "-c", metavar="NAME,...", help="Only these columns.", show_default=False)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from lance_ns_async.fleet import Row
     from lance_ns_async.model import NamespaceId, TableId
 
-_SHOWN = 5
-"""Maximum number of tables in a message."""
+_SHOWN = 5  # Maximum number of tables in a message.
 
 
 @contextmanager

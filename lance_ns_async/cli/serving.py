@@ -33,13 +33,11 @@ if TYPE_CHECKING:
     from lance_ns_async.telemetry import RequestTracer
 
 
-_SWITCH_INTERVAL = 0.001
-"""Seconds for which a thread may use Python before another one gets its turn."""
+_SWITCH_INTERVAL = 0.001  # Seconds for which a thread may use Python before another one gets its turn.
 
 TOKEN = "LANCE_NS_TOKEN"
 """Environment variable with the token; a command line would be visible to others on this machine."""
-_CLOSING = 1.0
-"""Maximum seconds for the shutdown after the grace period of pending work."""
+_CLOSING = 1.0  # Maximum seconds for the shutdown after the grace period of pending work.
 
 
 @with_common_options

@@ -12,8 +12,7 @@ from lance_ns_async import Namespace
 from lance_ns_async.errors import nearest
 from lance_ns_async.model import Id, NamespaceId, TableId
 
-_SIBLINGS = 200
-"""Maximum number of tables, and of namespaces, that are compared with an id."""
+_SIBLINGS = 200  # Maximum number of tables, and of namespaces, that are compared with an id.
 
 
 def suggest_id(catalog: Namespace, id: Id) -> str | None:

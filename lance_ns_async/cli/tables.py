@@ -13,10 +13,8 @@ from rich.text import Text
 _UNLIMITED_WIDTH = 100_000
 """Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
 
-_GAP = 2
-"""Spaces between columns."""
-_NARROW = 24
-"""Minimum width in which the values of the widest column are continued in the next line."""
+_GAP = 2  # Spaces between columns.
+_NARROW = 24  # Minimum width in which the values of the widest column are continued in the next line.
 
 
 class OutputConsole(Console):

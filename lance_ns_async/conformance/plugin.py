@@ -38,14 +38,12 @@ from lance_ns_async.conformance.targets import Target, class_target, close, serv
 
 _CALLS = pytest.StashKey[list[Call]]()
 _REPORT = pytest.StashKey["Collector"]()
-_UNSUPPORTED = (UnsupportedOperationError, NotImplementedError)
-"""pylance raises the second."""
+_UNSUPPORTED = (UnsupportedOperationError, NotImplementedError)  # pylance raises the second.
 _PACKAGE = "lance_ns_async.conformance.checks"
 LIMIT = 60.0
 """Seconds that a call may take, so that an implementation that hangs does not stop the run."""
 
-_LONGEST = 300
-"""Characters of a response in a report."""
+_LONGEST = 300  # Characters of a response in a report.
 
 
 pytest.register_assert_rewrite(_PACKAGE)

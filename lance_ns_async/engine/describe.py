@@ -77,8 +77,7 @@ Places: TypeAlias = dict[NamespaceId, Place]
 
 _UNREAD = Place()
 
-_AMONG = 8
-"""A listing is read only if at least one in this many of its tables is requested."""
+_AMONG = 8  # A listing is read only if at least one in this many of its tables is requested.
 
 _BUSY = (ServiceUnavailableError, ThrottlingError)
 """Errors of a catalog that is down or busy; another call may succeed."""

@@ -17,11 +17,9 @@ from lance_ns_async.storage.process_end import REFUSAL, thread_start
 
 T = TypeVar("T")
 
-_TIME_TO_END = 10.0
-"""Seconds that work has for its rollback after its caller was interrupted."""
+_TIME_TO_END = 10.0  # Seconds that work has for its rollback after its caller was interrupted.
 
-_INTERRUPT_INTERVAL = 0.5
-"""Seconds between the moments at which a waiting thread lets Python handle signals."""
+_INTERRUPT_INTERVAL = 0.5  # Seconds between the moments at which a waiting thread lets Python handle signals.
 
 _LOOP_END = "the namespace was closed, or the process was forked, since the operation started"
 _CLOSED_DURING_CALL = "the namespace was closed during the call"

@@ -40,8 +40,7 @@ COLUMNS_DIFFER, UNPROTECTED, NOT_EXTERNAL = "columns-differ", "unprotected", "no
 HIDDEN_MARKER = "hidden-marker"
 NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
 
-_NAMED = 3
-"""Maximum number of files in a description."""
+_NAMED = 3  # Maximum number of files in a description.
 
 KINDS: Mapping[str, FindingKind] = {
     METADATA_MISSING: FindingKind(

@@ -21,11 +21,10 @@ _DURATION = re.compile(r"(\d+)\s*([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?i?)b?", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
-_COMMON_TYPES = (
+_COMMON_TYPES = (  # Types for suggestions, by the names that `str` gives them.
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double"),
     *("string", "large_string", "binary", "large_binary", "date32", "date64"),
 )
-"""Types for suggestions, by the names that `str` gives them."""
 
 _VECTOR = re.compile(r"(?:fixed_size_list|vector)(?:<(?:item: )?(\w+)>)?\[(\d+)\]")
 

@@ -18,14 +18,10 @@ from lance_ns_async.storage.folders import LISTINGS, Folders
 _VERSIONS = "_versions"
 _MANIFEST = re.compile(r"\d+\.manifest")
 """Manifests of the old naming, which counts up, and of the new one, which counts down; not staged or detached ones."""
-_PARTS = frozenset({_VERSIONS, "_transactions", "_deletions", "_indices", "_refs"})
-"""Folders that only Lance writes."""
-_CONTENTS = frozenset({"data", "tree"})
-"""Folders of a table with usual names; `tree` contains its branches."""
-_OF_CATALOGS = frozenset({"__manifest"})
-"""Tables in which directory catalogs keep their registrations."""
-_ROUND = 512
-"""Maximum number of folders per round; their children are examined in later rounds."""
+_PARTS = frozenset({_VERSIONS, "_transactions", "_deletions", "_indices", "_refs"})  # Folders that only Lance writes.
+_CONTENTS = frozenset({"data", "tree"})  # Folders of a table with usual names; `tree` contains its branches.
+_OF_CATALOGS = frozenset({"__manifest"})  # Tables in which directory catalogs keep their registrations.
+_ROUND = 512  # Maximum number of folders per round; their children are examined in later rounds.
 _SUFFIX = ".lance"
 _DIGITS = re.compile(r"\d+")
 

@@ -30,10 +30,8 @@ JournalEntry: TypeAlias = tuple[str, str, Any]
 """The stage, the key, and the value, of JSON's types."""
 
 _FORMAT = 1
-_MOST_PENDING = 500
-"""Number of entries that are written together."""
-_LONGEST_PENDING = 0.5
-"""Seconds after which pending entries are written with the next one."""
+_MOST_PENDING = 500  # Number of entries that are written together.
+_LONGEST_PENDING = 0.5  # Seconds after which pending entries are written with the next one.
 _LONGEST_SHOWN = 80
 
 

@@ -21,8 +21,7 @@ WOULD: Mapping[str, str] = {
 }
 """How outcomes of a dry run are shown."""
 
-_NOTHING = {"audit": "no findings", "find": "no matches"}
-"""What a report without rows says, by its operation."""
+_NOTHING = {"audit": "no findings", "find": "no matches"}  # What a report without rows says, by its operation.
 
 
 @dataclass(frozen=True, slots=True, repr=False)

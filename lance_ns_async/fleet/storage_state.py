@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
-_END = b"LANC"
-"""The last bytes of each Lance file."""
-_MOST_READS = 100
-"""Maximum number of data files of a table whose ends are read."""
+_END = b"LANC"  # The last bytes of each Lance file.
+_MOST_READS = 100  # Maximum number of data files of a table whose ends are read.
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from lance_ns_async.storage.locations import check_location, checked_root, is_re
 _TABLE_PLACES = ("location", "write.*path", "write.*location")
 """Names of table properties that hold locations, as shell patterns: Iceberg servers write files there."""
 
-_NAMESPACE_PLACES = ("*location*",)
-"""Names of namespace properties that hold locations, as shell patterns."""
+_NAMESPACE_PLACES = ("*location*",)  # Names of namespace properties that hold locations, as shell patterns.
 
 _OPTION = re.compile(
     r"(aws|azure|google|gcs|gcp|oss|cos|tos|hf|goosefs|s3|adls|storage|headers?|client)[_.].*"
@@ -35,8 +34,7 @@ _OPTION = re.compile(
 Glue, Polaris, Lakekeeper and REST servers use the properties of tables as storage options.
 """
 
-_LONGEST_KEY = 1_000
-"""Maximum length of the key of a property, which is compared with the patterns above."""
+_LONGEST_KEY = 1_000  # Maximum length of the key of a property, which is compared with the patterns above.
 
 _REGIONS = ("region", "default_region")
 _REGION = re.compile("[A-Za-z0-9-]*")

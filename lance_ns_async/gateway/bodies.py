@@ -13,17 +13,13 @@ from lance_ns_async.errors import shortened
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.responses import RequestError
 
-_PIECE = 1 << 18
-"""Maximum number of bytes per decompression step."""
+_PIECE = 1 << 18  # Maximum number of bytes per decompression step.
 
-_LARGE = 1 << 20
-"""Number of bytes from which the parts of a body are joined in a thread."""
+_LARGE = 1 << 20  # Number of bytes from which the parts of a body are joined in a thread.
 
-_SLOWEST = 4096
-"""Minimum rate of a body, in bytes a second, in addition to the idle time."""
+_SLOWEST = 4096  # Minimum rate of a body, in bytes a second, in addition to the idle time.
 
-_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-"""The zlib `wbits` value that detects gzip or zlib automatically."""
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS  # The zlib `wbits` value that detects gzip or zlib automatically.
 
 
 async def body(request: web.BaseRequest, limit: int, idle: float, what: str, share: Share) -> bytes:

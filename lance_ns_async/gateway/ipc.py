@@ -25,8 +25,7 @@ _FREE_VALUES: Final = 1_000_000
 _MAX_BATCHES: Final = 10_000
 """Maximum number of batches of a stream; each takes 40 µs, and a kilobyte or more of memory."""
 
-_MAX_PARTS: Final = 500_000
-"""Maximum number of arrays and buffers in all batches of a stream; each takes up to 0.5 µs."""
+_MAX_PARTS: Final = 500_000  # Maximum number of arrays and buffers in all batches of a stream; each takes up to 0.5 µs.
 
 _ALONE = threading.Lock()
 """Held during a check: several would not end earlier, and delay the event loop for each of them."""

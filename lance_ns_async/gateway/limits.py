@@ -19,11 +19,9 @@ MAX_BYTES = 1 << 30
 MAX_ANSWER_BYTES = 256 << 20
 """Maximum number of row bytes in one response."""
 
-_MEMORY_FACTOR = 4
-"""Default memory limit, as a multiple of the largest request or response."""
+_MEMORY_FACTOR = 4  # Default memory limit, as a multiple of the largest request or response.
 
-_MIN_MEMORY = 512 << 20
-"""Minimum of the default memory limit, in bytes: enough for seven of the largest JSON bodies."""
+_MIN_MEMORY = 512 << 20  # Minimum of the default memory limit, in bytes: enough for seven of the largest JSON bodies.
 
 
 _BULK_REQUESTS = 4

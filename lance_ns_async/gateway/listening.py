@@ -15,11 +15,9 @@ from typing import Any, NoReturn
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_FULL = (errno.EMFILE, errno.ENFILE)
-"""Errors of `accept` if the process or the system has no free descriptor."""
+_FULL = (errno.EMFILE, errno.ENFILE)  # Errors of `accept` if the process or the system has no free descriptor.
 
-_LOG_PERIOD = 60.0
-"""Minimum seconds between two log entries about refused connections."""
+_LOG_PERIOD = 60.0  # Minimum seconds between two log entries about refused connections.
 
 
 class Listener(socket.socket):

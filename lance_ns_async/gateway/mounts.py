@@ -32,8 +32,7 @@ from lance_ns_async.spec.routes import BY_OPERATION
 log: logging.Logger = logging.getLogger(__name__)
 
 
-_OF_ONE_CATALOG = frozenset({"search_many", "watch"})
-"""Operations that only a gateway of one catalog has."""
+_OF_ONE_CATALOG = frozenset({"search_many", "watch"})  # Operations that only a gateway of one catalog has.
 
 
 class MountedNamespace:

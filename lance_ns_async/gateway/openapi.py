@@ -24,11 +24,10 @@ _EVENTS = (
     "while nothing happens."
 )
 
-_RESPONSES: Mapping[str, type[BaseModel]] = {
+_RESPONSES: Mapping[str, type[BaseModel]] = {  # The responses whose class is not named by the operation.
     "describe_tables": DescribeTablesResponse,
     "list_all_tables": spec.ListTablesResponse,
 }
-"""The responses whose class is not named by the operation."""
 
 _ERROR: Mapping[str, Any] = {
     "type": "object",

@@ -21,17 +21,14 @@ _HOP = ("header.", "headers.")
 """Prefixes of context entries that the client has sent as headers: they are for this server, not for the catalog."""
 
 
-_MAX_PARTS = 20_000
-"""Maximum number of lists and objects in a JSON body; brackets inside strings count, too."""
+_MAX_PARTS = 20_000  # Maximum number of lists and objects in a JSON body; brackets inside strings count, too.
 
-_MAX_VALUES = 200_000
-"""Maximum number of values in a JSON body, by its commas: enough for 48 vectors of 4,096 numbers."""
+_MAX_VALUES = 200_000  # Maximum number of values in a JSON body, by its commas: enough for 48 vectors of 4,096 numbers.
 
 _MAX_STRINGS = 20_000
 """Maximum number of strings in a JSON body, by its quotation marks; validation takes longer for them."""
 
-_MAX_PARAMETERS = 1_000
-"""Maximum number of parameters of a query."""
+_MAX_PARAMETERS = 1_000  # Maximum number of parameters of a query.
 
 _MAX_PATTERN_TEXT = 4_096
 """Maximum length of all patterns of a request; compiling them takes up to 15 µs for each character."""

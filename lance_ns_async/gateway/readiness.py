@@ -18,11 +18,9 @@ from lance_namespace.errors import (
 
 from lance_ns_async.gateway import responses
 
-_FRESH = 2.0
-"""Seconds for which an answer is repeated, because requests without a token must not load the catalog."""
+_FRESH = 2.0  # Seconds for which an answer is repeated, because requests without a token must not load the catalog.
 
-_PATIENCE = 5.0
-"""Maximum seconds that the catalog has to answer."""
+_PATIENCE = 5.0  # Maximum seconds that the catalog has to answer.
 
 
 class Readiness:

@@ -22,21 +22,17 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
-_MAX_SEARCHES = 100
-"""Maximum number of vectors of a vector search, or of parts of a full-text query."""
+_MAX_SEARCHES = 100  # Maximum number of vectors of a vector search, or of parts of a full-text query.
 
 _MAX_SEARCHED_ROWS = 1_000_000
 """Maximum number of rows that a search finds for all its vectors, including skipped rows."""
 
-_MAX_WORDS = 1_000
-"""Maximum number of words of a full-text query."""
+_MAX_WORDS = 1_000  # Maximum number of words of a full-text query.
 
-_MAX_WORD_BYTES = 64 << 10
-"""Maximum number of bytes, in UTF-8, of the words of a full-text query."""
+_MAX_WORD_BYTES = 64 << 10  # Maximum number of bytes, in UTF-8, of the words of a full-text query.
 
 _WORD = re.compile(r"\w+")
-_BATCH = 8192
-"""Number of rows for which Lance builds values at a time."""
+_BATCH = 8192  # Number of rows for which Lance builds values at a time.
 
 
 class RemoteGuard(Guard):

@@ -25,8 +25,7 @@ _problems = logging.getLogger(f"{__package__}.audit_log")
 _MOST_WAITING = 10_000
 """Maximum number of lines that wait until the audit log can be written; later ones replace the first."""
 
-_LONGEST = 500
-"""Maximum length of a value that the client chooses."""
+_LONGEST = 500  # Maximum length of a value that the client chooses.
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,13 +58,12 @@ REMOVING = frozenset(
 
 _NAME = re.compile(r"[\w.+@-]{1,100}")
 
-_OPERATION = {
+_OPERATION = {  # The operation for each part of a commit of several tables.
     "declare_table": "declare_table",
     "create_table_version": "create_table_version",
     "delete_table_versions": "batch_delete_table_versions",
     "deregister_table": "deregister_table",
 }
-"""The operation for each part of a commit of several tables."""
 
 _WITH_IDS = ("/v1/namespace", "/v1/table")
 """Beginnings of the paths of operations whose ids are those of tables and namespaces."""
@@ -72,8 +71,7 @@ _WITH_IDS = ("/v1/namespace", "/v1/table")
 _ARGUMENTS = SearchTablesRequest.model_fields.keys() | {"what", "include", "max_in_flight", "progress"}
 """Names that the further fields of a search may not have."""
 
-_PAGE = 1000
-"""Minimum number of entries to list for a page of a listing from which entries are removed."""
+_PAGE = 1000  # Minimum number of entries to list for a page of a listing from which entries are removed.
 
 _LEAST_TIME = 0.001
 """Seconds for a search whose time has passed while it waited: it ends with no rows, like any that has too little."""

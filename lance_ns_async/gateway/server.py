@@ -45,13 +45,11 @@ _MAX_JSON = 4 << 20
 _PARSED_JSON = 16
 """Maximum number of bytes in memory per byte of JSON after parsing; floats and short strings need that much."""
 
-_LARGE = 4 << 10
-"""Size in bytes from which a request is parsed in a thread, so that it does not block other requests."""
+_LARGE = 4 << 10  # Size in bytes from which a request is parsed in a thread, so that it does not block other requests.
 _MAX_LINE = 64 << 10
 """Maximum bytes of the request line: it contains properties and storage options of tables to create."""
 
-_HEAD_TIME = 30.0
-"""Maximum seconds that a client has for the head of its first request."""
+_HEAD_TIME = 30.0  # Maximum seconds that a client has for the head of its first request.
 
 MAX_CONNECTIONS = 256
 """Maximum number of connections from one address: a quarter of the usual number of descriptors of a process."""
@@ -62,8 +60,7 @@ TraceRequest: TypeAlias = Callable[[str, Mapping[str, str]], AbstractContextMana
 _REQUEST_ID = "X-Request-Id"
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
-_LINGER = 10.0
-"""Seconds that a client has to finish sending an unread body before it reads the response."""
+_LINGER = 10.0  # Seconds that a client has to finish sending an unread body before it reads the response.
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,7 @@ FUNCTIONS: Final = READING | BUILDING | MULTIPLYING
 """Functions that a remote caller may use. Others build large values (`repeat`, `lpad`, `range`) or are slow."""
 
 _PATTERNS = frozenset({"regexp_count", "regexp_instr", "regexp_like", "regexp_match", "regexp_replace"})
-_LITERALS = frozenset({"true", "false", "null", "from", "for", "placing"})
-"""Words in arguments that are no columns."""
+_LITERALS = frozenset({"true", "false", "null", "from", "for", "placing"})  # Words in arguments that are no columns.
 
 
 _BOUNDS = Bounds(bytes=2 << 20, tokens=100_000, terms=2_000)

@@ -29,8 +29,7 @@ log: logging.Logger = logging.getLogger(__name__)
 HASHES = "sha256"
 """The key of the hashes. Tokens are random numbers of 256 bits, which nobody can guess, so they need no slow hash."""
 
-_FRESH = 1.0
-"""Seconds after which the file is looked at again."""
+_FRESH = 1.0  # Seconds after which the file is looked at again.
 
 
 class Tokens:

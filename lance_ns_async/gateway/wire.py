@@ -13,8 +13,7 @@ from lance_namespace.errors import ErrorCode
 from lance_ns_async.gateway import responses
 from lance_ns_async.gateway.responses import EventStream, RequestError
 
-_PIECE = 1 << 20
-"""Number of bytes of a large response to write at once."""
+_PIECE = 1 << 20  # Number of bytes of a large response to write at once.
 
 
 class HttpServer(web.Server):

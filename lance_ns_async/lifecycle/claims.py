@@ -22,8 +22,7 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.storage.folders import find_same_place
 from lance_ns_async.storage.locations import without_suffix
 
-_AT_ONCE = 16
-"""Maximum number of concurrent describes."""
+_AT_ONCE = 16  # Maximum number of concurrent describes.
 
 _NO_CLAIM = (TableNotFoundError, NotALanceTableError, BadLocationError, UnreadableRegistrationError)
 """Errors of tables that are not registered at a location that can be compared."""

@@ -39,17 +39,14 @@ from lance_ns_async.storage.threads import in_thread, under_way
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_AT_ONCE = 16
-"""Maximum number of files that are deleted or read concurrently."""
+_AT_ONCE = 16  # Maximum number of files that are deleted or read concurrently.
 
 _UNIQUE_NAMES = ("data/", "_transactions/", "_deletions/", "_indices/", "metadata/")
 """Folders with files whose names no later table uses; `metadata` has the catalog's own files."""
 
-_DATA_FILE = re.compile(r"data/(\.tmp.*|[^/]*\.lance)")
-"""Data files of Lance, including unfinished ones."""
+_DATA_FILE = re.compile(r"data/(\.tmp.*|[^/]*\.lance)")  # Data files of Lance, including unfinished ones.
 
-_METADATA = ".metadata.json"
-"""Suffix of the catalog's files that contain the id of their registration."""
+_METADATA = ".metadata.json"  # Suffix of the catalog's files that contain the id of their registration.
 
 _GZIP_MAGIC = b"\x1f\x8b"
 

@@ -23,8 +23,7 @@ from lance_ns_async.model import NamespaceId, Table, TableId, has
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TIMES = 6
-"""Maximum number of attempts of a registration that other clients create or remove at the same time."""
+_TIMES = 6  # Maximum number of attempts of a registration that other clients create or remove at the same time.
 
 
 async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:

@@ -32,8 +32,7 @@ from lance_ns_async.storage.sql_bounds import Texts
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-_RETRIES = 10
-"""Number of retries of an update after a conflict; pylance's default."""
+_RETRIES = 10  # Number of retries of an update after a conflict; pylance's default.
 
 _SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
 

@@ -20,13 +20,10 @@ TABLE = "_table"
 ROW_ID = "_rowid"
 RELEVANCE = "_relevance_score"
 """The column with the fused score of a hybrid search."""
-_LAST = (ROW_ID, "_distance", "_score", RELEVANCE, TABLE)
-"""The columns that a search adds, in the order of the result."""
+_LAST = (ROW_ID, "_distance", "_score", RELEVANCE, TABLE)  # The columns that a search adds, in the order of the result.
 
-_RRF = 60
-"""The constant of reciprocal rank fusion, as in the paper by Cormack, Clarke and Buettcher (2009)."""
-_SLACK = 8
-"""Rows in memory for each row of the result, before those that are not among the best are forgotten."""
+_RRF = 60  # The constant of reciprocal rank fusion, as in the paper by Cormack, Clarke and Buettcher (2009).
+_SLACK = 8  # Rows in memory for each row of the result, before those that are not among the best are forgotten.
 
 
 @dataclass(order=True, slots=True)

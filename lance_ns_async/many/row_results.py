@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_KEY = b"lance_ns.search"
-"""The key of the schema's metadata that has what is not rows."""
+_KEY = b"lance_ns.search"  # The key of the schema's metadata that has what is not rows.
 
 
 @dataclass(frozen=True, slots=True, repr=False)

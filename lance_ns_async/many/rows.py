@@ -39,11 +39,9 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
-_SHARE = 1 / 3
-"""The share of the time of an attempt that a server gets for one response to a search of many tables."""
+_SHARE = 1 / 3  # The share of the time of an attempt that a server gets for one response to a search of many tables.
 
-_INLINE = 1000
-"""The number of rows that are ranked in the event loop; more are ranked in a thread."""
+_INLINE = 1000  # The number of rows that are ranked in the event loop; more are ranked in a thread.
 
 
 async def search_many(

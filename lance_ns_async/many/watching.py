@@ -42,11 +42,9 @@ from lance_ns_async.storage.threads import THREADS, aside
 K = TypeVar("K", TableId, NamespaceId)
 T = TypeVar("T")
 
-_INLINE = 1_000
-"""Number of tables that are compared in the event loop; more are compared in a thread."""
+_INLINE = 1_000  # Number of tables that are compared in the event loop; more are compared in a thread.
 
-_GROUP = 64
-"""Number of local tables whose versions are read in one thread."""
+_GROUP = 64  # Number of local tables whose versions are read in one thread.
 
 
 async def changes(

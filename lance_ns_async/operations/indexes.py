@@ -81,8 +81,7 @@ _TOKENIZER = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)?")
 _PYLANCE: Mapping[str, str] = {"distance_type": "metric", "max_iterations": "max_iters"}
 """Names of fields in pylance that differ from the spec."""
 
-_MOST_SUB_VECTORS = 16
-"""Maximum default number of sub-vectors, as in Lance's own namespaces."""
+_MOST_SUB_VECTORS = 16  # Maximum default number of sub-vectors, as in Lance's own namespaces.
 
 
 @passed_on

@@ -20,8 +20,7 @@ from lance_ns_async.storage import cleanups
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-_SYSTEM_INDEX = "__lance"
-"""The beginning of the names of indexes that Lance keeps for itself."""
+_SYSTEM_INDEX = "__lance"  # The beginning of the names of indexes that Lance keeps for itself.
 
 Kind: TypeAlias = Literal["examine", "rewrite", "clean up"]
 """The kinds of tasks that need no catalog."""

@@ -31,8 +31,7 @@ Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]] | bool"
 _OPPOSITES = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
 """The comparisons that are true where another one is false."""
 
-_SWAPPED = {"lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}
-"""The comparisons with exchanged sides."""
+_SWAPPED = {"lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}  # The comparisons with exchanged sides.
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": pc.equal,

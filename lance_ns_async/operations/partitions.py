@@ -38,19 +38,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SLICE_BYTES = 64 * 2**20
-"""Approximate size of the rows that are divided into partitions at a time."""
+_SLICE_BYTES = 64 * 2**20  # Approximate size of the rows that are divided into partitions at a time.
 
-_SLICE_ROWS = 2**16
-"""Maximum number of rows of a table that are measured at a time."""
+_SLICE_ROWS = 2**16  # Maximum number of rows of a table that are measured at a time.
 
-_TIMES = 3
-"""Maximum number of attempts to append to partitions that other clients drop at the same time."""
+_TIMES = 3  # Maximum number of attempts to append to partitions that other clients drop at the same time.
 
-_NAMED = 5
-"""Maximum number of partitions in a note on an error."""
-_AHEAD = 8
-"""Number of partitions whose scans begin before they are read, because each of them waits for its storage."""
+_NAMED = 5  # Maximum number of partitions in a note on an error.
+_AHEAD = 8  # Number of partitions whose scans begin before they are read, because each of them waits for its storage.
 
 
 @contextmanager

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 
-_MOST_PROBLEMS = 100
-"""Maximum number of errors in a message; a million of them would take half a minute and 100 MB."""
+_MOST_PROBLEMS = 100  # Maximum number of errors in a message; a million of them would take half a minute and 100 MB.
 
 FieldsOrId: TypeAlias = Mapping[str, Any] | str | Iterable[str]
 """A request as a dict with the field names of its model; or only the id in it, as names or as text."""

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PART_BYTES = 32 * 2**20
-"""Approximate size of the response to a query for a part of a scan."""
+_PART_BYTES = 32 * 2**20  # Approximate size of the response to a query for a part of a scan.
 _FIRST_PART_ROWS = 8
 """Rows of the first part of a scan, from which the number of rows of the following parts is derived."""
 

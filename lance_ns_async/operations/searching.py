@@ -42,8 +42,7 @@ OF_VECTORS = (
     "ef",
     "refine_factor",
 )
-_DEEPEST = 32
-"""Maximum nesting of queries."""
+_DEEPEST = 32  # Maximum nesting of queries.
 
 
 def check(query: Query) -> None:

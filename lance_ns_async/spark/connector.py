@@ -18,7 +18,7 @@ CONNECTOR = "org.lance:lance-spark-3.5_2.12:0.4.0"
 CATALOG = "org.lance.spark.LanceNamespaceSparkCatalog"
 """The connector's class that implements a Spark catalog."""
 
-_SPARKS_OWN = (
+_SPARKS_OWN = (  # Libraries that Spark itself contains, in other versions.
     "com.fasterxml.jackson.core:*",
     "com.fasterxml.jackson.datatype:*",
     "com.google.code.findbugs:*",
@@ -30,7 +30,6 @@ _SPARKS_OWN = (
     "org.apache.commons:*",
     "org.checkerframework:*",
 )
-"""Libraries that Spark itself contains, in other versions."""
 
 _REMEDY = "pip install 'lance-ns-async[connector]'"
 

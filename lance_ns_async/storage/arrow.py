@@ -16,8 +16,7 @@ from lance_ns_async.storage.threads import under_way
 
 _FILE_MAGIC = b"ARROW1"
 
-_BATCH_BYTES = 8 * 2**20
-"""Bytes of a table that are written between two checks whether the work was abandoned."""
+_BATCH_BYTES = 8 * 2**20  # Bytes of a table that are written between two checks whether the work was abandoned.
 
 
 def rows(request_data: object) -> pa.Table:
@@ -141,13 +140,12 @@ def readable(data: object) -> Any:
 
 _USUALLY = "a pyarrow table, reader or dataset, or a data frame that can be read as an Arrow stream"
 
-_INSTEAD: tuple[tuple[Any, str], ...] = (
+_INSTEAD: tuple[tuple[Any, str], ...] = (  # Types of unsupported data, and the conversion to recommend for each.
     (str | bytes | PathLike, "the data itself, such as pyarrow.dataset.dataset(path)"),
     (Mapping, "pyarrow.table(data)"),
     (Sequence, "pyarrow.Table.from_pylist(rows), or pyarrow.Table.from_batches(batches)"),
     (Iterator, "pyarrow.RecordBatchReader.from_batches(schema, batches)"),
 )
-"""Types of unsupported data, and the conversion to recommend for each."""
 
 
 def stoppable(data: Any) -> pa.RecordBatchReader:

@@ -26,8 +26,7 @@ LONGEST_WAIT = 10.0
 
 _INTERVAL = 0.05
 
-_STALE = 24 * 3600.0
-"""Seconds after which an announcement counts as left by a process that was killed."""
+_STALE = 24 * 3600.0  # Seconds after which an announcement counts as left by a process that was killed.
 
 
 @contextmanager

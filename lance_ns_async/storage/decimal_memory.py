@@ -15,8 +15,7 @@ from pyarrow import types
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _USUAL = 8
-_WIDE = 16
-"""Required alignment of decimals, and of string and binary views, in bytes."""
+_WIDE = 16  # Required alignment of decimals, and of string and binary views, in bytes.
 
 
 def align(rows: Rows) -> Rows:

@@ -16,8 +16,7 @@ RESERVED_MARK, HIDDEN_MARK = ".lance-reserved", ".lance-deregistered"
 DROPPED = ".lance-ns-dropped-"
 """Prefix of the names to which a directory catalog renames the folders of dropped tables, before it deletes them."""
 
-_DRAFT = "lance-marker.staging."
-"""Prefix of a marker that pylance is writing; it remains if the process is killed."""
+_DRAFT = "lance-marker.staging."  # Prefix of a marker that pylance is writing; it remains if the process is killed.
 
 
 def is_marker(name: str) -> bool:

@@ -40,8 +40,7 @@ _DIRECT = re.compile(r"[A-Za-z0-9_.=/ -]*")
 """Paths that pylance looks up as they are; it would encode other characters in a path, but not in a URI."""
 
 
-_LOCAL = "file://"
-"""The beginning of `place_of` for a location in the local file system."""
+_LOCAL = "file://"  # The beginning of `place_of` for a location in the local file system.
 
 
 @dataclass(frozen=True, slots=True)

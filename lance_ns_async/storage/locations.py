@@ -27,12 +27,10 @@ _LOCAL = ("file", "file+uring", "file-object-store")
 _OTHERS = ("s3a", "s3n", "abfs", "wasb", "wasbs", "adl", "hdfs", "viewfs", "http", "https")
 """Schemes of other tools, at which a catalog may contain tables and namespaces."""
 
-_LIKENESS = 0.75
-"""How similar a suggested scheme must be; short names are easily similar by accident."""
+_LIKENESS = 0.75  # How similar a suggested scheme must be; short names are easily similar by accident.
 
 _LONGEST_SHOWN = 200
-_LONGEST_LOCAL_NAME = 255
-"""Maximum length in bytes of a name in the usual local file systems."""
+_LONGEST_LOCAL_NAME = 255  # Maximum length in bytes of a name in the usual local file systems.
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 """Unicode categories of control characters, and of line and paragraph separators."""
 _RELATIVE = "is relative, so that it depends on the working directory"
@@ -43,8 +41,7 @@ _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>//)?(?P<host
 
 _DRIVE = re.compile("[A-Za-z]:")
 
-_UNIQUE = re.compile(r"-[0-9a-f]{12}(?P<end>(\.lance)?)$")
-"""The random suffix of a unique location."""
+_UNIQUE = re.compile(r"-[0-9a-f]{12}(?P<end>(\.lance)?)$")  # The random suffix of a unique location.
 
 FOLDERS = frozenset({"data", "metadata", "tree", "_versions", "_transactions", "_deletions", "_indices", "_refs"})
 """Names of the folders with the files of a table; `metadata` is that of its catalog."""

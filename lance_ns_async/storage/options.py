@@ -14,20 +14,18 @@ from lance_ns_async.model import EXPIRY
 
 _PREFIX = re.compile(r"(aws|google|azure_storage|azure|oss|cos|tos|hf)_")
 
-_SECRETS = frozenset(
+_SECRETS = frozenset(  # Options with which Lance gets access, without the prefix of a store.
     "access_key access_key_id access_key_secret account_key application_credentials bearer_token client_secret "
     "container_credentials_full_uri container_credentials_relative_uri fabric_session_token federated_token_file "
     "master_key role_arn sas_key sas_token secret_access_key secret_id secret_key security_token service_account "
     "service_account_key service_account_path session_token skip_signature storage_token token use_azure_cli "
     "web_identity_token_file".split()
 )
-"""Options with which Lance gets access, without the prefix of a store."""
 
-_DETAILS = frozenset(
+_DETAILS = frozenset(  # Options that belong to such a secret, but do not replace others alone.
     "authority_id client_id container_authorization_token_file credential_type fabric_token_service_url "
     "identity_endpoint msi_endpoint msi_resource_id object_id role_session_name tenant_id".split()
 ) | {EXPIRY}
-"""Options that belong to such a secret, but do not replace others alone."""
 
 _ALIASES = {"bucket_name": "bucket", "endpoint_url": "endpoint", "endpoint_url_s3": "endpoint"}
 """Other spellings of options that are no credentials, without the prefix of a store."""

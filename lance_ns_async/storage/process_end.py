@@ -33,11 +33,9 @@ REFUSAL = "the interpreter is ending; use the namespace before that"
 LONGEST_WAIT = 10.0
 """Maximum number of seconds for which the end of the process waits for calls in progress."""
 
-_SILENCE = 1.0
-"""Seconds of waiting after which a warning is logged."""
+_SILENCE = 1.0  # Seconds of waiting after which a warning is logged.
 
-_MAX_SUBJECTS = 5
-"""Maximum number of calls that a message names."""
+_MAX_SUBJECTS = 5  # Maximum number of calls that a message names.
 
 
 class GivenUp(Exception):

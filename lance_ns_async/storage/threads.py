@@ -130,8 +130,7 @@ class Work(NativeWork):
                     self._loop.call_soon_threadsafe(then)
 
 
-_in_progress: set[Work] = set()
-"""The work in progress in threads for data, including abandoned work."""
+_in_progress: set[Work] = set()  # The work in progress in threads for data, including abandoned work.
 
 
 @dataclass(frozen=True, slots=True)

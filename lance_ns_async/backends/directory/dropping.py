@@ -49,8 +49,7 @@ log: logging.Logger = logging.getLogger(__name__)
 _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")
 """Messages of pylance when there is no space for another file."""
 
-_LONGEST = 400
-"""Maximum number of characters of a storage error in a message."""
+_LONGEST = 400  # Maximum number of characters of a storage error in a message.
 
 _DATA = re.compile(r"data/(\.tmp.*|[^/]*\.lance|\.[^/]*#\d+|[^/]*\.lance#\d+)")
 """Data files, including unfinished ones."""

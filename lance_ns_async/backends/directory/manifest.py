@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 MANIFEST = "__manifest"
 """Name of the table's folder in the root."""
 
-_COMMITS = 20
-"""Maximum number of attempts to commit a change while other processes commit first, as in pylance."""
+_COMMITS = 20  # Maximum number of attempts to commit a change while other processes commit first, as in pylance.
 
 
 class RepeatInThread(Protocol):
@@ -179,8 +178,7 @@ class Entries:
 
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("object_id", "object_type", "location", "metadata")])
 # `Schema.empty_table` would import pandas.
-_NONE = Entries(pa.Table.from_batches([], _SCHEMA))
-"""The entries of a root without a manifest."""
+_NONE = Entries(pa.Table.from_batches([], _SCHEMA))  # The entries of a root without a manifest.
 
 
 class Directory:

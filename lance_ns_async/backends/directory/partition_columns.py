@@ -17,8 +17,7 @@ from lance_namespace.errors import InvalidTableStateError
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.spec.partitions import PROPERTY, read_partitioning
 
-_BASE64: Final = "base64:"
-"""Prefix of the text of bytes that are no UTF-8."""
+_BASE64: Final = "base64:"  # Prefix of the text of bytes that are no UTF-8.
 
 
 def with_partition_values(rows: pa.Table, metadata: Mapping[str, str]) -> pa.Table:

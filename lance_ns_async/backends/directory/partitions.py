@@ -17,11 +17,9 @@ from lance_ns_async.backends.directory.partition_columns import write_values
 from lance_ns_async.model import DELIMITER, TableId
 from lance_ns_async.spec.partitions import PROPERTY, Partitioning, PartitionSpec, new_spec, read_partitioning
 
-_TABLE = "dataset"
-"""The name of each partition's table."""
+_TABLE = "dataset"  # The name of each partition's table.
 
-_CHARACTERS, _LENGTH = string.ascii_lowercase + string.digits, 16
-"""Of the random names of partitions' namespaces."""
+_CHARACTERS, _LENGTH = string.ascii_lowercase + string.digits, 16  # Of the random names of partitions' namespaces.
 
 READ_COLUMNS = ("read_version", "read_branch", "read_tag")
 """Columns of the manifest that set the version of a partition to read."""

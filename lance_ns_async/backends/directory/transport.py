@@ -46,10 +46,9 @@ LANCE_ERRORS: ErrorTable = {
 """pylance uses the spec's names of errors; any other exception becomes an InternalError."""
 
 
-_DENIAL = re.compile(
+_DENIAL = re.compile(  # Text in pylance's errors, of any class, when the storage denies access.
     r"\[Errno 13\]|(Permission denied|Operation not permitted) \(os error|status code: 403|AccessDenied"
 )
-"""Text in pylance's errors, of any class, when the storage denies access."""
 
 _BROKEN = re.compile(r"Too many levels of symbolic links|File system loop found|\[Errno 20\]|kind: NotADirectory")
 """Text in pylance's errors, and in those of the file system, about an entry that is neither a folder nor a file."""

@@ -23,8 +23,7 @@ Operation = Literal["auto", "read", "read_write"]
 
 _PERMISSIONS: Mapping[Operation, tuple[str, ...]] = {"read": ("SELECT",), "read_write": ("SELECT", "INSERT", "DELETE")}
 
-_FILTERED = "PermissionTypeMismatchException"
-"""Code for a table with filters of rows or cells."""
+_FILTERED = "PermissionTypeMismatchException"  # Code for a table with filters of rows or cells.
 
 
 class LakeFormation:

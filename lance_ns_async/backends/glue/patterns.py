@@ -15,14 +15,12 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
-_LONGEST_EXPRESSION = 2048
-"""Maximum length of a name pattern, in characters."""
+_LONGEST_EXPRESSION = 2048  # Maximum length of a name pattern, in characters.
 
 _PLAIN = re.compile(r"[\w -]+")
 """Names that match the same in every pattern dialect, including servers that use shell patterns."""
 
-_SIDE_BY_SIDE = 8
-"""Maximum number of concurrent pattern requests for one batch."""
+_SIDE_BY_SIDE = 8  # Maximum number of concurrent pattern requests for one batch.
 
 _MAX_EXTRA = 100
 """Maximum number of tables in a response that do not match its pattern; more mean that the server ignores patterns."""

@@ -32,13 +32,11 @@ _TEXT = re.compile(r"[ -\uFFFD\U00010000-\U0010FFFF\t]*")
 _CATALOG = re.compile(r"(?!aws:)[^./\\:\x00-\x1f]{1,64}")
 """Valid names of a catalog inside another; a colon is invalid because it separates the account in the id."""
 
-_CATALOG_ID = re.compile(r"([0-9]{12}):?(.*)", re.DOTALL)
-"""Ids of catalogs that begin with an account."""
+_CATALOG_ID = re.compile(r"([0-9]{12}):?(.*)", re.DOTALL)  # Ids of catalogs that begin with an account.
 
-_RESERVED_IN_RESOURCES = "/:*?"
-"""Characters with a meaning in AWS's resource names."""
+_RESERVED_IN_RESOURCES = "/:*?"  # Characters with a meaning in AWS's resource names.
 
-_NOTES = {
+_NOTES = {  # Parameters, in lower case, that Glue and its tools write.
     "external",
     "classification",
     "comment",
@@ -48,12 +46,11 @@ _NOTES = {
     "totalsize",
     "transient_lastddltime",
 }
-"""Parameters, in lower case, that Glue and its tools write."""
 
 OWN_PARAMETERS = {"table_type", "managed_by", "empty_table", *_NOTES}
 """Parameters, in lower case, that are not storage options."""
 
-_INPUT = {
+_INPUT = {  # Fields of a table that its TableInput also has; UpdateTable clears the fields that are omitted.
     "Name",
     "Description",
     "Owner",
@@ -68,7 +65,6 @@ _INPUT = {
     "Parameters",
     "TargetTable",
 }
-"""Fields of a table that its TableInput also has; UpdateTable clears the fields that are omitted."""
 
 
 @dataclass(frozen=True, slots=True)

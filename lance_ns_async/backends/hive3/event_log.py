@@ -17,8 +17,7 @@ from lance_ns_async.model import NamespaceId, TableId
 READ_EVENTS = "read_events"
 """The name of the backend's method that makes the calls."""
 
-_PAGE = 100
-"""Number of events read by one call; an event of a table with many partitions may have megabytes."""
+_PAGE = 100  # Number of events read by one call; an event of a table with many partitions may have megabytes.
 
 
 async def events_at(hive: Metastore, number: int, subjects: Sequence[TableId] | None) -> CatalogEvents:

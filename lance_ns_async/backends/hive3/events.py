@@ -26,7 +26,7 @@ _LISTENER = "org.apache.hive.hcatalog.listener.DbNotificationListener"
 _DEFAULT_CATALOG = "hive"
 _ALTER_TABLE = "ALTER_TABLE"
 
-_TABLE_TYPES = frozenset(
+_TABLE_TYPES = frozenset(  # Types of events about one table.
     {
         _ALTER_TABLE,
         "ACID_WRITE_EVENT",
@@ -50,21 +50,17 @@ _TABLE_TYPES = frozenset(
         "UPDATE_TBL_COL_STAT_EVENT",
     }
 )
-"""Types of events about one table."""
 
 _OTHER_TYPES = frozenset(
     {"ABORT_TXN", "ALLOC_WRITE_ID_EVENT", "COMMIT_TXN", "CREATE_FUNCTION", "DROP_FUNCTION", "OPEN_TXN"}
 )
 """Types of events that change no registration. Hive 3.1 records those of transactions with the database `null`."""
 
-_POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
-"""Numbers that fit into 64 bits."""
+_POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")  # Numbers that fit into 64 bits.
 
-_LONGEST_MESSAGE = 64 * 1024 * 1024
-"""Maximum number of bytes of a decompressed message."""
+_LONGEST_MESSAGE = 64 * 1024 * 1024  # Maximum number of bytes of a decompressed message.
 
-_GZIP = 31
-"""The argument of zlib for data with a gzip header."""
+_GZIP = 31  # The argument of zlib for data with a gzip header.
 
 
 @dataclass(frozen=True, slots=True)

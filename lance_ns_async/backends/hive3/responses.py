@@ -32,8 +32,7 @@ INTERNAL_PARAMETERS = frozenset(
 )
 """Parameters of tables for internal use; responses omit them, and declarations may not contain them."""
 
-_LAST_CHANGE = "transient_lastDdlTime"
-"""The parameter with the time of the last change, in seconds."""
+_LAST_CHANGE = "transient_lastDdlTime"  # The parameter with the time of the last change, in seconds.
 
 DESCRIPTION, LOCATION = "database.description", "database.location-uri"
 OWNER, OWNER_TYPE = "database.owner", "database.owner-type"

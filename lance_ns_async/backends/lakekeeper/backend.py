@@ -38,8 +38,7 @@ _VENDED = {"x-iceberg-access-delegation": "vended-credentials"}
 _NOT_VENDED = {"x-iceberg-access-delegation": "client-managed"}
 """Without the header, the server asks STS for credentials with each describe."""
 
-_DECLARATIONS = 3
-"""Number of declarations at a location that is taken although no table has the name."""
+_DECLARATIONS = 3  # Number of declarations at a location that is taken although no table has the name.
 
 _SERVER_MADE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/?$")
 """The end of a location that the server chose: the id of the table, which no other client knows before."""

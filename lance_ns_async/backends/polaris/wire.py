@@ -29,8 +29,7 @@ _RACES = ("Unable to resolve sibling entities", "getRawLeafEntity()")
 """Parts of messages of calls that lost a race; they changed nothing."""
 
 _SEPARATOR = "\x1f"
-_REWRITTEN = (".", "..")
-"""Path segments that proxies or the server remove, even if they are percent-encoded."""
+_REWRITTEN = (".", "..")  # Path segments that proxies or the server remove, even if they are percent-encoded.
 
 _AMBIGUOUS = "/?#%"
 """Characters with a meaning in a URI; the server puts names into locations without encoding them."""
@@ -88,11 +87,10 @@ def name_advice(name: str) -> str | None:
     )
 
 
-_ADVICE: Mapping[Code, str] = {
+_ADVICE: Mapping[Code, str] = {  # Advice in messages about an unknown realm or path.
     "MissingOrInvalidRealm": "is the property realm right?",
     "NotFoundException": "is the endpoint right? It is the server's root",
 }
-"""Advice in messages about an unknown realm or path."""
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:

@@ -58,11 +58,10 @@ _OWN_PROPERTIES = (
 )
 """The properties that the catalogs behind a server may set themselves: the protocol does not name the catalog."""
 
-_OWN_NAMESPACE_PROPERTIES = (
+_OWN_NAMESPACE_PROPERTIES = (  # The same for namespaces.
     *("location", "namespace_id", "exists", "in-use", "nessie.*", "polaris.*", "glue.kind"),
     *("database.location-uri", "database.owner", "database.owner-type", "catalog.location.uri"),
 )
-"""The same for namespaces."""
 
 _ALL_TABLES_PAGE = 1000
 """Number of tables in a page of the listing of all tables, which a server may have to walk for within a time-out."""

@@ -32,14 +32,12 @@ NO_OPERATION = "no operation"
 _LISTINGS = {"namespaces", "table", "tables"}
 """Fields of listings and descriptions, which responses to removals never have."""
 
-_REWRITTEN = (".", "..")
-"""Path segments that proxies or servers remove, even if they are percent-encoded."""
+_REWRITTEN = (".", "..")  # Path segments that proxies or servers remove, even if they are percent-encoded.
 
 _RACES = ("CatalogAlreadyExistsException", "SchemaAlreadyExistsException")
 """Parts of Gravitino's internal errors of calls that lost a race for the name of a namespace."""
 
-_TRACE = "\n\tat "
-"""The beginning of a stack trace of a Java server, after the message."""
+_TRACE = "\n\tat "  # The beginning of a stack trace of a Java server, after the message.
 
 _NO_ROUTE = ("HTTP 404 ", "HTTP 405 ")
 """Beginnings of messages of a Java server (Gravitino) about a path or a method that it does not have."""

@@ -13,8 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.model import NamespaceId, TableId
 
-_PAGE_SIZE = 1000
-"""Names per page, if neither the caller nor the catalog sets a number."""
+_PAGE_SIZE = 1000  # Names per page, if neither the caller nor the catalog sets a number.
 
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 

@@ -16,10 +16,9 @@ IN_PROGRESS = "request_in_progress"
 """Subtype of an error if the server still works on an earlier attempt of the same call."""
 
 
-_ADVICE: Mapping[Code, str] = {
+_ADVICE: Mapping[Code, str] = {  # Advice in messages, by the type of the server's exception.
     "NotFoundException": "the catalog has lost its own metadata of the table: deregister_table frees the name"
 }
-"""Advice in messages, by the type of the server's exception."""
 
 
 def explain(body: Any, advice: Mapping[Code, str] = _ADVICE) -> tuple[tuple[Code, ...], str]:

@@ -36,8 +36,7 @@ _SAS = "adls.sas-token"
 _SAS_EXPIRY = "adls.sas-token-expires-at-ms"
 _ACCOUNT_NAMES = ("adls.account-name", "adls.auth.shared-key.account.name")
 _ACCOUNT_KEYS = ("adls.account-key", "adls.auth.shared-key.account.key")
-_ANY_EXPIRY = "expiration-time"
-"""Expiry of the credentials, used if there is no property for their own kind."""
+_ANY_EXPIRY = "expiration-time"  # Expiry of the credentials, used if there is no property for their own kind.
 
 _CREDENTIALS = (
     *(f"{prefix}.{key}" for prefix in ("client", "s3") for key in _S3_KEYS),

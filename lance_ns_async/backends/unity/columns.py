@@ -26,8 +26,7 @@ EXACT = "lance:arrow"
 SCHEMA = "lance:schema"
 """Metadata key in the first column's `type_json` for the metadata of the schema."""
 
-_NO_COLUMNS = ["__placeholder_id"]
-"""Column names that other Lance clients declare if they do not know the columns."""
+_NO_COLUMNS = ["__placeholder_id"]  # Column names that other Lance clients declare if they do not know the columns.
 
 _LONGEST_NAME = 255
 

@@ -15,8 +15,7 @@ from lance_ns_async.gateway.explorer.layout import Page
 from lance_ns_async.gateway.explorer.reading import CatalogReader, run_all, show, show_error
 from lance_ns_async.model import Id, NamespaceId, TableId
 
-_PAGE = 100
-"""Maximum number of names in a list."""
+_PAGE = 100  # Maximum number of names in a list.
 MAX_MATCHES = 100
 
 _SECONDS = 5.0

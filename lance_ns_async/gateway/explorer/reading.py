@@ -17,8 +17,7 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_SECONDS = 15
-"""Maximum seconds of one read: a page must not wait for a part that hangs."""
+_SECONDS = 15  # Maximum seconds of one read: a page must not wait for a part that hangs.
 
 
 class CatalogReader:

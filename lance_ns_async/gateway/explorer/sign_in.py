@@ -14,8 +14,7 @@ LIFETIME = 8 * 3600
 
 _MAX_SESSIONS = 1_000
 
-_MAX_ATTEMPTS = 3
-"""Maximum number of attempts from one address in one second."""
+_MAX_ATTEMPTS = 3  # Maximum number of attempts from one address in one second.
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from lance_ns_async.gateway.rights import GrantedNamespace
 from lance_ns_async.model import NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
-_MAX_FIELDS = 1_000
-"""Maximum number of fields of a query or of a form."""
+_MAX_FIELDS = 1_000  # Maximum number of fields of a query or of a form.
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
 _HEADERS = {

@@ -20,8 +20,7 @@ from lance_ns_async.rendering import size_text
 
 _SAMPLE_ROWS = 20
 _VERSIONS = 20
-_MAX_ENTRIES = 100
-"""Maximum number of tags and of indices."""
+_MAX_ENTRIES = 100  # Maximum number of tags and of indices.
 
 _MAX_FIELDS = 1_000
 
@@ -162,7 +161,7 @@ async def _statistics(reader: CatalogReader, id: TableId) -> Markup:
     return html("<dl>{}</dl>", [html("<div><dt>{}</dt><dd>{}</dd></div>", *row) for row in rows])
 
 
-_SECTIONS = {
+_SECTIONS = {  # The sections of a table's page that are read on their own.
     "Columns": _schema,
     "Sample rows": _sample,
     "Versions": _versions,
@@ -170,11 +169,9 @@ _SECTIONS = {
     "Indices": _indices,
     "Statistics": _statistics,
 }
-"""The sections of a table's page that are read on their own."""
 
 
-_FIRST = ("Columns", "Sample rows")
-"""The sections that most users look for."""
+_FIRST = ("Columns", "Sample rows")  # The sections that most users look for.
 
 
 def _table_properties(description: Any) -> Markup:

@@ -17,18 +17,16 @@ MAX_COLUMNS = 50
 
 _MAX_TEXT = 200
 _MAX_THUMBNAIL = 200_000
-_FIRST = 4
-"""Number of elements of a list, or of fields of a struct, that are shown."""
+_FIRST = 4  # Number of elements of a list, or of fields of a struct, that are shown.
 
 _MAX_DEPTH = 3
 
-_IMAGES = (
+_IMAGES = (  # The first bytes of images. SVG is not among them, because it can contain scripts.
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
 )
-"""The first bytes of images. SVG is not among them, because it can contain scripts."""
 
 _BLOB = frozenset({"position", "size"})
 _BLOB_2 = frozenset({"kind", "position", "size", "blob_id"})

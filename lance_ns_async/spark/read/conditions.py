@@ -12,10 +12,9 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.errors import nearest, one_line, shortened, without_source
 from lance_ns_async.storage.sql_bounds import Texts, tokens
 
-_VARIABLE = frozenset(
+_VARIABLE = frozenset(  # Functions whose value differs from scan to scan.
     "current_date current_time current_timestamp localtime localtimestamp now rand random today uuid".split()
 )
-"""Functions whose value differs from scan to scan."""
 
 _SYSTEM = frozenset("_rowid _rowaddr _rowoffset _row_created_at_version _row_last_updated_at_version".split())
 """Columns that Lance adds to every table; their values differ from table to table and are no data."""

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _MOST_NAMES = 100
 """Maximum number of names under which a session gets the data source; Spark keeps them until the session ends."""
 
-_MOST_SESSIONS = 1000
-"""Maximum number of sessions of an application in which the data source has a name."""
+_MOST_SESSIONS = 1000  # Maximum number of sessions of an application in which the data source has a name.
 
 _names_by_session: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
 """The registered names of the data source by labels; Spark warns of each repeated registration of a name."""

@@ -40,8 +40,7 @@ Unify: TypeAlias = Literal["strict", "by_name"]
 
 _MODES = ("strict", "by_name")
 
-_FEW = 5
-"""Maximum number of differing tables in an error message."""
+_FEW = 5  # Maximum number of differing tables in an error message.
 _HOLDERS: Mapping[type[DataType], Sequence[type[DataType]]] = {
     ByteType: (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),
     ShortType: (ShortType, IntegerType, LongType, FloatType, DoubleType),

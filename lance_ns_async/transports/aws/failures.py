@@ -163,14 +163,12 @@ SIGNATURES = ("SignatureDoesNotMatch", "InvalidSignatureException")
 _PERHAPS_DONE = ("OperationTimeoutException", "FederationSourceException", 408)
 """Codes of client errors after which the server may still have acted."""
 
-_PASSING = ("ConcurrentModificationException",)
-"""Codes of transient failures other than unavailability and throttling."""
+_PASSING = ("ConcurrentModificationException",)  # Codes of transient failures other than unavailability and throttling.
 
 _LACKING = ("404", "500", "501")
 """Codes of servers that implement only a part of an API, for the rest of it; they do not use AWS's error format."""
 
-_MESSAGE_LIMIT = 500
-"""Maximum number of characters of a server's message in an error."""
+_MESSAGE_LIMIT = 500  # Maximum number of characters of a server's message in an error.
 
 
 def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str | None] = ()) -> Failure:

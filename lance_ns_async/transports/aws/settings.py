@@ -107,9 +107,8 @@ class SigningSettings(RoleSettings, HttpSettings):
         return self
 
 
-_SIGNING_ONLY = {
+_SIGNING_ONLY = {  # The defaults of the properties that only matter for signatures.
     name: field.default
     for name, field in SigningSettings.model_fields.items()
     if name not in HttpSettings.model_fields and name != "rest_sigv4_enabled"
 }
-"""The defaults of the properties that only matter for signatures."""

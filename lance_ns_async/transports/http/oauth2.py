@@ -128,14 +128,13 @@ class OAuth2Settings(HttpSettings):
 _WAYS = ("auth_token", "credential", "subject_token", "auth_command", "token")
 """Properties that each suffice to sign in."""
 
-_PARAMETERS = {
+_PARAMETERS = {  # Properties that have no effect without one of others.
     "audience": ("credential", "subject_token"),
     "resource": ("credential", "subject_token"),
     "subject_token_type": ("subject_token",),
     "requested_token_type": ("subject_token",),
     "auth_command_timeout": ("auth_command",),
 }
-"""Properties that have no effect without one of others."""
 
 
 def open_tokens(

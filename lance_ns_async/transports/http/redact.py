@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_LEAST = 4
-"""Minimum length of a redacted secret; a shorter text occurs in ordinary words."""
+_LEAST = 4  # Minimum length of a redacted secret; a shorter text occurs in ordinary words.
 
 
 def redact(text: str, secrets: Iterable[str | None]) -> str:

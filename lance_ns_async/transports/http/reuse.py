@@ -15,12 +15,10 @@ from aiohttp.client_proto import ResponseHandler
 
 from lance_ns_async.transports.unread_bytes import read_rest, unread
 
-_INTERIM = 16
-"""Maximum number of interim responses, such as 103 Early Hints, before a response."""
+_INTERIM = 16  # Maximum number of interim responses, such as 103 Early Hints, before a response.
 
 
-_EARLY_RESPONSE = 2**16
-"""Maximum number of bytes of a response that is read after the connection has failed."""
+_EARLY_RESPONSE = 2**16  # Maximum number of bytes of a response that is read after the connection has failed.
 
 
 class UnaskedError(aiohttp.ClientConnectionError):

@@ -40,20 +40,15 @@ SOURCE_ERRORS: ErrorTable = {
     _NO_TOKEN: InvalidInputError,
 }
 
-_LONGEST_OUTPUT = 2**18
-"""Maximum number of bytes that a command may print; tokens have some thousand."""
+_LONGEST_OUTPUT = 2**18  # Maximum number of bytes that a command may print; tokens have some thousand.
 
-_LONGEST_STDERR = 400
-"""Number of characters of a command's last error messages in the message of a failure."""
+_LONGEST_STDERR = 400  # Number of characters of a command's last error messages in the message of a failure.
 
-_SHORTEST_SECRET = 16
-"""Minimum length of a word of the output that is redacted in error messages."""
+_SHORTEST_SECRET = 16  # Minimum length of a word of the output that is redacted in error messages.
 
-_KILL_SECONDS = 5.0
-"""Maximum seconds to wait for the end of a killed command."""
+_KILL_SECONDS = 5.0  # Maximum seconds to wait for the end of a killed command.
 
-_EPOCH = 1e9
-"""Seconds from which an expiry is a time since 1970 and not a lifetime."""
+_EPOCH = 1e9  # Seconds from which an expiry is a time since 1970 and not a lifetime.
 
 _TOKEN_KEYS = ("access_token", "accessToken", "token")
 _LIFETIME_KEYS = ("expires_in", "expiresIn")

@@ -42,24 +42,20 @@ T = TypeVar("T")
 Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
 """Returns, for the JSON body of an error, codes more specific than the status, and the server's message."""
 
-_NOT_HERE = (404, 405, 501)
-"""Statuses of a server that is not a catalog."""
+_NOT_HERE = (404, 405, 501)  # Statuses of a server that is not a catalog.
 
 _TOKEN_REJECTED = (401, 419)
 """Statuses by which the endpoint rejects a token; a 407 is the proxy's, which does not get the token."""
 
-_SIGN_IN = ("auth_token", "credential", "subject_token", "auth_command", "token")
-"""Properties with credentials."""
+_SIGN_IN = ("auth_token", "credential", "subject_token", "auth_command", "token")  # Properties with credentials.
 
 _MIXED_UP = "; is there a proxy before the server that confuses responses, or rewrites paths?"
 _LARGE = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
 
-_KEPT_HEADERS = 8
-"""Number of different request headers that are kept."""
+_KEPT_HEADERS = 8  # Number of different request headers that are kept.
 
-_EXCERPT = 200
-"""Maximum number of characters of an unknown response in a message."""
+_EXCERPT = 200  # Maximum number of characters of an unknown response in a message.
 
 
 class HttpTransport:

@@ -32,8 +32,7 @@ WITHDRAW = "lance_ns_async.withdraw"
 _PIECES_FROM = 2**20
 """Size in bytes above which a request's body is sent in pieces, so that it does not block the event loop."""
 
-_WANTS_CREDENTIALS = 407
-"""The status of a proxy that requires credentials."""
+_WANTS_CREDENTIALS = 407  # The status of a proxy that requires credentials.
 
 
 class ResponseTooLargeError(httpx.TransportError):

@@ -31,8 +31,7 @@ STOP = b"\0"
 MESSAGE: Shape = {1: None}
 """The shape of exceptions: field 1 is the message."""
 
-_MESSAGE_LIMIT = 500
-"""Maximum number of characters of a server's message in an error."""
+_MESSAGE_LIMIT = 500  # Maximum number of characters of a server's message in an error.
 
 _VERSION = b"\x80\x01\x00"
 _CALL, _REPLY, _REFUSAL = b"\x01", b"\x02", b"\x03"

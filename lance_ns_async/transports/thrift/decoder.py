@@ -27,8 +27,7 @@ _id_map = struct.Struct(">hBBI").unpack_from
 _list = struct.Struct(">BI").unpack_from
 _map = struct.Struct(">BBI").unpack_from
 
-_DEEPEST = 64
-"""Maximum nesting depth of structs and containers; no valid reply is deeper."""
+_DEEPEST = 64  # Maximum nesting depth of structs and containers; no valid reply is deeper.
 _TEXTS = (STRING,)
 _TEXT_PAIRS = (STRING, STRING)
 _STRUCTS = (STRUCT,)
