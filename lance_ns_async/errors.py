@@ -10,137 +10,110 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    ErrorCode,
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableBranchAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableIndexAlreadyExistsError,
-    TableIndexNotFoundError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-    ThrottlingError,
-    TransactionNotFoundError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.model import Id, NamespaceId
 
 E = TypeVar("E", bound=BaseException)
-L = TypeVar("L", bound=LanceNamespaceError)
+L = TypeVar("L", bound=err.LanceNamespaceError)
 
 Code = str | int
 """A failure's code in its protocol: an HTTP status, an error type or the name of an exception."""
 
-ErrorTable = Mapping[Code | tuple[Code, str], type[LanceNamespaceError]]
+ErrorTable = Mapping[Code | tuple[Code, str], type[err.LanceNamespaceError]]
 """Codes, alone or with an operation or a kind of subject, and the error classes they map to."""
 
 COMMON_ERRORS: ErrorTable = {
-    "timeout": ServiceUnavailableError,
-    "refused": ServiceUnavailableError,
-    "untrusted": ServiceUnavailableError,
-    "disconnected": ServiceUnavailableError,
-    "deadline": ServiceUnavailableError,
-    "circuit": ServiceUnavailableError,
+    "timeout": err.ServiceUnavailableError,
+    "refused": err.ServiceUnavailableError,
+    "untrusted": err.ServiceUnavailableError,
+    "disconnected": err.ServiceUnavailableError,
+    "deadline": err.ServiceUnavailableError,
+    "circuit": err.ServiceUnavailableError,
     # The response belongs to another request, so this request has no response yet.
-    "mismatch": ServiceUnavailableError,
+    "mismatch": err.ServiceUnavailableError,
 }
 """Failures that every transport can have."""
 
 HTTP_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
-    400: InvalidInputError,
-    401: UnauthenticatedError,
-    403: PermissionDeniedError,
+    400: err.InvalidInputError,
+    401: err.UnauthenticatedError,
+    403: err.PermissionDeniedError,
     # These endpoints always exist, so a 404 means that the service is not at that address.
-    (404, "get_config"): InvalidInputError,
-    (404, "fetch_token"): InvalidInputError,
-    (404, "namespace"): NamespaceNotFoundError,
-    (404, "table"): TableNotFoundError,
+    (404, "get_config"): err.InvalidInputError,
+    (404, "fetch_token"): err.InvalidInputError,
+    (404, "namespace"): err.NamespaceNotFoundError,
+    (404, "table"): err.TableNotFoundError,
     # A proxy requires credentials.
-    407: UnauthenticatedError,
-    408: ServiceUnavailableError,
+    407: err.UnauthenticatedError,
+    408: err.ServiceUnavailableError,
     # The request is too large for the server or a proxy.
-    413: InvalidInputError,
-    419: UnauthenticatedError,
-    422: InvalidInputError,
-    429: ThrottlingError,
-    501: UnsupportedOperationError,
-    502: ServiceUnavailableError,
-    503: ServiceUnavailableError,
-    504: ServiceUnavailableError,
+    413: err.InvalidInputError,
+    419: err.UnauthenticatedError,
+    422: err.InvalidInputError,
+    429: err.ThrottlingError,
+    501: err.UnsupportedOperationError,
+    502: err.ServiceUnavailableError,
+    503: err.ServiceUnavailableError,
+    504: err.ServiceUnavailableError,
 }
 """The default meaning of HTTP statuses; a catalog's own table may be more precise."""
 
 # Other Lance tools search messages for these exact, case-sensitive phrases.
-PHRASES: Mapping[type[LanceNamespaceError], str] = {
-    ConcurrentModificationError: "Concurrent modification",
-    InternalError: "Internal error",
-    InvalidInputError: "Invalid input",
-    InvalidTableStateError: "Invalid table state",
-    NamespaceAlreadyExistsError: "Namespace already exists",
-    NamespaceNotEmptyError: "Namespace not empty",
-    NamespaceNotFoundError: "Namespace not found",
-    PermissionDeniedError: "Permission denied",
-    ServiceUnavailableError: "Service unavailable",
-    TableAlreadyExistsError: "Table already exists",
-    TableBranchAlreadyExistsError: "Table branch already exists",
-    TableBranchNotFoundError: "Table branch not found",
-    TableColumnNotFoundError: "Table column not found",
-    TableIndexAlreadyExistsError: "Table index already exists",
-    TableIndexNotFoundError: "Table index not found",
-    TableNotFoundError: "Table not found",
-    TableSchemaValidationError: "Table schema invalid",
-    TableTagAlreadyExistsError: "Table tag already exists",
-    TableTagNotFoundError: "Table tag not found",
-    TableVersionNotFoundError: "Table version not found",
-    ThrottlingError: "Throttled",
-    TransactionNotFoundError: "Transaction not found",
-    UnauthenticatedError: "Unauthenticated",
-    UnsupportedOperationError: "Not supported",
+PHRASES: Mapping[type[err.LanceNamespaceError], str] = {
+    err.ConcurrentModificationError: "Concurrent modification",
+    err.InternalError: "Internal error",
+    err.InvalidInputError: "Invalid input",
+    err.InvalidTableStateError: "Invalid table state",
+    err.NamespaceAlreadyExistsError: "Namespace already exists",
+    err.NamespaceNotEmptyError: "Namespace not empty",
+    err.NamespaceNotFoundError: "Namespace not found",
+    err.PermissionDeniedError: "Permission denied",
+    err.ServiceUnavailableError: "Service unavailable",
+    err.TableAlreadyExistsError: "Table already exists",
+    err.TableBranchAlreadyExistsError: "Table branch already exists",
+    err.TableBranchNotFoundError: "Table branch not found",
+    err.TableColumnNotFoundError: "Table column not found",
+    err.TableIndexAlreadyExistsError: "Table index already exists",
+    err.TableIndexNotFoundError: "Table index not found",
+    err.TableNotFoundError: "Table not found",
+    err.TableSchemaValidationError: "Table schema invalid",
+    err.TableTagAlreadyExistsError: "Table tag already exists",
+    err.TableTagNotFoundError: "Table tag not found",
+    err.TableVersionNotFoundError: "Table version not found",
+    err.ThrottlingError: "Throttled",
+    err.TransactionNotFoundError: "Transaction not found",
+    err.UnauthenticatedError: "Unauthenticated",
+    err.UnsupportedOperationError: "Not supported",
 }
 
 
-HTTP_STATUSES: Mapping[ErrorCode, int] = {
-    ErrorCode.UNSUPPORTED: 406,
-    ErrorCode.NAMESPACE_NOT_FOUND: 404,
-    ErrorCode.NAMESPACE_ALREADY_EXISTS: 409,
-    ErrorCode.NAMESPACE_NOT_EMPTY: 409,
-    ErrorCode.TABLE_NOT_FOUND: 404,
-    ErrorCode.TABLE_ALREADY_EXISTS: 409,
-    ErrorCode.TABLE_INDEX_NOT_FOUND: 404,
-    ErrorCode.TABLE_INDEX_ALREADY_EXISTS: 409,
-    ErrorCode.TABLE_TAG_NOT_FOUND: 404,
-    ErrorCode.TABLE_TAG_ALREADY_EXISTS: 409,
-    ErrorCode.TRANSACTION_NOT_FOUND: 404,
-    ErrorCode.TABLE_VERSION_NOT_FOUND: 404,
-    ErrorCode.TABLE_COLUMN_NOT_FOUND: 404,
-    ErrorCode.INVALID_INPUT: 400,
-    ErrorCode.CONCURRENT_MODIFICATION: 409,
-    ErrorCode.PERMISSION_DENIED: 403,
-    ErrorCode.UNAUTHENTICATED: 401,
-    ErrorCode.SERVICE_UNAVAILABLE: 503,
-    ErrorCode.INTERNAL: 500,
-    ErrorCode.INVALID_TABLE_STATE: 409,
-    ErrorCode.TABLE_SCHEMA_VALIDATION_ERROR: 400,
-    ErrorCode.THROTTLING: 429,
-    ErrorCode.TABLE_BRANCH_NOT_FOUND: 404,
-    ErrorCode.TABLE_BRANCH_ALREADY_EXISTS: 409,
+HTTP_STATUSES: Mapping[err.ErrorCode, int] = {
+    err.ErrorCode.UNSUPPORTED: 406,
+    err.ErrorCode.NAMESPACE_NOT_FOUND: 404,
+    err.ErrorCode.NAMESPACE_ALREADY_EXISTS: 409,
+    err.ErrorCode.NAMESPACE_NOT_EMPTY: 409,
+    err.ErrorCode.TABLE_NOT_FOUND: 404,
+    err.ErrorCode.TABLE_ALREADY_EXISTS: 409,
+    err.ErrorCode.TABLE_INDEX_NOT_FOUND: 404,
+    err.ErrorCode.TABLE_INDEX_ALREADY_EXISTS: 409,
+    err.ErrorCode.TABLE_TAG_NOT_FOUND: 404,
+    err.ErrorCode.TABLE_TAG_ALREADY_EXISTS: 409,
+    err.ErrorCode.TRANSACTION_NOT_FOUND: 404,
+    err.ErrorCode.TABLE_VERSION_NOT_FOUND: 404,
+    err.ErrorCode.TABLE_COLUMN_NOT_FOUND: 404,
+    err.ErrorCode.INVALID_INPUT: 400,
+    err.ErrorCode.CONCURRENT_MODIFICATION: 409,
+    err.ErrorCode.PERMISSION_DENIED: 403,
+    err.ErrorCode.UNAUTHENTICATED: 401,
+    err.ErrorCode.SERVICE_UNAVAILABLE: 503,
+    err.ErrorCode.INTERNAL: 500,
+    err.ErrorCode.INVALID_TABLE_STATE: 409,
+    err.ErrorCode.TABLE_SCHEMA_VALIDATION_ERROR: 400,
+    err.ErrorCode.THROTTLING: 429,
+    err.ErrorCode.TABLE_BRANCH_NOT_FOUND: 404,
+    err.ErrorCode.TABLE_BRANCH_ALREADY_EXISTS: 409,
 }
 """The HTTP status for each error code of the spec."""
 
@@ -150,7 +123,7 @@ _LONGEST_ID, _LONGEST_MESSAGE, _LONGEST_CODE = 600, 1000, 100
 _THROTTLED = 429
 
 
-class NotALanceTableError(InvalidInputError):
+class NotALanceTableError(err.InvalidInputError):
     """The table exists in the catalog, but is not a Lance table."""
 
 
@@ -158,11 +131,11 @@ class AnotherAnswerError(Exception):
     """The response names an object that was not requested, so it belongs to another request."""
 
 
-class UnreadableRegistrationError(TableNotFoundError):
+class UnreadableRegistrationError(err.TableNotFoundError):
     """The table is in the catalog, but its metadata is lost, so it cannot be loaded."""
 
 
-class BadLocationError(InvalidTableStateError):
+class BadLocationError(err.InvalidTableStateError):
     """The table's location in the catalog is not allowed for any table; it can only be deregistered."""
 
 
@@ -237,7 +210,7 @@ def retry_after(error: BaseException) -> float | None:
     return None
 
 
-def http_status(error: LanceNamespaceError) -> int:
+def http_status(error: err.LanceNamespaceError) -> int:
     """Returns the HTTP status with which a web service answers a failed request; the gateway uses the same.
 
     Args:
@@ -249,20 +222,20 @@ def http_status(error: LanceNamespaceError) -> int:
     return HTTP_STATUSES[error.code]
 
 
-def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> type[LanceNamespaceError]:
+def error_class(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> type[err.LanceNamespaceError]:
     """Returns the error class of the first code in the table; keys with the operation or the kind take precedence."""
     for code in failure.codes:
         for key in ((code, operation), (code, subject.kind), code):
             if (cls := table.get(key)) is not None:
                 return cls
-    return InternalError
+    return err.InternalError
 
 
-def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> LanceNamespaceError:
+def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) -> err.LanceNamespaceError:
     """Returns the error for users; its message has the phrase that other Lance tools search for. See `failure_of`."""
     cls = error_class(failure, subject, operation, table)
     # If the parent is missing, the message names the parent.
-    is_above = cls is NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
+    is_above = cls is err.NamespaceNotFoundError and (subject.kind == "table" or operation == "create_namespace")
     named = NamespaceId(subject[:-1]) if is_above else subject
     message = _without_repetition(failure.message, _phrase(cls), spelled(named), operation)
     attempts = f"; {failure.attempts} attempts" if failure.attempts > 1 else ""
@@ -274,7 +247,7 @@ def error_about(cls: type[L], subject: Id, reason: str) -> L:
     return cls(f"{_phrase(cls)}: {spelled(subject)} ({reason})")
 
 
-def _phrase(cls: type[LanceNamespaceError]) -> str:
+def _phrase(cls: type[err.LanceNamespaceError]) -> str:
     return next((PHRASES[base] for base in cls.__mro__ if base in PHRASES), cls.__name__)
 
 
@@ -300,7 +273,7 @@ def _without_repetition(message: str, phrase: str, subject: str, operation: str)
     return status + text
 
 
-def raise_first(errors: Collection[LanceNamespaceError], of: int) -> None:
+def raise_first(errors: Collection[err.LanceNamespaceError], of: int) -> None:
     """Raises the first of the errors, with the number of further ones in its message; does nothing without errors."""
     for error in errors:
         if len(errors) == 1:
@@ -334,7 +307,7 @@ def one_line_errors() -> Iterator[None]:
     """Reduces the message and the notes of a LanceNamespaceError that leaves the context to one line each."""
     try:
         yield
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         e.args = tuple(one_line(arg) if isinstance(arg, str) else arg for arg in e.args)
         if notes := getattr(e, "__notes__", None):
             notes[:] = map(one_line, notes)
@@ -344,7 +317,7 @@ def one_line_errors() -> Iterator[None]:
 def not_lance(id: Id, why: str) -> NotALanceTableError:
     """Returns the error for a table of another format than Lance."""
     reason = shortened(one_line(why), _LONGEST_MESSAGE)
-    return NotALanceTableError(f"{PHRASES[InvalidInputError]}: {spelled(id)} is no Lance table: {reason}")
+    return NotALanceTableError(f"{PHRASES[err.InvalidInputError]}: {spelled(id)} is no Lance table: {reason}")
 
 
 def without_source(text: str) -> str:

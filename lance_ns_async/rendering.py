@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableNotFoundError,
-    UnauthenticatedError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.errors import failure_of
 
@@ -37,18 +31,18 @@ def size_text(size: int) -> str:
     return f"{value:.1f} TB"
 
 
-def error_kind(error: LanceNamespaceError) -> str:
+def error_kind(error: err.LanceNamespaceError) -> str:
     """Returns the kind of an error in reports: "missing", "denied" (also for failed sign-ins), or "failed"."""
     match error:
-        case TableNotFoundError() | NamespaceNotFoundError():
+        case err.TableNotFoundError() | err.NamespaceNotFoundError():
             return MISSING
-        case PermissionDeniedError() | UnauthenticatedError():
+        case err.PermissionDeniedError() | err.UnauthenticatedError():
             return DENIED
         case _:
             return FAILED
 
 
-def attempts_of(error: LanceNamespaceError) -> int:
+def attempts_of(error: err.LanceNamespaceError) -> int:
     """Returns how many times the failed call was sent."""
     failure = failure_of(error)
     return 1 if failure is None else failure.attempts

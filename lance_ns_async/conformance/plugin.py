@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, cast
 
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import (
     CreateNamespaceRequest,
@@ -24,12 +25,6 @@ from lance_namespace import (
     LanceNamespace,
     ListTablesRequest,
 )
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.conformance.home import Home, pages
 from lance_ns_async.conformance.report import Call, Check, Report, Result
@@ -38,7 +33,7 @@ from lance_ns_async.conformance.targets import Target, class_target, close, serv
 
 _CALLS = pytest.StashKey[list[Call]]()
 _REPORT = pytest.StashKey["Collector"]()
-_UNSUPPORTED = (UnsupportedOperationError, NotImplementedError)  # pylance raises the second.
+_UNSUPPORTED = (err.UnsupportedOperationError, NotImplementedError)  # pylance raises the second.
 _PACKAGE = "lance_ns_async.conformance.checks"
 LIMIT = 60.0
 """Seconds that a call may take, so that an implementation that hangs does not stop the run."""
@@ -173,7 +168,7 @@ def ns(target: Target, calls: list[Call], leftovers: list[str]) -> Iterator[Lanc
     for id in sorted(_created(calls), key=len, reverse=True):
         try:
             _remove(client, list(id), leftovers)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             leftovers.append(f"{'.'.join(id)}: {e}")
     close(client)
 
@@ -216,20 +211,20 @@ def _remove(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None
         listed = list(pages(client.list_tables, ListTablesRequest(id=id)))
         for name in [name for page in listed for name in page.tables]:
             _drop(client, [*id, name], leftovers)
-    except NamespaceNotFoundError:
+    except err.NamespaceNotFoundError:
         return
-    except UnsupportedOperationError:
+    except err.UnsupportedOperationError:
         pass
-    with suppress(NamespaceNotFoundError):
+    with suppress(err.NamespaceNotFoundError):
         client.drop_namespace(DropNamespaceRequest(id=id))
 
 
 def _drop(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None:
     try:
         client.drop_table(DropTableRequest(id=id))
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         return
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         client.deregister_table(DeregisterTableRequest(id=id))
         leftovers.append(f"the data of {'.'.join(id)}, which is only deregistered: {e}")
 
@@ -255,7 +250,7 @@ class Recorder:
             try:
                 answer = _within(LIMIT, name, lambda: method(request, *data))
             except BaseException as e:  # an interrupted call, too, may have created something that must be removed
-                code = f" (code {int(e.code)})" if isinstance(e, LanceNamespaceError) else ""
+                code = f" (code {int(e.code)})" if isinstance(e, err.LanceNamespaceError) else ""
                 self._calls.append(Call(name, fields, f"{type(e).__name__}{code}: {e}"[:_LONGEST]))
                 raise
             self._calls.append(Call(name, fields, _shown(answer)))

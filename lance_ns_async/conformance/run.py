@@ -7,15 +7,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from unittest import mock
 
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import ListNamespacesRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.conformance import plugin
 from lance_ns_async.conformance.report import Report
@@ -74,7 +68,7 @@ def run(
     """
     chosen = ["reading"] if read_only else list(features or FEATURES)
     if unknown := set(chosen) - set(FEATURES):
-        raise InvalidInputError(f"feature {min(unknown)!r}: there is none; use {', '.join(FEATURES)}")
+        raise err.InvalidInputError(f"feature {min(unknown)!r}: there is none; use {', '.join(FEATURES)}")
     _check_reachable(target)
     this = _Run(target, progress)
     # Plugins and settings of the caller's project would change the run.
@@ -83,7 +77,7 @@ def run(
         modules = [str(_FOLDER / "checks" / f"test_{it.replace(' ', '_')}.py") for it in chosen]
         status = pytest.main([*arguments, *modules], plugins=[plugin, this])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or this.collector is None:
-        raise InvalidInputError(f"the checks were not run: pytest ended with {status!r}")
+        raise err.InvalidInputError(f"the checks were not run: pytest ended with {status!r}")
     return Report(target.name, this.collector.checks, this.collector.leftovers)
 
 
@@ -93,14 +87,14 @@ def _check_reachable(target: Target) -> None:
     try:
         client = target.connect()
         client.list_namespaces(ListNamespacesRequest(id=list(target.parent), limit=1))
-    except (ServiceUnavailableError, UnauthenticatedError):
+    except (err.ServiceUnavailableError, err.UnauthenticatedError):
         raise
-    except UnsupportedOperationError:
+    except err.UnsupportedOperationError:
         return
-    except LanceNamespaceError as e:
-        raise InvalidInputError(f"{target.name}: the namespace {list(target.parent)} cannot be listed: {e}") from e
+    except err.LanceNamespaceError as e:
+        raise err.InvalidInputError(f"{target.name}: the namespace {list(target.parent)} cannot be listed: {e}") from e
     except (OSError, ValueError, TypeError, RuntimeError) as e:
-        raise ServiceUnavailableError(f"{target.name}: {type(e).__name__}: {e}") from e
+        raise err.ServiceUnavailableError(f"{target.name}: {type(e).__name__}: {e}") from e
     finally:
         if client is not None:
             close(client)

@@ -10,14 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import lance_namespace as spec
+import lance_namespace.errors as err
 from lance_namespace import LanceNamespace
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    ServiceUnavailableError,
-    UnsupportedOperationError,
-    from_error_code,
-)
 from lance_namespace_urllib3_client import api
 from lance_namespace_urllib3_client.api_client import ApiClient
 from lance_namespace_urllib3_client.configuration import Configuration
@@ -61,9 +55,9 @@ def class_target(
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as e:
-        raise InvalidInputError(f"class {path!r}: {e}; pass it as package.module.Class") from e
+        raise err.InvalidInputError(f"class {path!r}: {e}; pass it as package.module.Class") from e
     if not (inspect.isclass(cls) and issubclass(cls, LanceNamespace)):
-        raise InvalidInputError(f"class {path!r}: it is no subclass of lance_namespace.LanceNamespace")
+        raise err.InvalidInputError(f"class {path!r}: it is no subclass of lance_namespace.LanceNamespace")
     return Target(name or path, lambda: cls(**properties), tuple(parent), takes_mappings=True)
 
 
@@ -82,7 +76,7 @@ def server_target(
         InvalidInputError: The address is no HTTP address.
     """
     if not url.startswith(("http://", "https://")):
-        raise InvalidInputError(f"server {url!r}: pass the address as http://HOST:PORT or https://HOST")
+        raise err.InvalidInputError(f"server {url!r}: pass the address as http://HOST:PORT or https://HOST")
     return Target(name or url, lambda: _Remote(url.rstrip("/"), headers or {}), tuple(parent))
 
 
@@ -114,7 +108,7 @@ class _Remote(LanceNamespace):
         except ApiException as e:
             raise _error(operation, e) from e
         except HTTPError as e:
-            raise ServiceUnavailableError(f"{self._url} did not respond to {operation}: {e}") from e
+            raise err.ServiceUnavailableError(f"{self._url} did not respond to {operation}: {e}") from e
 
     def close(self) -> None:
         self._client.rest_client.pool_manager.clear()
@@ -136,7 +130,7 @@ def send(client: ApiClient, operation: str, request: Any, data: bytes | None) ->
     """
     method = next((getattr(it(client), operation) for it in _APIS if hasattr(it, operation)), None)
     if method is None:
-        raise UnsupportedOperationError(f"the spec has no route for {operation}")
+        raise err.UnsupportedOperationError(f"the spec has no route for {operation}")
     names = [name for name in inspect.signature(method).parameters if name[0] != "_"]
     arguments = {name: _argument(name, request, data) for name in names}
     return _response(operation, method(**{name: value for name, value in arguments.items() if value is not None}))
@@ -194,7 +188,7 @@ def _error(operation: str, error: ApiException) -> Exception:
     except ValueError:
         body = None
     if isinstance(body, dict) and isinstance(body.get("code"), int):
-        return from_error_code(body["code"], str(body.get("error") or body.get("detail") or ""))
+        return err.from_error_code(body["code"], str(body.get("error") or body.get("detail") or ""))
     if error.status in _NOT_SERVED and not isinstance(body, dict):
-        return UnsupportedOperationError(f"HTTP {error.status} for {operation}")
-    return InternalError(f"HTTP {error.status} without an error of the spec for {operation}: {text[:200]}")
+        return err.UnsupportedOperationError(f"HTTP {error.status} for {operation}")
+    return err.InternalError(f"HTTP {error.status} without an error of the spec for {operation}: {text[:200]}")

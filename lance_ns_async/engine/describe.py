@@ -12,14 +12,7 @@ from math import inf
 from types import MappingProxyType
 from typing import TypeAlias
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.calls.deadline import remaining
@@ -79,10 +72,10 @@ _UNREAD = Place()
 
 _AMONG = 8  # A listing is read only if at least one in this many of its tables is requested.
 
-_BUSY = (ServiceUnavailableError, ThrottlingError)
+_BUSY = (err.ServiceUnavailableError, err.ThrottlingError)
 """Errors of a catalog that is down or busy; another call may succeed."""
 
-_OF_ALL = (NamespaceNotFoundError, UnauthenticatedError, *_BUSY)
+_OF_ALL = (err.NamespaceNotFoundError, err.UnauthenticatedError, *_BUSY)
 """Errors of a shared call that apply to each of its tables; after any other error, each table gets its own call.
 
 After one of `_BUSY` in a listing, a single describe finds out whether each table can get its own call.
@@ -98,12 +91,12 @@ def groups(ids: Iterable[TableId]) -> Iterator[Sequence[TableId]]:
     If the iterator raises InvalidInputError, the ids before the error are yielded as a last group first.
     """
     waiting, size = iter(ids), _FIRST_GROUP
-    error: InvalidInputError | None = None
+    error: err.InvalidInputError | None = None
     while error is None:
         group: list[TableId] = []
         try:
             group.extend(islice(waiting, size))
-        except InvalidInputError as e:
+        except err.InvalidInputError as e:
             error = e
         if not group:
             break
@@ -199,9 +192,9 @@ class _Run:
         self._progress = progress
         self._places = places
         self.tables: dict[TableId, Table] = {}
-        self.errors: dict[TableId, LanceNamespaceError] = {}
+        self.errors: dict[TableId, err.LanceNamespaceError] = {}
         self.unseen: list[TableId] = []
-        self._end: LanceNamespaceError | None = None
+        self._end: err.LanceNamespaceError | None = None
 
     async def step(self, step: Step) -> None:
         if (error := self._futile()) is not None:
@@ -220,25 +213,25 @@ class _Run:
         if self._progress is not None and count:
             self._progress(count)
 
-    def _futile(self) -> LanceNamespaceError | None:
+    def _futile(self) -> err.LanceNamespaceError | None:
         """Returns the error that makes further calls useless; None if they may succeed."""
         left = remaining()
         if left is not None and left <= 0:
             why = "the operation's time ended before this table was described; set a longer timeout"
-            return ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
+            return err.ServiceUnavailableError(f"Service unavailable: the catalog (describe_tables: {why})")
         return self._end
 
-    def _note(self, error: LanceNamespaceError) -> None:
+    def _note(self, error: err.LanceNamespaceError) -> None:
         """Records whether an error makes further calls useless."""
-        if isinstance(error, UnauthenticatedError):
+        if isinstance(error, err.UnauthenticatedError):
             # A 401 applies to every table.
             why = f"this table was not described, because another call was not authenticated: {error}"
-            self._end = UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
+            self._end = err.UnauthenticatedError(f"Unauthenticated: the catalog (describe_tables: {why})")
 
     async def _one(self, id: TableId) -> None:
         try:
             self._add(id, await self._describe(id))
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             self.errors[id] = without_traceback(e)
             self._note(e)
 
@@ -251,10 +244,10 @@ class _Run:
             probes: Whether, after a failure of a busy catalog, one of the other names is described individually; if
                 that succeeds, all others are, too.
         """
-        error: LanceNamespaceError | None = None
+        error: err.LanceNamespaceError | None = None
         try:
             await work
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             error = without_traceback(e)
             self._note(error)
         # A scan that fails may have found some of the tables before.
@@ -308,7 +301,7 @@ class _Run:
             self._places[parent] = Place(last, read * len(names) / count if count else inf)
 
 
-def without_traceback(error: LanceNamespaceError) -> LanceNamespaceError:
+def without_traceback(error: err.LanceNamespaceError) -> err.LanceNamespaceError:
     """Removes the tracebacks of an error, which keep 10 to 20 KB of its call's objects alive; returns the error."""
     rest: list[BaseException | None] = [error]
     while rest:

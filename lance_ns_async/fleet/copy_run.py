@@ -8,13 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    TableNotFoundError,
-    UnauthenticatedError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Backend, Declaration
@@ -38,7 +32,7 @@ if TYPE_CHECKING:
 
 Change: TypeAlias = NewNamespace | TableChange
 
-RecordChange: TypeAlias = Callable[[Change, LanceNamespaceError | None], Awaitable[None]]
+RecordChange: TypeAlias = Callable[[Change, err.LanceNamespaceError | None], Awaitable[None]]
 """Receives each change after it was made, or failed with the error."""
 
 
@@ -55,8 +49,8 @@ class CopyRun:
     data: bool
     """Whether the data is copied, too."""
     record: RecordChange
-    failed_namespaces: dict[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
-    end: LanceNamespaceError | None = None
+    failed_namespaces: dict[NamespaceId, err.LanceNamespaceError] = field(default_factory=dict)
+    end: err.LanceNamespaceError | None = None
     """The error after which nothing more is tried."""
 
     async def run(self, plan: CopyPlan) -> None:
@@ -81,14 +75,16 @@ class CopyRun:
         for step in steps:
             try:
                 self._check_possible(step)
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 await self.record(step, e)
             else:
                 waiting[step.id] = step
 
         async def record(declaration: Declaration, outcome: Outcome) -> None:
             self.target.locator.forget(declaration.id)
-            await self._settle(waiting[declaration.id], outcome if isinstance(outcome, LanceNamespaceError) else None)
+            await self._settle(
+                waiting[declaration.id], outcome if isinstance(outcome, err.LanceNamespaceError) else None
+            )
 
         declarations = [
             Declaration(step.id, step.source.location, step.properties, step.source.schema) for step in waiting.values()
@@ -104,15 +100,15 @@ class CopyRun:
         try:
             self._check_possible(change)
             await self._make(change)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             await self._settle(change, e)
         else:
             await self._settle(change, None)
 
-    async def _settle(self, change: Change, error: LanceNamespaceError | None) -> None:
+    async def _settle(self, change: Change, error: err.LanceNamespaceError | None) -> None:
         if error is not None and isinstance(change, NewNamespace):
             self.failed_namespaces[change.id] = error
-        if isinstance(error, UnauthenticatedError):
+        if isinstance(error, err.UnauthenticatedError):
             # A 401 applies to every table.
             self.end = self.end or error
         await self.record(change, error)
@@ -120,7 +116,7 @@ class CopyRun:
     def _check_possible(self, change: Change) -> None:
         """Raises the error of an earlier change on which this one depends."""
         if self.end is not None:
-            raise UnauthenticatedError(f"not tried, because another call was not authenticated: {self.end}")
+            raise err.UnauthenticatedError(f"not tried, because another call was not authenticated: {self.end}")
         if isinstance(change, NewNamespace | Declare):
             above = (NamespaceId(change.id[:depth]) for depth in range(1, len(change.id)))
             if (failed := next((id for id in above if id in self.failed_namespaces), None)) is not None:
@@ -183,13 +179,13 @@ class CopyRun:
                 if not is_same(table, await self.target.backend.describe_table(table.id)):
                     raise _changed_meanwhile(table.id)
                 await self.target.backend.deregister_table(table.id, table)
-            except TableNotFoundError:
+            except err.TableNotFoundError:
                 return
 
     async def _deregister_again(self, table: Table, error: BaseException) -> None:
         try:
             await self._deregister(table)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             error.add_note(f"and table {table.id} stays registered at {table.location} ({e})")
 
     async def _release_versions(self, id: TableId) -> None:
@@ -215,9 +211,9 @@ class CopyRun:
                 return
             number = None if newest is None else newest.number
             if table.version != number:
-                raise ConcurrentModificationError(
-                    f"{PHRASES[ConcurrentModificationError]}: {id} (version {table.version} was committed during the "
-                    "hand-over; run the copy again)"
+                raise err.ConcurrentModificationError(
+                    f"{PHRASES[err.ConcurrentModificationError]}: {id} (version {table.version} was committed "
+                    "during the hand-over; run the copy again)"
                 )
             stored = max(await manifests.list_stored(table), default=None)
             if stored != number:
@@ -321,15 +317,16 @@ async def _remove_clone(backend: Backend, place: Table, error: BaseException) ->
         there = await locate(backend, place.id)
         if not same_place(there.location, place.location):
             await in_thread(place, work, changes=True)
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(f"and files of a clone of table {place.id} may be left at {place.location} ({e})")
 
 
-def _changed_meanwhile(id: TableId) -> ConcurrentModificationError:
-    return ConcurrentModificationError(
-        f"{PHRASES[ConcurrentModificationError]}: {id} (another client has changed it meanwhile; run the copy again)"
+def _changed_meanwhile(id: TableId) -> err.ConcurrentModificationError:
+    return err.ConcurrentModificationError(
+        f"{PHRASES[err.ConcurrentModificationError]}: {id} (another client has changed it meanwhile; "
+        "run the copy again)"
     )
 
 
-def _invalid_state(id: TableId, reason: str) -> InvalidTableStateError:
-    return InvalidTableStateError(f"{PHRASES[InvalidTableStateError]}: {id} ({reason})")
+def _invalid_state(id: TableId, reason: str) -> err.InvalidTableStateError:
+    return err.InvalidTableStateError(f"{PHRASES[err.InvalidTableStateError]}: {id} ({reason})")

@@ -10,12 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
@@ -177,7 +172,7 @@ class _Discovery:
 
         def on_folder(folder: ExaminedFolder) -> None:
             if not folder.path and folder.kind is FolderKind.VANISHED:
-                raise InvalidInputError(f"uri {self.folders.root!r}: there is no such folder, or it is empty")
+                raise err.InvalidInputError(f"uri {self.folders.root!r}: there is no such folder, or it is empty")
             run.counters["tables" if folder.kind is FolderKind.TABLE else "folders"] += 1
             run.expect(len(folder.children))
             run.advance()
@@ -193,7 +188,7 @@ class _Discovery:
                 row = run.add(Row(location, str(folder.kind), folder.reason, location))
                 entries.append((_ROWS, folder.path, row.to_dict()))
 
-        def on_error(location: str, error: LanceNamespaceError) -> None:
+        def on_error(location: str, error: err.LanceNamespaceError) -> None:
             run.advance()
             # Its entry in the journal stays pending, so that another run lists it again.
             run.add(self._failure(location, error, location))
@@ -220,7 +215,7 @@ class _Discovery:
             location = self.folders.location(path)
             try:
                 id = self._choose_id(path)
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 self._add(failure_row(location, e, location))
                 return
             if id is not None:
@@ -254,7 +249,7 @@ class _Discovery:
             return None if names is None else self._checked_id(names, path)
         try:
             return self._checked_id(original_names(text), path)
-        except LanceNamespaceError:
+        except err.LanceNamespaceError:
             if (id := self._folder_id(path)) is None:
                 raise
             return id
@@ -263,7 +258,7 @@ class _Discovery:
         """Returns the id with the whole name of a table's folder; None if the catalog cannot have it."""
         try:
             return self._checked_id(folder_names(path or self.folders.root.rpartition("/")[2]), path)
-        except LanceNamespaceError:
+        except err.LanceNamespaceError:
             return None
 
     def _checked_id(self, names: Iterable[str], path: str) -> TableId:
@@ -327,7 +322,7 @@ class _Discovery:
             location = self.folders.location(tables[id])
             try:
                 missing = await find_missing(location, options)
-            except LanceNamespaceError:
+            except err.LanceNamespaceError:
                 self.run.counters["not opened"] += 1
                 return
             if missing:
@@ -356,7 +351,7 @@ class _Discovery:
             match outcome:
                 case Table():
                     row = self.registered_row(id, path)
-                case TableAlreadyExistsError():
+                case err.TableAlreadyExistsError():
                     row = await self._existing_row(id, location, outcome)
                 case _:
                     row = self._failure(id, outcome, location)
@@ -373,7 +368,7 @@ class _Discovery:
         reason = "" if shared is None else f"other folders could be {shared}, too; rename one, and drop the others"
         return Row(id, REGISTERED, reason, self.folders.location(path))
 
-    async def _existing_row(self, id: TableId, location: str, error: LanceNamespaceError) -> Row:
+    async def _existing_row(self, id: TableId, location: str, error: err.LanceNamespaceError) -> Row:
         """Returns the row of a table that another client registered meanwhile, or a lost response of this one."""
         result = await bulk.describe_tables(self.session, [id])
         if id in result.tables:
@@ -386,7 +381,7 @@ class _Discovery:
         """Returns the tables of the catalog below a namespace; none if it does not exist."""
         try:
             ids = [id async for id in bulk.flatten(bulk.table_groups(self.session, start, recursive=True))]
-        except NamespaceNotFoundError:
+        except err.NamespaceNotFoundError:
             return []
         described = await bulk.describe_tables(self.session, ids, max_in_flight=self.workers)
         # A table that cannot be described has no known location; a registration under its name reports it.
@@ -404,7 +399,7 @@ class _Discovery:
                 if not await bulk.exists(self.session, id):
                     await namespaces.create_namespace(self.session, {"id": [*id], "mode": "ExistOk"})
                     self.run.counters["namespaces"] += 1
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 errors[id] = str(e)
                 self.run.add(self._failure(id, e))
 
@@ -412,8 +407,8 @@ class _Discovery:
             await each(create, level, max_in_flight=self.workers)
         return errors
 
-    def _failure(self, id: Subject, error: LanceNamespaceError, location: str | None = None) -> Row:
-        self.is_complete = self.is_complete and isinstance(error, InvalidInputError)
+    def _failure(self, id: Subject, error: err.LanceNamespaceError, location: str | None = None) -> Row:
+        self.is_complete = self.is_complete and isinstance(error, err.InvalidInputError)
         return failure_row(id, error, location)
 
     def _add(self, row: Row, *, resumed: bool = False) -> None:

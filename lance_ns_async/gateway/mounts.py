@@ -11,13 +11,7 @@ from typing import Any
 
 import anyio
 import lance_namespace as spec
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 from pydantic import BaseModel
 
 from lance_ns_async.calls.observers import Observer
@@ -44,10 +38,10 @@ class MountedNamespace:
 
     def __init__(self, mounts: Mapping[str, AsyncNamespace]) -> None:
         if not mounts:
-            raise InvalidInputError("mounts: must not be empty")
+            raise err.InvalidInputError("mounts: must not be empty")
         for name in mounts:
             if not name or DELIMITER in name:
-                raise InvalidInputError(f"mount {name!r}: must not be empty, and not contain {DELIMITER!r}")
+                raise err.InvalidInputError(f"mount {name!r}: must not be empty, and not contain {DELIMITER!r}")
         self._mounts = dict(mounts)
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
@@ -81,7 +75,7 @@ class MountedNamespace:
         """Lists the tables of one mount after the other; the context names mounts left out because of errors."""
         token = decode_token(request.page_token)
         if not (token is None or (isinstance(token, list) and len(token) == 2 and token[0] in self._mounts)):
-            raise InvalidInputError(f"page_token {request.page_token!r}: not one of this listing")
+            raise err.InvalidInputError(f"page_token {request.page_token!r}: not one of this listing")
         start, inner = token or (min(self._mounts), None)
         tables: list[str] = []
         unavailable: list[str] = []
@@ -93,7 +87,7 @@ class MountedNamespace:
             inner = None
             try:
                 page = await self._mounts[name].list_all_tables(part)
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 if len(unavailable) + 1 == len(self._mounts):
                     raise
                 # Its clients may not be allowed to know the address in the error.
@@ -124,7 +118,7 @@ class MountedNamespace:
         names, target = request.id or [], request.new_namespace_id
         mount = self._mount("rename_table", names)
         if target is not None and target[:1] != names[:1]:
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 f"Not supported: rename_table (from {names[0]!r} to another catalog; register the table there)"
             )
         update = {"id": names[1:], "new_namespace_id": None if target is None else target[1:]}
@@ -156,12 +150,12 @@ class MountedNamespace:
     ) -> BulkResult[Table]:
         """Describes many tables, of all mounts concurrently; see `AsyncNamespace.describe_tables`."""
         by_mount: dict[str, list[TableId]] = {}
-        errors: dict[TableId, LanceNamespaceError] = {}
+        errors: dict[TableId, err.LanceNamespaceError] = {}
         for id in map(TableId, ids):
             if len(id) > 1 and id[0] in self._mounts:
                 by_mount.setdefault(id[0], []).append(TableId(id[1:]))
             else:
-                errors[id] = TableNotFoundError(f"Table not found: {id}")
+                errors[id] = err.TableNotFoundError(f"Table not found: {id}")
 
         tables: dict[TableId, Table] = {}
 
@@ -194,15 +188,15 @@ class MountedNamespace:
     def _mount(self, operation: str, names: Sequence[str]) -> AsyncNamespace:
         """Returns the namespace that the first name means."""
         if not names:
-            raise InvalidInputError(f"{operation}: the first name of the id is missing; {self._known('')}")
+            raise err.InvalidInputError(f"{operation}: the first name of the id is missing; {self._known('')}")
         if names[0] not in self._mounts:
-            raise NamespaceNotFoundError(f"Namespace not found: {names[0]} ({operation}: {self._known(names[0])})")
+            raise err.NamespaceNotFoundError(f"Namespace not found: {names[0]} ({operation}: {self._known(names[0])})")
         return self._mounts[names[0]]
 
     def _common_mount(self, operation: str, ids: Sequence[Sequence[str]]) -> AsyncNamespace:
         firsts = {tuple(id[:1]) for id in ids}
         if len(firsts) > 1:
-            raise UnsupportedOperationError(f"Not supported: {operation} of tables of several catalogs")
+            raise err.UnsupportedOperationError(f"Not supported: {operation} of tables of several catalogs")
         return self._mount(operation, next(iter(firsts), ()))
 
     def _is_above(self, request: Any) -> bool:

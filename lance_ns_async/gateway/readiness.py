@@ -6,15 +6,9 @@ import asyncio
 from time import monotonic
 from typing import Any
 
+import lance_namespace.errors as err
 from aiohttp import web
 from lance_namespace import ListNamespacesRequest
-from lance_namespace.errors import (
-    InternalError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async.gateway import responses
 
@@ -51,9 +45,15 @@ class Readiness:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await list_namespaces(ListNamespacesRequest(id=[], limit=1))
-        except (ServiceUnavailableError, ThrottlingError, InternalError, UnauthenticatedError, TimeoutError):
+        except (
+            err.ServiceUnavailableError,
+            err.ThrottlingError,
+            err.InternalError,
+            err.UnauthenticatedError,
+            TimeoutError,
+        ):
             return False
-        except LanceNamespaceError:
+        except err.LanceNamespaceError:
             # The catalog has answered.
             return True
         return True

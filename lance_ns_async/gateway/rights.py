@@ -11,14 +11,7 @@ from time import monotonic
 from typing import Any, Literal, get_args
 
 import lance_namespace as spec
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    ThrottlingError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 from pydantic import BaseModel
 
 from lance_ns_async.calls.paging import check_limit
@@ -92,13 +85,13 @@ class Principal:
     def parse(cls, name: str, right: object, only: Sequence[object] = (), *, credentials: object = False) -> Principal:
         """Returns a principal from the values of a file or a command line."""
         if not _NAME.fullmatch(name):
-            raise InvalidInputError(f"name {name!r}: use letters, digits, '-', '_', '.', '+' and '@'")
+            raise err.InvalidInputError(f"name {name!r}: use letters, digits, '-', '_', '.', '+' and '@'")
         if right not in RIGHTS:
-            raise InvalidInputError(f"rights {right!r}: must be one of {', '.join(RIGHTS)}")
+            raise err.InvalidInputError(f"rights {right!r}: must be one of {', '.join(RIGHTS)}")
         if not isinstance(credentials, bool):
-            raise InvalidInputError(f"credentials {credentials!r}: must be true or false")
+            raise err.InvalidInputError(f"credentials {credentials!r}: must be true or false")
         if not all(isinstance(text, str) for text in only):
-            raise InvalidInputError("only: must be a list of patterns, such as 'sales.**'")
+            raise err.InvalidInputError("only: must be a list of patterns, such as 'sales.**'")
         # The right was compared with all rights, which no type checker concludes from that.
         chosen: Right = next(it for it in RIGHTS if it == right)
         return cls(name, chosen, tuple(Pattern.parse(str(text)) for text in only), credentials)
@@ -114,7 +107,7 @@ class Principal:
         """Checks that the principal may send a request; the answer does not depend on what exists."""
         needed = _needed(operation, request)
         if RIGHTS.index(needed) > RIGHTS.index(self.right):
-            raise PermissionDeniedError(
+            raise err.PermissionDeniedError(
                 f"Permission denied: {operation} ({self.name} has the right {self.right!r}, and this requires "
                 f"{needed!r})"
             )
@@ -124,13 +117,13 @@ class Principal:
         if not self.only or parts:
             return
         for what, _, _ in named_places(request):
-            raise PermissionDeniedError(
+            raise err.PermissionDeniedError(
                 f"Permission denied: {what} ({self.name} may use {self._tables()} only, and a location could be that "
                 "of another table; omit it)"
             )
         for id in _ids(operation, request):
             if not self._may_use(operation, id):
-                raise PermissionDeniedError(
+                raise err.PermissionDeniedError(
                     f"Permission denied: {operation}: {spelled(id)} ({self.name} may use {self._tables()} only)"
                 )
 
@@ -199,7 +192,7 @@ class GrantedNamespace:
             result = await describe(ids, vend_credentials=bool(request.vend_credentials), max_in_flight=max_in_flight)
         for error in result.errors.values():
             # These concern all tables, and a client would ask for each of them again.
-            if isinstance(error, NamespaceNotFoundError | ServiceUnavailableError | ThrottlingError):
+            if isinstance(error, err.NamespaceNotFoundError | err.ServiceUnavailableError | err.ThrottlingError):
                 raise error
         return DescribeTablesResponse(tables={id.name: self._fields(it) for id, it in result.tables.items()})
 
@@ -208,9 +201,13 @@ class GrantedNamespace:
         self._principal.check("search_many", request)
         session = getattr(self._namespace, "session", None)
         if not isinstance(session, Session):
-            raise UnsupportedOperationError("Not supported: search_many (the namespace of this gateway is no catalog)")
+            raise err.UnsupportedOperationError(
+                "Not supported: search_many (the namespace of this gateway is no catalog)"
+            )
         if wrong := request.query_fields.keys() & _ARGUMENTS:
-            raise InvalidInputError(f"query_fields: {min(wrong)}: not a field of a query; pass it beside query_fields")
+            raise err.InvalidInputError(
+                f"query_fields: {min(wrong)}: not a field of a query; pass it beside query_fields"
+            )
         began = monotonic()
         async with self._bulk_request() as max_in_flight:
             waited = monotonic() - began

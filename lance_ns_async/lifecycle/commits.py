@@ -13,13 +13,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend, Version, Versions
 from lance_ns_async.calls.rollback import run_cleanup
@@ -71,7 +65,7 @@ async def one(backend: Backend, id: TableId, number: int | None, branch: str | N
     version = next((version for version in versions if number in (None, version.number)), None)
     if version is None:
         which = "it has no version yet" if number is None else f"version {number}"
-        raise error_about(TableVersionNotFoundError, id, which)
+        raise error_about(err.TableVersionNotFoundError, id, which)
     return await _at_hand(table, version) if table.managed_versioning else version
 
 
@@ -96,7 +90,7 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
     *old, last = existing
     for start, end in ranges:
         if end is not None and start <= last.number < end:
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"ranges: [{start}, {end}) contains the latest version {last.number}, which cannot be deleted"
             )
     obsolete = _within(old, ranges)
@@ -108,7 +102,7 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
         for version in obsolete:
             if version.number in references:
                 raise error_about(
-                    InvalidTableStateError,
+                    err.InvalidTableStateError,
                     id,
                     f"version {version.number} cannot be deleted: {references[version.number]} refers to it",
                 )
@@ -144,7 +138,7 @@ async def _publish(versions: Versions) -> None:
     try:
         if not await manifests.publish(table, version):
             raise _no_manifest(table, version)
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         e.add_note(f"version {version.number} of {table.id} is committed; a request for it tries this step again")
         raise
 
@@ -154,7 +148,7 @@ async def _recorded_versions(backend: Backend, id: TableId, *, all: bool, branch
         return Versions(await locate(backend, id), [])
     versions = await backend.table_versions(id, all=all)
     if versions.table.managed_versioning and branch not in (None, MAIN):
-        raise UnsupportedOperationError(
+        raise err.UnsupportedOperationError(
             f"Not supported: branch {branch!r} of {id} (its catalog commits only versions of the main branch)"
         )
     return versions
@@ -189,17 +183,19 @@ async def _at_hand(table: Table, version: Version) -> Version:
     raise _no_manifest(table, version)
 
 
-def _no_manifest(table: Table, version: Version) -> LanceNamespaceError:
+def _no_manifest(table: Table, version: Version) -> err.LanceNamespaceError:
     if version.number == table.version:
         return error_about(
-            InvalidTableStateError, table.id, f"its latest version {version.number} has no manifest at {table.location}"
+            err.InvalidTableStateError,
+            table.id,
+            f"its latest version {version.number} has no manifest at {table.location}",
         )
-    return error_about(TableVersionNotFoundError, table.id, f"version {version.number}: its manifest was removed")
+    return error_about(err.TableVersionNotFoundError, table.id, f"version {version.number}: its manifest was removed")
 
 
 def _must_commit(backend: Backend) -> None:
     if not backend.capabilities.commits_versions:
-        raise UnsupportedOperationError(
+        raise err.UnsupportedOperationError(
             "Not supported: this catalog does not commit versions; Lance commits them in the storage"
         )
 
@@ -207,7 +203,7 @@ def _must_commit(backend: Backend) -> None:
 def _must_be_managed(table: Table) -> None:
     if not table.managed_versioning:
         raise error_about(
-            UnsupportedOperationError,
+            err.UnsupportedOperationError,
             table.id,
             "Lance commits its versions in the storage, because managed_by is not 'impl'",
         )

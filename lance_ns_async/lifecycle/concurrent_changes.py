@@ -6,13 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    LanceNamespaceError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.errors import PHRASES
@@ -38,7 +32,7 @@ async def explain(backend: Backend, table: Table, *, makes: bool = False) -> Asy
     """
     try:
         yield
-    except (TableVersionNotFoundError, InternalError) as e:
+    except (err.TableVersionNotFoundError, err.InternalError) as e:
         explanation = await _explanation(backend, table, e, makes)
         if explanation is None:
             raise
@@ -46,9 +40,9 @@ async def explain(backend: Backend, table: Table, *, makes: bool = False) -> Asy
 
 
 async def _explanation(
-    backend: Backend, table: Table, error: LanceNamespaceError, makes: bool
-) -> LanceNamespaceError | None:
-    kind: type[LanceNamespaceError] = ConcurrentModificationError
+    backend: Backend, table: Table, error: err.LanceNamespaceError, makes: bool
+) -> err.LanceNamespaceError | None:
+    kind: type[err.LanceNamespaceError] = err.ConcurrentModificationError
     try:
         if is_same(table, await backend.describe_table(table.id)):
             if not _FOLDER_GONE.search(str(error)):
@@ -56,10 +50,10 @@ async def _explanation(
             what = "another process deleted an empty folder there meanwhile; nothing was written; try again"
         else:
             what = "its registration changed meanwhile; try again"
-    except TableNotFoundError:
-        kind = ConcurrentModificationError if makes else TableNotFoundError
+    except err.TableNotFoundError:
+        kind = err.ConcurrentModificationError if makes else err.TableNotFoundError
         what = "it was dropped, renamed or deregistered meanwhile" + ("; try again" if makes else "")
-    except LanceNamespaceError:
+    except err.LanceNamespaceError:
         # The original error is the best explanation.
         return None
     return kind(f"{PHRASES[kind]}: {table.id} (work on its files at {table.location} failed, and {what})")

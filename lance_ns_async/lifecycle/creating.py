@@ -11,18 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.backends.base import Backend, Declaration
 from lance_ns_async.calls.rollback import rollback
@@ -109,8 +99,8 @@ async def declare(backend: Backend, id: TableId, content: Content) -> Table:
     location, is_free = await look_before(backend, id, content.options)
     try:
         mine = await declare_at(backend, id, location, content.properties or {}, content.schema)
-    except TableAlreadyExistsError as e:
-        raise TableAlreadyExistsError(f"{e}; append to it, overwrite it, or drop it first") from e
+    except err.TableAlreadyExistsError as e:
+        raise err.TableAlreadyExistsError(f"{e}; append to it, overwrite it, or drop it first") from e
     return await _check_declared(backend, mine, content, is_free=is_free, is_expected=location is not None)
 
 
@@ -132,13 +122,13 @@ async def declare_at(
     new_location = await backend.new_location(id) if location is None else None
 
     async def undo(error: BaseException) -> None:
-        is_definite = not isinstance(error, ServiceUnavailableError | InternalError)
-        if isinstance(error, LanceNamespaceError) and (is_definite or new_location is None):
+        is_definite = not isinstance(error, err.ServiceUnavailableError | err.InternalError)
+        if isinstance(error, err.LanceNamespaceError) and (is_definite or new_location is None):
             # The error itself says what is left.
             return
         try:
             there = await backend.describe_table(id)
-        except (TableNotFoundError, NamespaceNotFoundError):
+        except (err.TableNotFoundError, err.NamespaceNotFoundError):
             return
         if new_location is None:
             error.add_note(
@@ -155,7 +145,7 @@ async def declare_many(
     backend: Backend,
     ids: Sequence[TableId],
     content: Content,
-    record: Callable[[TableId, Table | LanceNamespaceError], None],
+    record: Callable[[TableId, Table | err.LanceNamespaceError], None],
     *,
     max_in_flight: int,
 ) -> None:
@@ -175,12 +165,12 @@ async def declare_many(
     async def one(id: TableId) -> None:
         try:
             record(id, await declare(backend, id, content))
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             record(id, e)
 
     new_tables: list[Table] = []
 
-    async def note(declaration: Declaration, outcome: Table | LanceNamespaceError) -> None:
+    async def note(declaration: Declaration, outcome: Table | err.LanceNamespaceError) -> None:
         record(declaration.id, outcome)
         if isinstance(outcome, Table):
             new_tables.append(outcome)
@@ -189,7 +179,7 @@ async def declare_many(
         try:
             place = await _check_declared(backend, table, content, is_free=False, is_expected=False)
             record(table.id, place)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             record(table.id, e)
 
     # Outside of namespaces, the location follows from the name and must be examined before the declaration.
@@ -223,8 +213,8 @@ async def _check_declared(
         # The describe returns credentials.
         table = await locate(backend, id)
         if not is_same(mine, table):
-            raise TableAlreadyExistsError(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (another client dropped and declared it again after "
+            raise err.TableAlreadyExistsError(
+                f"{PHRASES[err.TableAlreadyExistsError]}: {id} (another client dropped and declared it again after "
                 "this declaration; append to it, overwrite it, or drop it first)"
             )
         place = content.place(table)
@@ -232,9 +222,9 @@ async def _check_declared(
             free = is_free or await datasets.is_only_declared(place)
         if not free:
             # If the location was unknown before the declaration, the data was written after it.
-            kind = DataThereError if is_expected else TableAlreadyExistsError
+            kind = DataThereError if is_expected else err.TableAlreadyExistsError
             raise kind(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (there is data at {table.location}, which "
+                f"{PHRASES[err.TableAlreadyExistsError]}: {id} (there is data at {table.location}, which "
                 "another client wrote "
                 "before or after this declaration; append to it, overwrite it, or drop it first)"
             )
@@ -264,9 +254,9 @@ async def look_before(
     if not await datasets.is_only_declared(table):
         try:
             await backend.describe_table(id)
-        except TableNotFoundError:
+        except err.TableNotFoundError:
             raise DataThereError(
-                f"{PHRASES[TableAlreadyExistsError]}: {id} (not in the catalog, but there is data at {location}; "
+                f"{PHRASES[err.TableAlreadyExistsError]}: {id} (not in the catalog, but there is data at {location}; "
                 "register it there, use another location, or remove the data)"
             ) from None
         # The data belongs to the registered table. The declaration fails, unless the table is deregistered before.
@@ -274,7 +264,7 @@ async def look_before(
     return location, True
 
 
-class DataThereError(TableAlreadyExistsError):
+class DataThereError(err.TableAlreadyExistsError):
     """The location of a new table has data of which the catalog has no record."""
 
 
@@ -282,15 +272,15 @@ async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content:
     """Returns the existing table, or creates it."""
     try:
         return await create(backend, opener, id, content)
-    except TableAlreadyExistsError as e:
+    except err.TableAlreadyExistsError as e:
         try:
             table = await locate(backend, id)
-        except TableNotFoundError:
+        except err.TableNotFoundError:
             raise e from None
     try:
         async with concurrent_changes.explain(backend, table, makes=True):
             return TableAndDataset(table, await in_thread(table, lambda: opener.open(table)))
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         return TableAndDataset(table, None)
 
 
@@ -304,7 +294,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
             return await _overwrite_once(backend, opener, id, content)
         except DataThereError:
             raise
-        except (TableAlreadyExistsError, TableNotFoundError, TableVersionNotFoundError):
+        except (err.TableAlreadyExistsError, err.TableNotFoundError, err.TableVersionNotFoundError):
             # Another client may be writing the first version, or may have withdrawn it after it was opened here.
             continue
     return await _overwrite_once(backend, opener, id, content)
@@ -313,7 +303,7 @@ async def overwrite(backend: Backend, opener: Opener, id: TableId, content: Cont
 async def _overwrite_once(backend: Backend, opener: Opener, id: TableId, content: Content) -> TableAndDataset:
     try:
         old = await locate(backend, id)
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         return await create(backend, opener, id, content)
     registration = what_to_register(backend, old, content)
     if registration is None:
@@ -365,16 +355,16 @@ async def take_back(backend: Backend, table: Table, error: BaseException, *, cle
         if clear:
             # Listed while the name is registered: later files may belong to the next table of that name.
             files = await datasets.data_files(place)
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         return
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(left.format(why=e))
         return
     try:
         await backend.deregister_table(table.id, table)
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         return
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(f"and table {table.id} stays registered at {table.location} ({e})")
         return
     await _look_once_more(backend, place, files, error)
@@ -388,7 +378,7 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
     """
     try:
         free = await datasets.is_only_declared(table)
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(
             f"and it is unknown whether another client wrote to table {table.id} at {table.location} ({e}); it is "
             "no longer registered: if there is data, register_table registers it again"
@@ -398,15 +388,15 @@ async def _look_once_more(backend: Backend, table: Table, files: Sequence[str], 
         try:
             await datasets.remove_files(table, files)
             await datasets.tidy(table)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             error.add_note(f"and unused files are left at {table.location} ({e})")
         return
     try:
         await backend.register_table(table.id, table.location, table.properties or {}, table.schema)
         error.add_note(f"and table {table.id} is registered again, because another client wrote to it")
-    except TableAlreadyExistsError:
+    except err.TableAlreadyExistsError:
         return
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(
             f"and another client wrote to {table.location}, but table {table.id} could not be registered again "
             f"({e}); if it is missing, register_table registers it again"
@@ -423,12 +413,12 @@ def what_to_register(backend: Backend, old: Table, content: Content) -> tuple[st
         if same:
             # Readers get the columns from the data. Those in the catalog stay as they were declared.
             return None
-        raise UnsupportedOperationError(
-            f"{PHRASES[UnsupportedOperationError]}: {old.id} (this catalog cannot change the properties of a "
+        raise err.UnsupportedOperationError(
+            f"{PHRASES[err.UnsupportedOperationError]}: {old.id} (this catalog cannot change the properties of a "
             "registered table; omit the properties, or drop the table first)"
         )
     if old.managed_versioning and not backend.capabilities.commits_versions:
-        raise InvalidInputError(
+        raise err.InvalidInputError(
             f"table {old.id}: its catalog commits its versions, and would lose them with other properties; "
             "omit the properties, or drop the table first"
         )

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import PHRASES
@@ -45,15 +40,15 @@ def create(opener: Opener, table: Table, data: Any) -> LanceDataset:
         first = _first(opener, table, e)
         transaction = None if first is None else first.read_transaction(1)
         if first is not None and transaction is not None and transaction.uuid == rows.uuid:
-            if not isinstance(e, LanceNamespaceError):
+            if not isinstance(e, err.LanceNamespaceError):
                 raise
             # The commit succeeded; only its response was lost.
             return first
         discard(table, rows, e)
-        if first is None or not isinstance(e, LanceNamespaceError):
+        if first is None or not isinstance(e, err.LanceNamespaceError):
             raise
-        phrase = PHRASES[TableAlreadyExistsError]
-        raise TableAlreadyExistsError(
+        phrase = PHRASES[err.TableAlreadyExistsError]
+        raise err.TableAlreadyExistsError(
             f"{phrase}: {table.id} (at {table.location}: another client wrote its first version)"
         ) from e
 
@@ -96,9 +91,9 @@ def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset |
     """Returns the first version; None if there is none. Raises `error` if this cannot be determined."""
     try:
         return opener.open(table, Snapshot(1))
-    except (TableNotFoundError, TableVersionNotFoundError):
+    except (err.TableNotFoundError, err.TableVersionNotFoundError):
         return None
-    except LanceNamespaceError:
+    except err.LanceNamespaceError:
         raise error from None
 
 

@@ -17,13 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    TableNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Version
 from lance_ns_async.errors import error_about
@@ -72,7 +66,7 @@ async def read(table: Table, version: Version) -> pa.Schema:
         store = _Store(table)
         if store.has(_name(version.manifest)):
             raise error_about(
-                ConcurrentModificationError, table.id, f"version {version.number}: its manifest already exists"
+                err.ConcurrentModificationError, table.id, f"version {version.number}: its manifest already exists"
             )
         return store.schema(version)
 
@@ -101,13 +95,13 @@ async def list_stored(table: Table) -> Mapping[int, Version]:
     return await in_thread(table, lambda: _Store(table).versions(), kind="versions")
 
 
-async def find_latest(tables: Sequence[Table]) -> Mapping[TableId, int | LanceNamespaceError | None]:
+async def find_latest(tables: Sequence[Table]) -> Mapping[TableId, int | err.LanceNamespaceError | None]:
     """Returns the latest version of each table, whose storage commits it; None if there is none.
 
     All tables are read in one thread, one after another. Cost: one listing for each.
     """
 
-    def latest(table: Table) -> int | LanceNamespaceError | None:
+    def latest(table: Table) -> int | err.LanceNamespaceError | None:
         try:
             with translate_errors(table):
                 if (path := local_path(table.location)) is None:
@@ -115,7 +109,7 @@ async def find_latest(tables: Sequence[Table]) -> Mapping[TableId, int | LanceNa
                 with suppress(FileNotFoundError, NotADirectoryError):
                     return max(filter(_is_version, map(number_of, os.listdir(Path(path, _VERSIONS)))), default=None)
                 return None
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             return e
 
     return await in_thread(tables[0], lambda: {table.id: latest(table) for table in tables}, kind="versions")
@@ -152,7 +146,7 @@ async def list_committed(table: Table, branch: str | None = None) -> Sequence[Ve
 
     try:
         return sorted(await in_thread(table, work, kind="versions"), key=lambda version: -version.number)
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         # The table is declared, and nothing was written to it yet.
         return []
 
@@ -277,7 +271,7 @@ class _Store:
     def _check_same(self, staging: str | Path, final: str | Path) -> None:
         if not filecmp.cmp(staging, final, shallow=False):
             raise error_about(
-                InvalidTableStateError,
+                err.InvalidTableStateError,
                 self._table.id,
                 f"{os.path.basename(final)} differs from the "
                 "manifest that the catalog committed, "
@@ -290,5 +284,7 @@ def _name(path: str | None) -> str:
     return path.rpartition("/")[2]
 
 
-def _unfit(version: Version, why: str) -> InvalidInputError:
-    return InvalidInputError(f"manifest_path {version.staging!r}: not a manifest of version {version.number}: {why}")
+def _unfit(version: Version, why: str) -> err.InvalidInputError:
+    return err.InvalidInputError(
+        f"manifest_path {version.staging!r}: not a manifest of version {version.number}: {why}"
+    )

@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Backend
@@ -32,7 +26,7 @@ async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, 
         return await operations.create_namespace(backend, id, properties)
     try:
         old = await backend.describe_namespace(id)
-    except NamespaceNotFoundError:
+    except err.NamespaceNotFoundError:
         return await backend.create_namespace(id, properties)
     async with rollback(partial(_make_again, backend, id, old)):
         await backend.drop_namespace(id, cascade=False)
@@ -42,12 +36,12 @@ async def namespace(backend: Backend, id: NamespaceId, properties: Mapping[str, 
 async def _make_again(backend: Backend, id: NamespaceId, old: Mapping[str, str], error: BaseException) -> None:
     try:
         await backend.describe_namespace(id)
-    except NamespaceNotFoundError:
+    except err.NamespaceNotFoundError:
         try:
             await backend.create_namespace(id, old)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             error.add_note(_left(e, f"namespace {id} had the properties {mask(old)}"))
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(_left(e, f"namespace {id} had the properties {mask(old)}"))
 
 
@@ -57,21 +51,21 @@ async def register(backend: Backend, id: TableId, location: str, properties: Map
     If another client creates or removes the registration meanwhile, it is looked up again.
     """
     backend.check_declaration(id, location, properties)
-    errors: list[LanceNamespaceError] = []
+    errors: list[err.LanceNamespaceError] = []
     for _ in range(_TIMES):
         old = await _there(backend, id)
         try:
             if old is None:
                 return await backend.register_table(id, location, properties)
             return await backend.replace_table(old, location, properties)
-        except (TableAlreadyExistsError, TableNotFoundError) as e:
+        except (err.TableAlreadyExistsError, err.TableNotFoundError) as e:
             errors.append(e)
     # A table that exists and is never found is one that the catalog does not describe, such as one of another format.
-    if all(isinstance(error, TableAlreadyExistsError) for error in errors):
+    if all(isinstance(error, err.TableAlreadyExistsError) for error in errors):
         raise errors[-1]
-    raise ConcurrentModificationError(
-        f"{PHRASES[ConcurrentModificationError]}: {spelled(id)} (other clients create and remove it at the same time; "
-        "try again later)"
+    raise err.ConcurrentModificationError(
+        f"{PHRASES[err.ConcurrentModificationError]}: {spelled(id)} (other clients create and remove it at the "
+        "same time; try again later)"
     ) from errors[-1]
 
 
@@ -95,11 +89,11 @@ async def replace(
             return
         was = f"table {old.id} was registered at {old.location} with {mask(old.properties or {})}"
         try:
-            if not isinstance(error, TableAlreadyExistsError):
+            if not isinstance(error, err.TableAlreadyExistsError):
                 await backend.register_table(old.id, old.location, old.properties or {}, old.schema)
                 return
-        except LanceNamespaceError as e:
-            if not isinstance(e, TableAlreadyExistsError):
+        except err.LanceNamespaceError as e:
+            if not isinstance(e, err.TableAlreadyExistsError):
                 error.add_note(_left(e, was))
                 return
         error.add_note(f"and the earlier table is no longer registered: {was}")
@@ -123,16 +117,16 @@ async def restore(backend: Backend, old: Table, new: tuple[str, Mapping[str, str
         if there.registration != old.registration:
             return
         await backend.replace_table(there, old.location, old.properties or {}, old.schema)
-    except (TableNotFoundError, ConcurrentModificationError):
+    except (err.TableNotFoundError, err.ConcurrentModificationError):
         return
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(_left(e, f"table {old.id} was registered at {old.location} with {mask(old.properties or {})}"))
 
 
 async def _there(backend: Backend, id: TableId) -> Table | None:
     try:
         return await backend.describe_table(id)
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         return None
 
 
@@ -148,5 +142,5 @@ def _is(table: Table, location: str, properties: Mapping[str, str]) -> bool:
     return table.location == location and has(table, properties)
 
 
-def _left(error: LanceNamespaceError, before: str) -> str:
+def _left(error: err.LanceNamespaceError, before: str) -> str:
     return f"and the earlier state could not be restored ({error}): {before}"

@@ -12,13 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
+import lance_namespace.errors as err
 import pyarrow as pa
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    LanceNamespaceError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
 
 from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
@@ -80,7 +75,7 @@ class Staging:
                 return await self._declare(id, fit)
             try:
                 return await self._begin_existing(id, fit, replaces=mode == "overwrite")
-            except TableNotFoundError:
+            except err.TableNotFoundError:
                 if mode == "append":
                     raise
                 return await self._declare(id, fit)
@@ -94,7 +89,7 @@ class Staging:
         self,
         tables: Sequence[TableId],
         schema: pa.Schema,
-        record: Callable[[TableId, StagedWrite | LanceNamespaceError], None],
+        record: Callable[[TableId, StagedWrite | err.LanceNamespaceError], None],
         *,
         max_in_flight: int,
     ) -> None:
@@ -107,7 +102,7 @@ class Staging:
             max_in_flight: Maximum number of tables at a time.
         """
 
-        def staged(id: TableId, outcome: Table | LanceNamespaceError) -> None:
+        def staged(id: TableId, outcome: Table | err.LanceNamespaceError) -> None:
             if isinstance(outcome, Table):
                 record(id, StagedWrite(outcome, schema, replaces=True, dataset=None, is_new=True))
             else:
@@ -151,9 +146,9 @@ class Staging:
         try:
             # The earlier credentials may have expired.
             table = await locate(self.backend, staged_write.table.id)
-        except TableNotFoundError:
+        except err.TableNotFoundError:
             table, is_gone = staged_write.table, True
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             error.add_note(f"and files written to {staged_write.table.location} were not deleted ({e})")
             return
         # A table at another location is another table; its credentials do not apply to these files.
@@ -226,7 +221,7 @@ class Staging:
         table = await locate(self.backend, staged_write.table.id)
         if not same_place(table.location, staged_write.table.location):
             raise error_about(
-                ConcurrentModificationError,
+                err.ConcurrentModificationError,
                 table.id,
                 f"the data was written to {staged_write.table.location}, but the "
                 f"table is now at {table.location}; write it again",
@@ -237,7 +232,7 @@ class Staging:
 class _CommitFailure(Exception):
     """A commit that certainly had no effect, with the error that explains it."""
 
-    def __init__(self, error: LanceNamespaceError) -> None:
+    def __init__(self, error: err.LanceNamespaceError) -> None:
         super().__init__(error)
         self.error = error
 
@@ -247,10 +242,10 @@ def _commit_files(opener: Opener, table: Table, staged_write: StagedWrite, trans
         if staged_write.dataset is None:
             return first_version.commit(opener, table, transaction)
         return _append(opener, table, transaction)
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         try:
             newest = _open_or_none(opener, table)
-        except LanceNamespaceError:
+        except err.LanceNamespaceError:
             raise e from None
         # The commit may have succeeded, and only its response may be lost.
         version = None if newest is None else _version_of(newest, transaction)
@@ -287,11 +282,11 @@ def _transaction(staged_write: StagedWrite, fragments: Sequence[FragmentMetadata
     return Transaction(version, LanceOperation.Append(list(fragments)))
 
 
-def _outrun(table: Table, *, is_new: bool) -> LanceNamespaceError:
+def _outrun(table: Table, *, is_new: bool) -> err.LanceNamespaceError:
     message = f"{table.id} (at {table.location}: another client wrote its first version)"
     if is_new:
-        return TableAlreadyExistsError(f"Table already exists: {message}")
-    return ConcurrentModificationError(f"Concurrent modification: {message}")
+        return err.TableAlreadyExistsError(f"Table already exists: {message}")
+    return err.ConcurrentModificationError(f"Concurrent modification: {message}")
 
 
 async def _discard(
@@ -302,12 +297,12 @@ async def _discard(
 
     try:
         await in_thread(table, work)
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(f"and unused files are left at {table.location} ({e})")
 
 
 def _open_or_none(opener: Opener, table: Table) -> LanceDataset | None:
     try:
         return opener.open(table)
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         return None

@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
 from lance_namespace import MergeInsertIntoTableRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    TableAlreadyExistsError,
-    TableColumnNotFoundError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 from pydantic import TypeAdapter, ValidationError
 
 from lance_ns_async.calls.steps import next_step
@@ -53,17 +46,17 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
     snapshot = Snapshot(branch=branch)
     try:
         dataset = opener.open(table, snapshot)
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         if branch not in (None, MAIN):
             raise
         fields.check_columns(data.schema.names, "columns")
         try:
             return first_version.create(opener, table, data)
-        except TableAlreadyExistsError as e:
+        except err.TableAlreadyExistsError as e:
             if not isinstance(data, pa.Table | pa.RecordBatch):
                 # The data may be readable only once, and was read.
                 raise error_about(
-                    ConcurrentModificationError, table.id, f"another client wrote its first version; {mode} again"
+                    err.ConcurrentModificationError, table.id, f"another client wrote its first version; {mode} again"
                 ) from e
         dataset = opener.open(table, snapshot)
     if mode == "overwrite":
@@ -77,11 +70,11 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
     """Returns the timeout for Lance; None if the request sets none."""
     if not request.on:
-        raise InvalidInputError("on: required; name the columns that identify a row")
+        raise err.InvalidInputError("on: required; name the columns that identify a row")
     if request.when_matched_update_all_filt is not None and not request.when_matched_update_all:
-        raise InvalidInputError("when_matched_update_all_filt: allowed only with when_matched_update_all")
+        raise err.InvalidInputError("when_matched_update_all_filt: allowed only with when_matched_update_all")
     if request.when_not_matched_by_source_delete_filt is not None and not request.when_not_matched_by_source_delete:
-        raise InvalidInputError(
+        raise err.InvalidInputError(
             "when_not_matched_by_source_delete_filt: allowed only with when_not_matched_by_source_delete"
         )
     if not (
@@ -89,7 +82,7 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
         or request.when_not_matched_insert_all
         or request.when_not_matched_by_source_delete
     ):
-        raise InvalidInputError(
+        raise err.InvalidInputError(
             "merge: no action is set; set when_matched_update_all, when_not_matched_insert_all or "
             "when_not_matched_by_source_delete"
         )
@@ -99,9 +92,9 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
         return timedelta(seconds=_SECONDS.validate_python(request.timeout))
     except ValidationError as e:
         why = e.errors()[0]["msg"].removeprefix("Value error, ")
-        raise InvalidInputError(f"timeout {request.timeout!r}: {why}") from None
+        raise err.InvalidInputError(f"timeout {request.timeout!r}: {why}") from None
     except OverflowError:
-        raise InvalidInputError(f"timeout {request.timeout!r}: too large") from None
+        raise err.InvalidInputError(f"timeout {request.timeout!r}: too large") from None
 
 
 def merge_texts(request: MergeInsertIntoTableRequest) -> Texts:
@@ -127,7 +120,7 @@ def merge(
     snapshot = Snapshot(branch=request.branch)
     try:
         dataset = opener.open(table, snapshot)
-    except TableNotFoundError:
+    except err.TableNotFoundError:
         if request.branch not in (None, MAIN) or not request.when_not_matched_insert_all:
             raise
         _check_keys(table, request.on or [], rows)
@@ -139,7 +132,7 @@ def merge(
                 "num_deleted_rows": 0,
             }
             return counts, dataset.version
-        except TableAlreadyExistsError:
+        except err.TableAlreadyExistsError:
             dataset = opener.open(table, snapshot)
     next_step("merge", table.location)
     counts = _merge(dataset, request, rows, timeout)
@@ -150,8 +143,8 @@ def _check_keys(table: Table, on: Sequence[str], rows: pa.Table) -> None:
     """Raises the errors that a merge into an existing table with these columns would raise."""
     fields.check_columns(rows.schema.names, "columns")
     if missing := [path for path in on if fields.split_path(path)[0] not in rows.schema.names]:
-        phrase = PHRASES[TableColumnNotFoundError]
-        raise TableColumnNotFoundError(f"{phrase}: {table.id} (on: {missing[0]}: not a column of the rows)")
+        phrase = PHRASES[err.TableColumnNotFoundError]
+        raise err.TableColumnNotFoundError(f"{phrase}: {table.id} (on: {missing[0]}: not a column of the rows)")
 
 
 def _merge(
@@ -179,14 +172,14 @@ def updates(pairs: Sequence[Sequence[str]]) -> Mapping[str, str]:
     for path, expression in pairs:
         name, *below = fields.split_path(path)
         if below:
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 f"Not supported: updates: {path} (Lance updates whole columns); update {fields.join_path([name])}"
             )
         if name in expressions:
-            raise InvalidInputError(f"updates: {path}: duplicate column")
+            raise err.InvalidInputError(f"updates: {path}: duplicate column")
         expressions[name] = expression
     if not expressions:
-        raise InvalidInputError("updates: must not be empty")
+        raise err.InvalidInputError("updates: must not be empty")
     return expressions
 
 

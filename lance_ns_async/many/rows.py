@@ -7,15 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import lance_namespace as spec
+import lance_namespace.errors as err
 import pyarrow as pa
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.engine.list import TableFilter
 from lance_ns_async.many import row_results
@@ -142,10 +135,10 @@ async def _search_by_server(session: Session, request: SearchTablesRequest) -> R
         request = request.model_copy(update={"timeout": within})
     try:
         response = await remote.pass_on(session, "search_many", request)
-    except InvalidInputError:
+    except err.InvalidInputError:
         raise
-    except LanceNamespaceError as e:
-        if isinstance(e, UnsupportedOperationError):
+    except err.LanceNamespaceError as e:
+        if isinstance(e, err.UnsupportedOperationError):
             # Only servers of this package have it.
             session.backend.server.learn(missing=frozenset({"search_many"}))
         return None
@@ -180,9 +173,9 @@ def queries_by_column(
         **query: Further fields of both queries.
     """
     if vector is None and full_text is None:
-        raise InvalidInputError("vector: pass a vector, a full_text, or both")
+        raise err.InvalidInputError("vector: pass a vector, a full_text, or both")
     if wrong := sorted({"id", "offset", "version", "branch", "vector_column", "full_text_query"} & query.keys()):
-        raise InvalidInputError(f"{wrong[0]}: not supported in a search of many tables; omit it")
+        raise err.InvalidInputError(f"{wrong[0]}: not supported in a search of many tables; omit it")
     is_hybrid = vector is not None and full_text is not None
     # The rows of two rankings are told apart by their ids.
     common = {"prefilter": True, **query, **({"with_row_id": True} if is_hybrid else {})}
@@ -238,7 +231,7 @@ class _Work:
         progress: ProgressCallback,
         include: TableFilter | None = None,
     ) -> None:
-        self.errors: dict[TableId | NamespaceId, LanceNamespaceError] = {}
+        self.errors: dict[TableId | NamespaceId, err.LanceNamespaceError] = {}
         self._session = session
         self._selection = selection
         self._include = include
@@ -266,7 +259,7 @@ class _Work:
         return await self._each(selected.tables, work)
 
     async def _each(self, items: Mapping[TableId, S], work: Callable[[S], Awaitable[T]]) -> Mapping[TableId, T]:
-        refusal: UnauthenticatedError | None = None
+        refusal: err.UnauthenticatedError | None = None
 
         async def run(item: S) -> T:
             nonlocal refusal
@@ -275,7 +268,7 @@ class _Work:
                 raise refusal
             try:
                 return await work(item)
-            except UnauthenticatedError as e:
+            except err.UnauthenticatedError as e:
                 refusal = e
                 raise
 
@@ -283,6 +276,6 @@ class _Work:
         result = await open_each(items, run, max_in_flight=self._workers, progress=steps.settle)
         for id, error in result.errors.items():
             # A table that matches a pattern may be missing, or have no data.
-            if id in self._requested or not isinstance(error, TableNotFoundError | NamespaceNotFoundError):
+            if id in self._requested or not isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError):
                 self.errors[id] = error
         return result.tables

@@ -10,14 +10,7 @@ from itertools import islice
 from math import ceil
 from typing import TypeVar
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
@@ -59,7 +52,7 @@ async def changes(
 ) -> AsyncGenerator[Sequence[Change], None]:
     """Yields the changes of each look that sees any; see `AsyncNamespace.watch`."""
     if not (every is None or every > 0) or not examine_every > 0:
-        raise InvalidInputError(f"every {every}, examine_every {examine_every}: must be numbers of seconds above 0")
+        raise err.InvalidInputError(f"every {every}, examine_every {examine_every}: must be numbers of seconds above 0")
     watch = Watch(session, what, versions=versions)
     if since is None:
         new_changes = await watch.begin()
@@ -92,17 +85,17 @@ class _Look:
     """The tables that exist, as far as they were described."""
     gone: set[TableId] = field(default_factory=set)
     """Tables that do not exist, or have another format."""
-    errors: dict[TableId, LanceNamespaceError] = field(default_factory=dict)
+    errors: dict[TableId, err.LanceNamespaceError] = field(default_factory=dict)
     """The tables that could not be read."""
-    unlisted: dict[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    unlisted: dict[NamespaceId, err.LanceNamespaceError] = field(default_factory=dict)
     """The namespaces that could not be listed."""
     versions: dict[TableId, int | None] = field(default_factory=dict)
     """The latest versions that were read."""
 
-    def note(self, errors: Mapping[TableId, LanceNamespaceError]) -> None:
+    def note(self, errors: Mapping[TableId, err.LanceNamespaceError]) -> None:
         """Adds the outcome of tables that were not described."""
         for id, error in errors.items():
-            if isinstance(error, TableNotFoundError | NamespaceNotFoundError | NotALanceTableError):
+            if isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError | NotALanceTableError):
                 self.gone.add(id)
             else:
                 self.errors[id] = error
@@ -140,8 +133,8 @@ class Watch:
         """The locations that the catalog or a trusted token has shown; no others are read."""
         self._foreign: dict[TableId, None] = {}
         """Listed tables of other formats, which are described again when it is their turn."""
-        self._reported_tables: dict[TableId, type[LanceNamespaceError]] = {}
-        self._reported_namespaces: dict[NamespaceId, type[LanceNamespaceError]] = {}
+        self._reported_tables: dict[TableId, type[err.LanceNamespaceError]] = {}
+        self._reported_namespaces: dict[NamespaceId, type[err.LanceNamespaceError]] = {}
         """The errors that were told, until what failed can be read; apart, because ids of both kinds can be equal."""
 
     async def begin(self) -> Sequence[Change]:
@@ -185,9 +178,9 @@ class Watch:
                     look = await self._list(due)
                 else:
                     look = await self._describe_subjects(events.subjects)
-            except InvalidInputError:
+            except err.InvalidInputError:
                 raise
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 look = _Look(unlisted={NamespaceId(): e})
                 due = set()
             await self._work(partial(self._note_locations, look))
@@ -244,7 +237,7 @@ class Watch:
         await self._describe(look, [id for id in candidates if is_unknown(id) and id not in look.tables])
         look.note(result.doubtful)
         # A missing namespace has no tables.
-        failed = {id: e for id, e in result.errors.items() if not isinstance(e, NamespaceNotFoundError)}
+        failed = {id: e for id, e in result.errors.items() if not isinstance(e, err.NamespaceNotFoundError)}
         look.unlisted.update((id, e) for id, e in failed.items() if self._may_see(id))
         foreign = included.difference(result.tables, result.doubtful, result.vanished)
         self._foreign.update(dict.fromkeys(foreign))
@@ -262,7 +255,7 @@ class Watch:
             and look.gone >= last_tables.keys()
             and not await self._backend.may_have_dropped(last_tables.keys())
         ):
-            raise ServiceUnavailableError("Service unavailable: the storage of the catalog itself is gone")
+            raise err.ServiceUnavailableError("Service unavailable: the storage of the catalog itself is gone")
         return look
 
     async def _describe_subjects(self, subjects: Collection[NamespaceId | TableId]) -> _Look:
@@ -308,19 +301,19 @@ class Watch:
             return to_read
 
         async def read(group: Sequence[Table]) -> None:
-            results: Mapping[TableId, int | LanceNamespaceError | None]
+            results: Mapping[TableId, int | err.LanceNamespaceError | None]
             try:
                 with self._session.operation():
                     results = await manifests.find_latest([await self._session.with_credentials(it) for it in group])
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 results = dict.fromkeys((table.id for table in group), e)
             for id, result in results.items():
                 if result is None and (last := self._last_version(look.tables[id])) is not None:
                     text = f"it had version {last}, and has none now: its data was removed, or its disk is not mounted"
-                    look.errors[id] = error_about(InvalidTableStateError, id, text)
-                elif not isinstance(result, LanceNamespaceError):
+                    look.errors[id] = error_about(err.InvalidTableStateError, id, text)
+                elif not isinstance(result, err.LanceNamespaceError):
                     look.versions[id] = result
-                elif not isinstance(result, TableNotFoundError):
+                elif not isinstance(result, err.TableNotFoundError):
                     look.errors[id] = result
                 # Otherwise it was dropped meanwhile, and the next look sees it.
 
@@ -365,7 +358,7 @@ class Watch:
 
 
 def _unreported(
-    errors: Mapping[K, LanceNamespaceError], reported: dict[K, type[LanceNamespaceError]]
+    errors: Mapping[K, err.LanceNamespaceError], reported: dict[K, type[err.LanceNamespaceError]]
 ) -> Iterator[Observation]:
     for id, error in errors.items():
         if reported.get(id) is not type(error):

@@ -10,14 +10,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import lance_namespace.errors as err
 import pyarrow as pa
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.lifecycle import creating
@@ -52,7 +46,7 @@ _AHEAD = 8  # Number of partitions whose scans begin before they are read, becau
 def _operation(session: Session, name: str) -> Iterator[None]:
     with session.operation():
         if not session.backend.capabilities.has_partitions:
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 f"Not supported: {name} (only a directory catalog has partitions; connect with 'dir')"
             )
         yield
@@ -64,7 +58,7 @@ async def partition_by(session: Session, by: Any, *, schema: pa.Schema | None = 
         or not isinstance(by, Sequence)
         or not all(isinstance(it, str | Mapping) for it in by)
     ):
-        raise InvalidInputError(f"by {by!r}: must be a list of partition fields, such as ['day(at)', 'region']")
+        raise err.InvalidInputError(f"by {by!r}: must be a list of partition fields, such as ['day(at)', 'region']")
     if schema is not None:
         schema = await aside(lambda: _checked(schema))
     with _operation(session, "partition_by"):
@@ -76,15 +70,15 @@ def _checked(schema: pa.Schema) -> pa.Schema:
     from lance_ns_async.operations.partition_pruning import check_condition
 
     if not isinstance(schema, pa.Schema):
-        raise InvalidInputError(f"schema {type(schema).__name__}: must be a pyarrow.Schema")
+        raise err.InvalidInputError(f"schema {type(schema).__name__}: must be a pyarrow.Schema")
     fields.check_columns(schema.names, "schema")
     if len(set(schema.names)) < len(schema.names):
-        raise InvalidInputError("schema: two columns have the same name")
+        raise err.InvalidInputError("schema: two columns have the same name")
     check_condition("true", schema)
     schema = with_field_ids(schema)
     for field, stored in zip(schema, arrow_schema(json_schema(schema)), strict=True):
         if field.type != stored.type:
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"schema: the spec cannot store the type {field.type} of {field.name!r}; use {stored.type}"
             )
     return schema
@@ -105,7 +99,7 @@ async def _select(
         is_certain: Whether only partitions are returned all of whose rows match.
     """
     if not isinstance(where, str | None):
-        raise InvalidInputError(f"where {where!r}: must be a condition in SQL, as text")
+        raise err.InvalidInputError(f"where {where!r}: must be a condition in SQL, as text")
     with _operation(session, "partitions"):
         partitioning = await session.backend.partitioning()
         keep = None
@@ -149,21 +143,21 @@ async def _write_slice(
     # Rows that were written are let go at once: cycles of references would keep them for several slices.
     remaining = dict(enumerate(parts))
     del parts
-    errors: dict[TableId, LanceNamespaceError] = {}
-    dropped: dict[TableId, LanceNamespaceError] = {}
+    errors: dict[TableId, err.LanceNamespaceError] = {}
+    dropped: dict[TableId, err.LanceNamespaceError] = {}
 
     async def append(numbered: tuple[int, Table]) -> None:
         number, table = numbered
         try:
             with session.operation():
                 await rows.append(session, table, remaining[number])
-        except TableNotFoundError as e:
+        except err.TableNotFoundError as e:
             dropped[table.id] = e
             return
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             errors[table.id] = e
             # A new partition without rows is removed if that is possible; one that is left has no effect.
-            with suppress(LanceNamespaceError), session.operation():
+            with suppress(err.LanceNamespaceError), session.operation():
                 if await datasets.is_only_declared(table):
                     await creating.take_back(session.backend, table, e)
         else:
@@ -186,7 +180,7 @@ async def _write_slice(
         raise error
 
 
-def _first(errors: Mapping[TableId, LanceNamespaceError], done: str) -> LanceNamespaceError:
+def _first(errors: Mapping[TableId, err.LanceNamespaceError], done: str) -> err.LanceNamespaceError:
     """Returns the first error, with a note about what was done and what was not."""
     error = next(iter(errors.values()))
     some = ", ".join(map(str, list(errors)[:_NAMED])) + (", ..." if len(errors) > _NAMED else "")
@@ -197,9 +191,9 @@ def _first(errors: Mapping[TableId, LanceNamespaceError], done: str) -> LanceNam
 async def drop_partitions(session: Session, where: str, *, max_in_flight: int | None = None) -> list[Partition]:
     workers = session.workers(max_in_flight)
     if where is None:
-        raise InvalidInputError("where: required; 'true' drops all partitions")
+        raise err.InvalidInputError("where: required; 'true' drops all partitions")
     _, partitions = await _select(session, where, is_certain=True)
-    errors: dict[TableId, LanceNamespaceError] = {}
+    errors: dict[TableId, err.LanceNamespaceError] = {}
     dropped: set[TableId] = set()
 
     async def drop(it: Partition) -> None:
@@ -208,10 +202,10 @@ async def drop_partitions(session: Session, where: str, *, max_in_flight: int | 
             if await _read(session, it, lambda dataset: dataset.count_rows(where) < dataset.count_rows()):
                 return
             await drop_table(session, {"id": list(it.id)})
-        except TableNotFoundError:
+        except err.TableNotFoundError:
             # Another client has dropped it.
             pass
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             errors[it.id] = e
             return
         dropped.add(it.id)
@@ -227,7 +221,7 @@ async def drop_partitions(session: Session, where: str, *, max_in_flight: int | 
 async def _read(session: Session, partition: Partition, work: Callable[[LanceDataset], T]) -> T | None:
     """Returns the result of `work` on a partition's dataset, at the version to read; None if nothing was written."""
     snapshot = Snapshot(partition.read_version, tag=partition.read_tag, branch=partition.read_branch)
-    with suppress(TableNotFoundError), session.operation():
+    with suppress(err.TableNotFoundError), session.operation():
         return await session.open_and_run(partition.table, work, snapshot)
     return None
 
@@ -252,7 +246,7 @@ def _conform(part: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns the rows with the columns of the partitions, if that changes no value."""
     missing, additional = set(schema.names) - set(part.schema.names), set(part.schema.names) - set(schema.names)
     if missing or additional or len(part.schema) > len(schema):
-        raise TableSchemaValidationError(
+        raise err.TableSchemaValidationError(
             f"the columns are not those of the partitions: missing {sorted(missing)}, additional {sorted(additional)}"
         )
     part = part.select(schema.names)
@@ -265,7 +259,7 @@ def _conform(part: pa.Table, schema: pa.Schema) -> pa.Table:
             if source != target and (is_other_time or not result[name].cast(source).equals(part[name])):
                 raise ValueError(f"column {name!r}: {source} would change as {target}; convert it first")
     except (pa.ArrowException, ValueError) as e:
-        raise TableSchemaValidationError(f"the rows do not fit the columns of the partitions ({e})") from e
+        raise err.TableSchemaValidationError(f"the rows do not fit the columns of the partitions ({e})") from e
     return result
 
 
@@ -371,7 +365,9 @@ class PartitionedDataset:
             return self.schema
         unknown = [name for name in columns if name not in self.schema.names]
         if isinstance(columns, str) or unknown or not columns:
-            raise InvalidInputError(f"columns {columns!r}: must be a list of some of {', '.join(self.schema.names)}")
+            raise err.InvalidInputError(
+                f"columns {columns!r}: must be a list of some of {', '.join(self.schema.names)}"
+            )
         return pa.schema([self.schema.field(name) for name in columns])
 
     def _condition(self, filter: str | None) -> str | None:

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import lance_namespace as spec
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    LanceNamespaceError,
-    TableBranchAlreadyExistsError,
-    TableNotFoundError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 from lance_namespace_urllib3_client.models.branch_contents import BranchContents
 from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
@@ -132,7 +123,7 @@ def find_tag(dataset: LanceDataset, table: Table, name: str) -> TagContents:
     """Returns the version and the branch of a tag."""
     all_tags = read_tags(dataset)
     if name not in all_tags:
-        raise TableTagNotFoundError(f"{PHRASES[TableTagNotFoundError]}: {table.id} (no tag {name!r})")
+        raise err.TableTagNotFoundError(f"{PHRASES[err.TableTagNotFoundError]}: {table.id} (no tag {name!r})")
     return all_tags[name]
 
 
@@ -183,7 +174,7 @@ def read_branches(dataset: LanceDataset) -> Mapping[str, BranchContents]:
 def create_branch(dataset: LanceDataset, table: Table, name: str, source: str | None, version: int | None) -> None:
     """Creates a branch from a version of the source branch, or from its latest version if `version` is None."""
     if table.managed_versioning:
-        raise UnsupportedOperationError(
+        raise err.UnsupportedOperationError(
             f"Not supported: branches of {table.id} (its catalog commits only versions of the main branch)"
         )
     _check_length(table, "branch", name)
@@ -250,24 +241,24 @@ def _check_whole(
             # The files of a branch are in a folder of its own.
             place = table.location if branch is None else f"{table.location.rstrip('/')}/tree/{branch}"
             missing = missing_files(replace(table, location=place), at)
-    except (TableNotFoundError, TableVersionNotFoundError):
+    except (err.TableNotFoundError, err.TableVersionNotFoundError):
         missing = ["its manifest"]
-    error: LanceNamespaceError
+    error: err.LanceNamespaceError
     if missing:
         why = f"a clean-up removed {missing[0]} at the same time; choose a newer version"
-        error = error_about(TableVersionNotFoundError, table.id, f"{what} was withdrawn, because {why}")
+        error = error_about(err.TableVersionNotFoundError, table.id, f"{what} was withdrawn, because {why}")
     elif announcement is not None:
         why = (
             f"a clean-up of its versions has not ended within {cleanups.LONGEST_WAIT:g} s; try again after its end, "
             f"or delete {announcement} at {table.location} if its process was killed"
         )
-        error = error_about(ConcurrentModificationError, table.id, f"{what} was withdrawn, because {why}")
+        error = error_about(err.ConcurrentModificationError, table.id, f"{what} was withdrawn, because {why}")
     else:
         return
     try:
         with translate_errors(table):
             undo()
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         error.add_note(f"and it could not be withdrawn ({e})")
     raise error
 
@@ -278,12 +269,14 @@ def _check_length(table: Table, kind: str, name: str) -> None:
         raise _invalid(table, f"{kind} {short_name!r}: the name is too long; use at most {_LONGEST} characters")
 
 
-def _invalid(table: Table, why: str) -> InvalidInputError:
-    return InvalidInputError(f"{PHRASES[InvalidInputError]}: {table.id} ({why})")
+def _invalid(table: Table, why: str) -> err.InvalidInputError:
+    return err.InvalidInputError(f"{PHRASES[err.InvalidInputError]}: {table.id} ({why})")
 
 
-def _branch_exists(table: Table, name: str) -> TableBranchAlreadyExistsError:
-    return TableBranchAlreadyExistsError(f"{PHRASES[TableBranchAlreadyExistsError]}: {table.id} (branch {name!r})")
+def _branch_exists(table: Table, name: str) -> err.TableBranchAlreadyExistsError:
+    return err.TableBranchAlreadyExistsError(
+        f"{PHRASES[err.TableBranchAlreadyExistsError]}: {table.id} (branch {name!r})"
+    )
 
 
 def _named(branch: str | None) -> str | None:

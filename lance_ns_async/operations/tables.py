@@ -7,15 +7,8 @@ from functools import partial
 from typing import cast
 
 import lance_namespace as spec
+import lance_namespace.errors as err
 import pyarrow as pa
-from lance_namespace.errors import (
-    InternalError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async.backends import operations
 from lance_ns_async.calls.paging import take
@@ -119,7 +112,12 @@ async def declare_table(
                 place, _ = await creating.look_before(session.backend, id)
             except creating.DataThereError:
                 raise
-            except (InternalError, PermissionDeniedError, ServiceUnavailableError, UnauthenticatedError):
+            except (
+                err.InternalError,
+                err.PermissionDeniedError,
+                err.ServiceUnavailableError,
+                err.UnauthenticatedError,
+            ):
                 # Credentials for the catalog may not be valid for the storage. Data of another table is likely at
                 # the location only if the catalog can rename tables.
                 if can.renames:
@@ -190,7 +188,7 @@ async def create_empty_table(
     with session.changing(id):
         try:
             table = await session.backend.declare_table(id, None, request.properties or {})
-        except TableAlreadyExistsError:
+        except err.TableAlreadyExistsError:
             if mode != "exist_ok":
                 raise
             table = await session.backend.describe_table(id)
@@ -224,7 +222,7 @@ async def _select_written(session: Session, lister: Lister, parent: NamespaceId,
         result = await describe_tables(session.backend, ids, max_in_flight=workers, locator=session.locator)
         for error in result.errors.values():
             # A table that was dropped meanwhile is no longer in the listing either.
-            if not isinstance(error, TableNotFoundError):
+            if not isinstance(error, err.TableNotFoundError):
                 raise error
         tables = [result.tables[id] for id in ids if id in result.tables]
     return [table.id.name for table in await datasets.select_written(tables)]

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    TableBranchNotFoundError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import PHRASES, error_about
@@ -40,9 +34,9 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         if self.version is not None and self.version < 1:
-            raise InvalidInputError(f"version {self.version}: must be at least 1; omit it for the newest")
+            raise err.InvalidInputError(f"version {self.version}: must be at least 1; omit it for the newest")
         if self.tag is not None and (self.version is not None or self.branch is not None):
-            raise InvalidInputError(f"tag {self.tag!r}: a tag already has a version and a branch; set only the tag")
+            raise err.InvalidInputError(f"tag {self.tag!r}: a tag already has a version and a branch; set only the tag")
 
 
 LATEST = Snapshot()
@@ -82,9 +76,9 @@ async def is_only_declared(table: Table) -> bool:
     for last in (False, True):
         try:
             await in_thread(table, lambda: open_snapshot(table))
-        except TableNotFoundError:
+        except err.TableNotFoundError:
             return True
-        except TableVersionNotFoundError:
+        except err.TableVersionNotFoundError:
             # The version was deleted between the listing and the read.
             if last:
                 raise
@@ -150,7 +144,7 @@ async def check_alone(table: Table) -> Sequence[str]:
     paths, others, strange = await in_thread(table, lambda: _neighbours(table))
     if strange:
         raise error_about(
-            InvalidTableStateError,
+            err.InvalidTableStateError,
             table.id,
             f"drop_table would delete {len(strange)} folders or files under its "
             f"location {table.location} that are not part of a Lance table, such as {strange[0]!r}; deregister it, or "
@@ -158,7 +152,7 @@ async def check_alone(table: Table) -> Sequence[str]:
         )
     if others:
         raise error_about(
-            InvalidTableStateError,
+            err.InvalidTableStateError,
             table.id,
             f"drop_table would delete {len(others)} other tables under its "
             f"location {table.location}, such as {others[0]}; deregister it, and move or drop those first",
@@ -259,7 +253,7 @@ def check_branch(table: Table, dataset: LanceDataset, branch: str | None, *, cau
     branches = dataset.branches.list()
     if branch not in branches:
         message = f"{table.id} (no branch {branch!r}; there are {', '.join([MAIN, *sorted(branches)])})"
-        raise TableBranchNotFoundError(f"{PHRASES[TableBranchNotFoundError]}: {message}") from cause
+        raise err.TableBranchNotFoundError(f"{PHRASES[err.TableBranchNotFoundError]}: {message}") from cause
 
 
 def missing_files(table: Table, dataset: LanceDataset) -> Sequence[str]:

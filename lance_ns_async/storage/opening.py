@@ -8,12 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as spec
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.calls import request_headers
 from lance_ns_async.errors import error_about, suggest
@@ -59,23 +54,23 @@ class Opener:
         try:
             with translate_errors(table):
                 return datasets.open_snapshot(table, snapshot, session=self.caches(), **self._where(table))
-        except (TableVersionNotFoundError, TableTagNotFoundError) as e:
+        except (err.TableVersionNotFoundError, err.TableTagNotFoundError) as e:
             if snapshot.branch in (None, datasets.MAIN) and (snapshot.version, snapshot.tag) != (None, None):
                 raise self._absent(table, snapshot, e) from e.__cause__
             raise
 
-    def _absent(self, table: Table, snapshot: Snapshot, error: LanceNamespaceError) -> LanceNamespaceError:
+    def _absent(self, table: Table, snapshot: Snapshot, error: err.LanceNamespaceError) -> err.LanceNamespaceError:
         """Returns the error for a missing version or tag, with those that exist; `error` if these are unknown."""
         try:
             newest = self.open(table)
-        except LanceNamespaceError:
+        except err.LanceNamespaceError:
             return error
         if snapshot.tag is not None:
             there_is = suggest(snapshot.tag, sorted(newest.tags.list()))
-            return error_about(TableTagNotFoundError, table.id, f"tag {snapshot.tag!r}: {there_is}")
+            return error_about(err.TableTagNotFoundError, table.id, f"tag {snapshot.tag!r}: {there_is}")
         removed = ", so it was removed by a clean-up" if (snapshot.version or 0) < newest.version else ""
         what = f"version {snapshot.version}: the newest is {newest.version}{removed}"
-        return error_about(TableVersionNotFoundError, table.id, what)
+        return error_about(err.TableVersionNotFoundError, table.id, what)
 
     def asking(self, table: Table) -> dict[str, Any]:
         """Returns pylance's arguments for callbacks about the table; empty if it needs none."""
@@ -87,7 +82,7 @@ class Opener:
             return {"namespace_client": namespace, "table_id": list(table.id)}
         if table.managed_versioning:
             raise error_about(
-                UnsupportedOperationError,
+                err.UnsupportedOperationError,
                 table.id,
                 "its catalog commits its versions, and Lance can reach that only from a namespace that connect created"
                 ", and with the identity of that namespace",

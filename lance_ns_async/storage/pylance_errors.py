@@ -6,29 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableBranchAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableIndexAlreadyExistsError,
-    TableIndexNotFoundError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.errors import PHRASES, one_line, shortened, spelled, without_source
 from lance_ns_async.model import Table
@@ -48,48 +26,48 @@ _OURS = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<message>(?P<ph
 _BY_PHRASE = {phrase: cls for cls, phrase in PHRASES.items()}
 
 # The order matters: the text of an error may also match a later pattern.
-_FAULTS: tuple[tuple[re.Pattern[str], type[LanceNamespaceError]], ...] = (
+_FAULTS: tuple[tuple[re.Pattern[str], type[err.LanceNamespaceError]], ...] = (
     (
         re.compile(
             r"_versions/\S+\.manifest was not found|Not found: \S+/_versions/\S+\.manifest|Version not found err"
         ),
-        TableVersionNotFoundError,
+        err.TableVersionNotFoundError,
     ),
-    (re.compile(r"tree/\S+/_versions|Branch \S+ does not exist"), TableBranchNotFoundError),
-    (re.compile(r"Branch \S+ already exists"), TableBranchAlreadyExistsError),
-    (re.compile(r"is referenced by|Refusing to drop"), InvalidTableStateError),
-    (re.compile(r"Too many levels of symbolic links|File system loop found"), InvalidTableStateError),
-    (re.compile(r"Ref not found error: tag"), TableTagNotFoundError),
-    (re.compile(r"Ref conflict error: tag"), TableTagAlreadyExistsError),
-    (re.compile(r"Dataset already exists"), TableAlreadyExistsError),
-    (re.compile(r"Dataset at path .* was not found"), TableNotFoundError),
-    (_LOST_FILE, InvalidTableStateError),
-    (re.compile(r"Index name .* already exists"), TableIndexAlreadyExistsError),
-    (re.compile(r"Lance index not found|Index \"[^\"]*\" not found"), TableIndexNotFoundError),
+    (re.compile(r"tree/\S+/_versions|Branch \S+ does not exist"), err.TableBranchNotFoundError),
+    (re.compile(r"Branch \S+ already exists"), err.TableBranchAlreadyExistsError),
+    (re.compile(r"is referenced by|Refusing to drop"), err.InvalidTableStateError),
+    (re.compile(r"Too many levels of symbolic links|File system loop found"), err.InvalidTableStateError),
+    (re.compile(r"Ref not found error: tag"), err.TableTagNotFoundError),
+    (re.compile(r"Ref conflict error: tag"), err.TableTagAlreadyExistsError),
+    (re.compile(r"Dataset already exists"), err.TableAlreadyExistsError),
+    (re.compile(r"Dataset at path .* was not found"), err.TableNotFoundError),
+    (_LOST_FILE, err.InvalidTableStateError),
+    (re.compile(r"Index name .* already exists"), err.TableIndexAlreadyExistsError),
+    (re.compile(r"Lance index not found|Index \"[^\"]*\" not found"), err.TableIndexNotFoundError),
     (
         re.compile(
             r"No field named|does not exist in (the )?(dataset|schema)|is not in the dataset|not found in schema"
             r"|Field '[^']*' not found"
         ),
-        TableColumnNotFoundError,
+        err.TableColumnNotFoundError,
     ),
-    (re.compile(r"Append with different schema|LanceError\(Schema\)"), TableSchemaValidationError),
+    (re.compile(r"Append with different schema|LanceError\(Schema\)"), err.TableSchemaValidationError),
     (
         re.compile(r"Retryable commit conflict|Incompatible transaction|Commit conflict|Too many concurrent writers"),
-        ConcurrentModificationError,
+        err.ConcurrentModificationError,
     ),
-    (re.compile(r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|status code: 401"), UnauthenticatedError),
-    (re.compile(r"status code: 403|AccessDenied|Permission denied \(os error|\[Errno 13\]"), PermissionDeniedError),
-    (re.compile(r"SlowDown|status code: 429"), ThrottlingError),
-    (re.compile(r"status code: 50[234]|error sending request|operation timed out"), ServiceUnavailableError),
-    (re.compile(r"Not supported: "), UnsupportedOperationError),
+    (re.compile(r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|status code: 401"), err.UnauthenticatedError),
+    (re.compile(r"status code: 403|AccessDenied|Permission denied \(os error|\[Errno 13\]"), err.PermissionDeniedError),
+    (re.compile(r"SlowDown|status code: 429"), err.ThrottlingError),
+    (re.compile(r"status code: 50[234]|error sending request|operation timed out"), err.ServiceUnavailableError),
+    (re.compile(r"Not supported: "), err.UnsupportedOperationError),
     (
         re.compile(
             r"No object store provider|Invalid user input|already exists in the dataset|Ref is invalid"
             r"|can't set tokenizer|supports only cosine distance|num_bits \d+ not supported|Can't cast value"
             r"|GeoArrowArray|File name too long|NoSuchBucket|specified bucket does not exist"
         ),
-        InvalidInputError,
+        err.InvalidInputError,
     ),
 )
 
@@ -107,7 +85,7 @@ def translate_errors(table: Table) -> Iterator[None]:
         raise error(table, RuntimeError(f"Lance panicked: {e}")) from e
 
 
-def error(table: Table, e: Exception) -> LanceNamespaceError:
+def error(table: Table, e: Exception) -> err.LanceNamespaceError:
     """Returns the error of the spec for an error of pylance."""
     raw = str(e.args[0]) if isinstance(e, KeyError) and e.args else str(e)
     text = _clean(raw) if len(e.args) < 2 or isinstance(e, OSError) else _clean(" ".join(map(str, e.args)))
@@ -116,11 +94,11 @@ def error(table: Table, e: Exception) -> LanceNamespaceError:
     cls = next((cls for pattern, cls in _FAULTS if pattern.search(text)), None)
     if cls is None:
         refused_in_python = isinstance(e, _REFUSALS) and ".rs:" not in raw
-        cls = InvalidInputError if refused_in_python else InternalError
-    if cls is TableNotFoundError:
+        cls = err.InvalidInputError if refused_in_python else err.InternalError
+    if cls is err.TableNotFoundError:
         # The catalog has the table, otherwise its location would not be known.
         text = "there is no version: nothing was written, or the data was removed"
-    elif cls is InvalidTableStateError and (lost := _LOST_FILE.search(text)) is not None:
+    elif cls is err.InvalidTableStateError and (lost := _LOST_FILE.search(text)) is not None:
         text = f"its file {lost[1]} does not exist; an audit with deep=True names all"
     return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
 

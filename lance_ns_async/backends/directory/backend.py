@@ -18,18 +18,8 @@ from os.path import abspath, expanduser
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import lance_namespace.errors as err
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTablesRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 from pydantic import Field, field_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities, Declaration, KeepPartitions
@@ -178,7 +168,7 @@ class DirectoryBackend(Backend):
         def edit(entries: Entries) -> Change:
             _properties(entries, id.parent)
             if (there := entries.get(_key(id))) is not None:
-                raise NamespaceAlreadyExistsError(f"there is a {there.kind} of that name")
+                raise err.NamespaceAlreadyExistsError(f"there is a {there.kind} of that name")
             return Change(put=[ManifestEntry(_key(id), "namespace", None, properties)])
 
         await self._call(lambda: self._directory.change(edit), id, "create_namespace", safe=False)
@@ -188,7 +178,7 @@ class DirectoryBackend(Backend):
         def edit(entries: Entries) -> Change:
             _properties(entries, id)
             if count := entries.count_below(_key(id)):
-                raise NamespaceNotEmptyError(f"it contains {count} tables and namespaces; drop them first")
+                raise err.NamespaceNotEmptyError(f"it contains {count} tables and namespaces; drop them first")
             return Change(remove=[_key(id)])
 
         await self._call(lambda: self._directory.change(edit), id, "drop_namespace", safe=False)
@@ -246,20 +236,20 @@ class DirectoryBackend(Backend):
 
     async def declare_tables(
         self, declarations: Sequence[Declaration]
-    ) -> Mapping[TableId, Table | LanceNamespaceError]:
-        errors: dict[TableId, LanceNamespaceError] = {}
+    ) -> Mapping[TableId, Table | err.LanceNamespaceError]:
+        errors: dict[TableId, err.LanceNamespaceError] = {}
         alone: list[Declaration] = []
         batch: list[Declaration] = []
         for it in declarations:
             try:
                 self.check_declaration(it.id, it.location, it.properties)
-            except InvalidInputError as e:
+            except err.InvalidInputError as e:
                 errors[it.id] = e
                 continue
             # A table at the root is a folder, so that several of them cannot be declared at once.
             (batch if it.id.parent else alone).append(it)
         tables: dict[TableId, Table] = {}
-        refusals: dict[TableId, LanceNamespaceError] = {}
+        refusals: dict[TableId, err.LanceNamespaceError] = {}
         waiting: list[Declaration] = []
 
         def edit(entries: Entries) -> Change:
@@ -271,9 +261,9 @@ class DirectoryBackend(Backend):
             for it in batch:
                 try:
                     entry = self._new_entry(entries, it, overlaps, names)
-                except (TableAlreadyExistsError, NamespaceNotFoundError, InvalidInputError) as e:
+                except (err.TableAlreadyExistsError, err.NamespaceNotFoundError, err.InvalidInputError) as e:
                     refusals[it.id] = error_of(e, it.id, "declare_table")
-                except (LanceNamespaceError, OSError, ValueError, RuntimeError):
+                except (err.LanceNamespaceError, OSError, ValueError, RuntimeError):
                     waiting.append(it)
                 else:
                     overlaps.add(entry.object_id, entry.location or "")
@@ -283,12 +273,12 @@ class DirectoryBackend(Backend):
 
         if batch:
             await self._call(lambda: self._directory.change(edit), NamespaceId(), "declare_tables", safe=False)
-        outcomes: dict[TableId, Table | LanceNamespaceError] = {**errors, **refusals, **tables}
+        outcomes: dict[TableId, Table | err.LanceNamespaceError] = {**errors, **refusals, **tables}
         # A call of its own repeats what may pass.
         for it in (*alone, *waiting):
             try:
                 outcomes[it.id] = await self.declare_table(it.id, it.location, it.properties)
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 outcomes[it.id] = e
         return outcomes
 
@@ -296,7 +286,7 @@ class DirectoryBackend(Backend):
         """Returns the entry of a new table in a namespace; raises the error of the first check that fails."""
         _properties(entries, it.id.parent)
         if (there := entries.get(_key(it.id))) is not None:
-            raise TableAlreadyExistsError(f"there is a {there.kind} of that name")
+            raise err.TableAlreadyExistsError(f"there is a {there.kind} of that name")
         if it.location is None:
             return ManifestEntry(_key(it.id), "table", _new_place(it.id), it.properties)
         place = self._relative_place(it.id, it.location, names)
@@ -410,12 +400,12 @@ class DirectoryBackend(Backend):
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         _check_names(id)
         if properties and not id.parent:
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"table {id}: the directory catalog stores properties only for tables in a namespace; "
                 "omit the properties"
             )
         if location is not None and not id.parent and self._relative_place(id, location) != f"{id.name}.lance":
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"table {id}: at the root its location must be {masked_uri(self._places.at_root(id.name))}; register "
                 "other locations in a namespace"
             )
@@ -428,7 +418,7 @@ class DirectoryBackend(Backend):
 
         def edit(entries: Entries) -> Change:
             if (entry := entries.get(_key(id))) is None or entry.kind != "table":
-                raise TableNotFoundError("there is no table of that name")
+                raise err.TableNotFoundError("there is no table of that name")
             look(entries)
             return Change(remove=[_key(id)])
 
@@ -460,13 +450,13 @@ class DirectoryBackend(Backend):
         def work() -> None:
             there = self._describe(id)
             if (there.registration, there.location) != (table.registration, table.location):
-                raise TableNotFoundError("it was replaced by another table")
+                raise err.TableNotFoundError("it was replaced by another table")
             self._dropping.drop(_key(id), self._relative_place(id, there.location))
 
         await self._call(work, id, "drop_table", safe=False)
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
-        raise UnsupportedOperationError(
+        raise err.UnsupportedOperationError(
             f"Not supported: rename_table of {id} (a directory catalog does not rename; "
             f"deregister it, and register {to} at its location)"
         )
@@ -496,7 +486,7 @@ class DirectoryBackend(Backend):
         """
         entry = entries.get(_key(id))
         if entry is None or entry.kind != "table":
-            raise TableNotFoundError("there is no table of that name")
+            raise err.TableNotFoundError("there is no table of that name")
         return entry, self._place(entry)
 
     def _place(self, entry: ManifestEntry, names: RootNames | None = None) -> str:
@@ -574,11 +564,11 @@ class DirectoryBackend(Backend):
         if self._places.local is not None:
             is_table = self._is_folder(name) and self._holds_files(name)
         else:
-            with suppress(TableNotFoundError, NamespaceNotFoundError):
+            with suppress(err.TableNotFoundError, err.NamespaceNotFoundError):
                 self._directory.flat.describe_table(DescribeTableRequest(id=[name]))
                 is_table = True
         if is_table:
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"the location {place!r} is that of the table {name!r} at the root; use that table, or deregister it "
                 "first"
             )
@@ -586,14 +576,14 @@ class DirectoryBackend(Backend):
     def _at_root(self, id: TableId, entries: Entries, names: RootNames | None = None) -> Table:
         place = f"{id.name}.lance"
         if place in entries.nested_locations:
-            raise TableNotFoundError("there is no table of that name")
+            raise err.TableNotFoundError("there is no table of that name")
         if self._places.local is not None and not self._is_folder(id.name):
-            raise TableNotFoundError("there is no table of that name")
+            raise err.TableNotFoundError("there is no table of that name")
         try:
             self._directory.flat.describe_table(DescribeTableRequest(id=list(id)))
-        except NamespaceNotFoundError as e:
+        except err.NamespaceNotFoundError as e:
             # pylance raises this if the directory does not exist yet.
-            raise TableNotFoundError("there is no table of that name") from e
+            raise err.TableNotFoundError("there is no table of that name") from e
         self._places.normalize(place, names)
         return Table(
             id, self._places.at_root(id.name), {}, self._storage_options, registration=self._folder_identity(place)
@@ -622,23 +612,23 @@ class DirectoryBackend(Backend):
         place = f"{id.name}.lance"
         entries = self._directory.entries()
         if (there := entries.get(_key(id))) is not None and there.kind == "namespace":
-            raise TableAlreadyExistsError("there is a namespace of that name")
+            raise err.TableAlreadyExistsError("there is a namespace of that name")
         if place in entries.nested_locations:
-            raise TableAlreadyExistsError(f"a table in a namespace is at {place}")
+            raise err.TableAlreadyExistsError(f"a table in a namespace is at {place}")
         self._overlaps(entries, id).check(place)
         if self._places.local is not None and os.path.lexists(path := self._places.path(place)):
             if not self._is_folder(id.name):
-                raise InvalidTableStateError(f"{path} is a file, or a symbolic link to no folder; remove it")
+                raise err.InvalidTableStateError(f"{path} is a file, or a symbolic link to no folder; remove it")
         request = DeclareTableRequest(id=list(id))
         try:
             self._directory.flat.declare_table(request)
-        except TableAlreadyExistsError as e:
+        except err.TableAlreadyExistsError as e:
             # The folder may be the remains of a table whose creating process or drop ended early.
             is_free = dir_markers.clear(self._places.at_root(id.name), self._storage_options)
             if not is_free and not self._dropping.finish(place):
                 if not self._directory.files(self._places.uri(place)).contains(dir_markers.HIDDEN_MARK):
                     raise
-                raise TableAlreadyExistsError(
+                raise err.TableAlreadyExistsError(
                     "the data of a table that was deregistered, or whose drop was interrupted, is at its location; "
                     f"register {place} in a namespace, and drop that table unless you want to keep it"
                 ) from e
@@ -646,13 +636,13 @@ class DirectoryBackend(Backend):
 
     def _deregister_at_root(self, id: TableId) -> None:
         if f"{id.name}.lance" in self._directory.entries().nested_locations:
-            raise TableNotFoundError("there is no table of that name")
+            raise err.TableNotFoundError("there is no table of that name")
         self._dropping.hide(_key(id), f"{id.name}.lance")
 
     def check_area(self, uri: str) -> None:
         """Checks whether the folder and the root have a part in common; see the base class."""
         if not self._places.can_contain(uri):
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"uri {masked_uri(uri)!r}: this catalog has only tables inside its root {self._places.masked_root}; "
                 "use a catalog that registers any location, or a 'dir' catalog with a root above the folder"
             )
@@ -662,7 +652,7 @@ class DirectoryBackend(Backend):
         try:
             return self._places.normalize(self._places.relative(location), names)
         except OutsideError as e:
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"table {id}: locations must be inside {self._places.masked_root}, and the location "
                 f"{masked_uri(location)!r} {e}"
             ) from e
@@ -697,7 +687,7 @@ def _properties(entries: Entries, id: NamespaceId) -> Mapping[str, str]:
         return {}
     entry = entries.get(_key(id))
     if entry is None or entry.kind != "namespace":
-        raise NamespaceNotFoundError("there is no namespace of that name")
+        raise err.NamespaceNotFoundError("there is no namespace of that name")
     return entry.metadata
 
 
@@ -705,13 +695,13 @@ def _check_names(id: Id) -> None:
     # The id of a namespace must leave room for the name of a table.
     longest = LONGEST - (len(f"{DELIMITER}t") if id.kind == "namespace" else 0)
     if len(DELIMITER.join(id)) > longest:
-        raise InvalidInputError(
+        raise err.InvalidInputError(
             f"{id.kind} id {DELIMITER.join(id)[:80]!r}...: it has {len(DELIMITER.join(id)):,} characters with its "
             f"delimiters, but a directory catalog allows at most {longest}; use shorter names"
         )
     for name in id:
         if not _PLAIN.fullmatch(name) or name in (".", ".."):
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"{id.kind} id {list(id)!r}: the name {name!r} is invalid in a directory catalog; use ASCII letters, "
                 "digits, '_', '-', '.' and spaces"
             )

@@ -16,16 +16,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace import DropNamespaceRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidTableStateError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.backends.directory.partition_columns import with_partition_values
 from lance_ns_async.calls.caller import Caller
@@ -244,7 +238,7 @@ class Directory:
                     if not change.metadata or self._set_metadata(dataset, change.metadata):
                         return
             message = "other processes committed to the manifest first, at each of many attempts"
-            raise TryAgainError(ConcurrentModificationError(message))
+            raise TryAgainError(err.ConcurrentModificationError(message))
 
         self._repeat(attempt, attempts=_COMMITS)
 
@@ -283,7 +277,7 @@ class Directory:
                 raise
             if is_committed is None:
                 # If a response was lost, the retry conflicts with this very commit: its files must not be deleted.
-                raise ServiceUnavailableError(
+                raise err.ServiceUnavailableError(
                     f"version {dataset.version + 1} of the manifest cannot be read; its writer is unknown"
                 ) from e
             self._discard(transaction)
@@ -336,14 +330,14 @@ class Directory:
             raise
         metadata: Mapping[str, str] = dataset.metadata or {}
         if any(metadata.get(flag, "0") != "0" for flag in _FLAGS):
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 "the manifest was written by a later release of Lance; upgrade pylance and lance-ns-async"
             )
         return dataset
 
     def _create(self) -> None:
         # pylance has no call that creates the manifest, but a drop creates it before it looks for its target.
-        with suppress(NamespaceNotFoundError):
+        with suppress(err.NamespaceNotFoundError):
             self._open(manifest_enabled="true").drop_namespace(DropNamespaceRequest(id=[MANIFEST, MANIFEST]))
 
     @property
@@ -376,5 +370,5 @@ def read_metadata(object_id: str, text: str | None) -> Mapping[str, str]:
     except ValueError:
         metadata = None
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise InvalidTableStateError(f"the metadata of {object_id} in the manifest is not a JSON object of strings")
+        raise err.InvalidTableStateError(f"the metadata of {object_id} in the manifest is not a JSON object of strings")
     return metadata

@@ -8,17 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import anyio
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    ErrorCode,
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    from_error_code,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.deadline import remaining
@@ -41,7 +31,7 @@ T = TypeVar("T")
 
 LANCE_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
-    **{cls.__name__: cls for cls in (type(from_error_code(code, "")) for code in ErrorCode)},
+    **{cls.__name__: cls for cls in (type(err.from_error_code(code, "")) for code in err.ErrorCode)},
 }
 """pylance uses the spec's names of errors; any other exception becomes an InternalError."""
 
@@ -88,18 +78,18 @@ class LanceTransport:
                 return await attempt.run(work, limiter)
             except GivenUp as e:
                 # A call that is still awaited can only be given up by the end of the process.
-                raise InvalidInputError(f"{operation} {subject}: {REFUSAL}") from e
-            except ConcurrentModificationError as e:
+                raise err.InvalidInputError(f"{operation} {subject}: {REFUSAL}") from e
+            except err.ConcurrentModificationError as e:
                 # Another client committed to the manifest first, so this call changed nothing.
                 name = type(e).__name__
                 raise Failure(name, message=_first_line(e), delivered=False, transient=True) from e
             except BadLocationError as e:
                 # `deregister_table` needs to distinguish this class; the error table only has its base class.
-                phrase = PHRASES[InvalidTableStateError]
+                phrase = PHRASES[err.InvalidTableStateError]
                 raise BadLocationError(f"{phrase}: {spelled(subject)} ({operation}: {e})") from e
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 # An error of the spec means that nothing was done, except for the two classes that leave it unknown.
-                has_effect = None if isinstance(e, InternalError | ServiceUnavailableError) else False
+                has_effect = None if isinstance(e, err.InternalError | err.ServiceUnavailableError) else False
                 raise Failure(code_of(e), message=_first_line(e), delivered=has_effect) from e
             except NotImplementedError as e:
                 raise Failure("UnsupportedOperationError", message=_first_line(e), delivered=False) from e
@@ -149,15 +139,15 @@ def code_of(e: BaseException) -> str:
     if "error sending request" in text:
         return "disconnected"
     if isinstance(e, PermissionError) or (
-        isinstance(e, InternalError | OSError | ValueError | RuntimeError) and _DENIAL.search(text)
+        isinstance(e, err.InternalError | OSError | ValueError | RuntimeError) and _DENIAL.search(text)
     ):
-        return PermissionDeniedError.__name__
-    if isinstance(e, InternalError | OSError | ValueError | RuntimeError) and _BROKEN.search(text):
-        return InvalidTableStateError.__name__
+        return err.PermissionDeniedError.__name__
+    if isinstance(e, err.InternalError | OSError | ValueError | RuntimeError) and _BROKEN.search(text):
+        return err.InvalidTableStateError.__name__
     return type(e).__name__
 
 
-def error_of(e: LanceNamespaceError, subject: Id, operation: str) -> LanceNamespaceError:
+def error_of(e: err.LanceNamespaceError, subject: Id, operation: str) -> err.LanceNamespaceError:
     """Returns the error of one object of a call for an error of the spec, as `LanceTransport.call` would raise it."""
     return error_for(Failure(code_of(e), message=_first_line(e), delivered=False), subject, operation, LANCE_ERRORS)
 
@@ -165,4 +155,4 @@ def error_of(e: LanceNamespaceError, subject: Id, operation: str) -> LanceNamesp
 def _first_line(e: BaseException) -> str:
     line = without_user(without_source(str(e))).split("\n", 1)[0]
     # pylance's message begins with the phrase that the error table's message adds, too.
-    return line.removeprefix(f"{PHRASES.get(type(e))}: ") if isinstance(e, LanceNamespaceError) else line
+    return line.removeprefix(f"{PHRASES.get(type(e))}: ") if isinstance(e, err.LanceNamespaceError) else line

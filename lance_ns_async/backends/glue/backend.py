@@ -12,15 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 from pydantic import Field, model_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities
@@ -186,7 +178,7 @@ class GlueBackend(Backend):
         catalog_id = (await self._catalogs.parent_arguments(id.parent)).get("CatalogId", catalog_id)
         try:
             credentials = await self._lake.vend(id, catalog_id)
-        except PermissionDeniedError:
+        except err.PermissionDeniedError:
             # A principal may have the right to describe a table, but no right to its credentials.
             if self._options is None:
                 raise
@@ -240,10 +232,10 @@ class GlueBackend(Backend):
             table = await self._table(old.id)
             return table if wire.is_made_of(table, replacement) else None
 
-        replaced = await create_or_find(old.id, update, find, ConcurrentModificationError)
+        replaced = await create_or_find(old.id, update, find, err.ConcurrentModificationError)
         try:
             there = await self._stored(old.id)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             # The change was made. A later removal, or a busy server, is no reason to report a failure.
             log.debug("%s was replaced, but could not be read afterwards: %s", old.id, e)
             return replaced
@@ -251,7 +243,7 @@ class GlueBackend(Backend):
             error = _declared_again(old.id)
             try:
                 await self._restore(there, current.version)
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 error.add_note(f"and its new registration was replaced by one at {location}, and not restored ({e})")
             raise error
         return replaced
@@ -283,14 +275,14 @@ class GlueBackend(Backend):
             wire.check_location(id, location)
         for key, only in (("table_type", "lance"), ("managed_by", "storage")):
             if (value := properties.get(key, only)).lower() != only:
-                raise InvalidInputError(f"table {id}: {key}={value!r} is not supported; only {only!r} is")
+                raise err.InvalidInputError(f"table {id}: {key}={value!r} is not supported; only {only!r} is")
 
     async def remove_registration(self, id: TableId) -> None:
         arguments = {**await self._within(id.parent), "Name": id.name.lower()}
         await remove_or_check(self._change("delete_table", arguments, id, "deregister_table"), partial(self._table, id))
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
-        raise UnsupportedOperationError(
+        raise err.UnsupportedOperationError(
             f"Not supported: rename_table of {id} (Glue cannot rename tables; register {to} at the same location, "
             "then deregister the old name)"
         )
@@ -316,13 +308,13 @@ class GlueBackend(Backend):
         named = {**await self._within(id.parent), "Name": id.name.lower()}
         try:
             return await self._aws.call("get_table", named, subject=id, operation="describe_table", decode=decode)
-        except TableNotFoundError as missing:
+        except err.TableNotFoundError as missing:
             # Glue returns the same error if the database is missing. Concurrent checks of a database share one call.
             try:
                 await self._databases.outcome(id.parent)
-            except NamespaceNotFoundError:
+            except err.NamespaceNotFoundError:
                 raise
-            except LanceNamespaceError:
+            except err.LanceNamespaceError:
                 # The table is missing in any case, so the error of the check of the database is ignored.
                 raise missing from missing.__cause__
             raise
@@ -344,7 +336,7 @@ class GlueBackend(Backend):
             return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(lower_id.name)}.lance")
         if self._place is not None:
             return default_location(self._place, lower_id)
-        raise InvalidInputError(
+        raise err.InvalidInputError(
             f"table {id}: its database has no LocationUri; give a location, or set the property root"
         )
 
@@ -366,7 +358,7 @@ class GlueBackend(Backend):
             return Page([])
         try:
             page = await self._tables(await self._within(parent), parent, token, operation=operation)
-        except NamespaceNotFoundError:
+        except err.NamespaceNotFoundError:
             if token is None and await self._is_catalog(parent, operation):
                 return Page([])
             raise
@@ -379,5 +371,5 @@ class GlueBackend(Backend):
         return (await self._catalogs.find(id, operation)).kind == "catalog"
 
 
-def _declared_again(id: TableId) -> ConcurrentModificationError:
-    return error_about(ConcurrentModificationError, id, "another client replaced it meanwhile")
+def _declared_again(id: TableId) -> err.ConcurrentModificationError:
+    return error_about(err.ConcurrentModificationError, id, "another client replaced it meanwhile")

@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import ObservedServer
 from lance_ns_async.backends.glue import wire
@@ -97,7 +92,7 @@ class Catalogs:
         """Raises UnsupportedOperationError for `id` if the endpoint or the settings exclude catalogs."""
         if self._supports_catalogs is False:
             raise error_about(
-                UnsupportedOperationError,
+                err.UnsupportedOperationError,
                 id,
                 "this endpoint has no catalogs, or the property catalogs is off; use the name of a database alone",
             )
@@ -110,7 +105,7 @@ class Catalogs:
         if (kind := self.kind(id)) is not None:
             try:
                 return await self._look(id, kind, operation)
-            except NamespaceNotFoundError:
+            except err.NamespaceNotFoundError:
                 self.note(id, None)
         namespace = await self._either(id, operation)
         self.note(id, namespace.kind)
@@ -123,26 +118,26 @@ class Catalogs:
         try:
             above = (await self.id_arguments(parent)).get("CatalogId")
             catalogs = await self._below(above, parent)
-        except UnsupportedOperationError:
+        except err.UnsupportedOperationError:
             if parent:
                 raise
             return []
         return [name for name, _ in catalogs]
 
     async def _id(self, id: NamespaceId) -> str:
-        missing = error_about(NamespaceNotFoundError, id, "no catalog can have this name")
+        missing = error_about(err.NamespaceNotFoundError, id, "no catalog can have this name")
         if self._supports_catalogs is False or not wire.can_be_catalog(id):
             raise missing
         if self._root is not None:
             return wire.catalog_id(self._root, id)
         try:
             first = await self._first(id[0].lower())
-        except UnsupportedOperationError as e:
+        except err.UnsupportedOperationError as e:
             if self._supports_catalogs:
                 raise
             raise missing from e
         if first is None:
-            raise error_about(NamespaceNotFoundError, id, "the account has no catalogs")
+            raise error_about(err.NamespaceNotFoundError, id, "the account has no catalogs")
         return wire.catalog_id(first, id[1:])
 
     async def _first(self, name: str) -> str | None:
@@ -194,16 +189,16 @@ class Catalogs:
         return below
 
     async def _either(self, id: NamespaceId, operation: str) -> DescribedNamespace:
-        async def outcome(kind: NamespaceKind) -> DescribedNamespace | LanceNamespaceError:
+        async def outcome(kind: NamespaceKind) -> DescribedNamespace | err.LanceNamespaceError:
             try:
                 return await self._look(id, kind, operation)
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 return e
 
         async with asyncio.TaskGroup() as both:
             other = both.create_task(outcome("catalog"))
             database = await outcome("database")
-            if not isinstance(database, LanceNamespaceError):
+            if not isinstance(database, err.LanceNamespaceError):
                 # The database takes precedence, so the other response is not needed.
                 other.cancel()
         return _choose(database, None if other.cancelled() else other.result())
@@ -232,14 +227,14 @@ class Catalogs:
         """Returns the result of a read about catalogs; records whether the server supports such operations."""
         try:
             answer = await read()
-        except UnsupportedOperationError:
+        except err.UnsupportedOperationError:
             self._server.learn(has_catalogs=bool(self._supports_catalogs))
             raise
-        except NamespaceNotFoundError:
+        except err.NamespaceNotFoundError:
             self._server.learn(has_catalogs=True)
             raise
-        except PermissionDeniedError as e:
-            raise PermissionDeniedError(f"{e}; without catalogs, set the property catalogs to off") from e
+        except err.PermissionDeniedError as e:
+            raise err.PermissionDeniedError(f"{e}; without catalogs, set the property catalogs to off") from e
         self._server.learn(has_catalogs=True)
         return answer
 
@@ -254,7 +249,7 @@ def _decode_catalog(answer: Any) -> DescribedNamespace:
 
 
 def _choose(
-    database: DescribedNamespace | LanceNamespaceError, catalog: DescribedNamespace | LanceNamespaceError | None
+    database: DescribedNamespace | err.LanceNamespaceError, catalog: DescribedNamespace | err.LanceNamespaceError | None
 ) -> DescribedNamespace:
     """Returns the namespace from the results of both lookups; else raises the more informative error.
 
@@ -264,10 +259,12 @@ def _choose(
     if isinstance(database, DescribedNamespace):
         return database
     # Lake Formation denies access to databases that do not exist.
-    if isinstance(catalog, DescribedNamespace) and isinstance(database, NamespaceNotFoundError | PermissionDeniedError):
+    if isinstance(catalog, DescribedNamespace) and isinstance(
+        database, err.NamespaceNotFoundError | err.PermissionDeniedError
+    ):
         return catalog
-    if isinstance(database, NamespaceNotFoundError) and isinstance(catalog, LanceNamespaceError):
-        missing = isinstance(catalog, NamespaceNotFoundError | UnsupportedOperationError)
+    if isinstance(database, err.NamespaceNotFoundError) and isinstance(catalog, err.LanceNamespaceError):
+        missing = isinstance(catalog, err.NamespaceNotFoundError | err.UnsupportedOperationError)
         raise database if missing else catalog
     raise database
 

@@ -7,12 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.glue.catalogs import Catalogs, DescribedNamespace, NamespaceKind
@@ -70,7 +65,7 @@ class Namespaces:
                     self._new_catalog(id, parameters),
                 )
             case other:
-                raise InvalidInputError(f"namespace {id}: {wire.KIND}={other!r}: it must be database or catalog")
+                raise err.InvalidInputError(f"namespace {id}: {wire.KIND}={other!r}: it must be database or catalog")
 
         async def create() -> DescribedNamespace:
             await change()
@@ -80,7 +75,7 @@ class Namespaces:
             current = await self._catalogs.find(id, "describe_namespace")
             return current if current.properties == new_namespace.properties else None
 
-        namespace = await create_or_find(id, create, find, NamespaceAlreadyExistsError)
+        namespace = await create_or_find(id, create, find, err.NamespaceAlreadyExistsError)
         self._catalogs.note(id, namespace.kind)
         return namespace.properties
 
@@ -88,7 +83,7 @@ class Namespaces:
         """Drops an empty database or catalog. It checks the content first, because Glue would also drop that."""
         kind = (await self._catalogs.find(id, "drop_namespace")).kind
         if (content := await self._content(id, kind)) is not None:
-            raise error_about(NamespaceNotEmptyError, id, f"drop_namespace: it contains the {content}")
+            raise error_about(err.NamespaceNotEmptyError, id, f"drop_namespace: it contains the {content}")
         if kind == "database":
             remove = self._change("delete_database", await self.id_arguments(id), id, "drop_namespace")
         else:
@@ -109,7 +104,7 @@ class Namespaces:
 
     def _new_catalog(self, id: NamespaceId, properties: Mapping[str, str]) -> Change:
         if id.parent:
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 f"Not supported: create_namespace of {id} (Glue cannot create a catalog inside another; "
                 "create a database there, or the catalog in the system that owns it)"
             )
@@ -121,7 +116,7 @@ class Namespaces:
     async def _must_be_catalog(self, id: NamespaceId) -> None:
         self._catalogs.check_supported(id)
         if (await self._catalogs.find(id, "describe_namespace")).kind == "database":
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 f"Not supported: create_namespace in {id} (it is a database, which can contain only tables)"
             )
 

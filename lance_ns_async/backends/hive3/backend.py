@@ -11,18 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend, Capabilities, CatalogEvents
 from lance_ns_async.backends.hive3 import locations
@@ -158,14 +147,14 @@ class HiveBackend(Backend):
             nonlocal missing
             try:
                 current = await self.describe_namespace(id)
-            except NamespaceNotFoundError:
+            except err.NamespaceNotFoundError:
                 missing = True
                 raise
             return current if is_made_of(current, result) else None
 
         try:
-            return await create_or_find(id, create, find, NamespaceAlreadyExistsError)
-        except ServiceUnavailableError as e:
+            return await create_or_find(id, create, find, err.NamespaceAlreadyExistsError)
+        except err.ServiceUnavailableError as e:
             if missing:
                 e.add_note("it does not exist; some servers hang up on a location in an unknown file system")
             raise
@@ -212,7 +201,7 @@ class HiveBackend(Backend):
             new_folders = () if is_unique else await locations.make_folder(table)
             try:
                 await self._hive.create_table(id, place, parameters_with_identity, operation)
-            except (NamespaceNotFoundError, InvalidInputError, PermissionDeniedError):
+            except (err.NamespaceNotFoundError, err.InvalidInputError, err.PermissionDeniedError):
                 await locations.remove_folder(table, new_folders)
                 raise
             return table if is_complete(place) else await self._table(id, operation)
@@ -245,7 +234,7 @@ class HiveBackend(Backend):
             same = is_at(current.location, place) and current.properties == parameters
             return current if same and current.registration == old.registration else None
 
-        return await create_or_find(old.id, alter, find, ConcurrentModificationError)
+        return await create_or_find(old.id, alter, find, err.ConcurrentModificationError)
 
     def needs_protection(self, table: Table) -> bool:
         return table.is_owned
@@ -274,9 +263,9 @@ class HiveBackend(Backend):
         check_new_table(to)
         source, destination = (tuple(name.lower() for name in names) for names in (id, to))
         if source == destination:
-            raise error_about(TableAlreadyExistsError, to, "rename_table: both ids are equal")
+            raise error_about(err.TableAlreadyExistsError, to, "rename_table: both ids are equal")
         if source[:-2] != destination[:-2]:
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 f"Not supported: rename_table of {id} to {to}: tables cannot leave their catalog; "
                 "deregister the table and register it there"
             )
@@ -316,7 +305,7 @@ class HiveBackend(Backend):
             if not await self._hive.records_events(READ_EVENTS):
                 return None
             current = await self._hive.current_event(READ_EVENTS)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             if not await self._denies_events(e):
                 raise
             self.server.learn(missing=frozenset({READ_EVENTS}))
@@ -324,7 +313,7 @@ class HiveBackend(Backend):
         self.server.learn(present=frozenset({READ_EVENTS}))
         return current
 
-    async def _denies_events(self, error: LanceNamespaceError) -> bool:
+    async def _denies_events(self, error: err.LanceNamespaceError) -> bool:
         """Returns whether an error shows that this client can never read the event log."""
         codes = frozenset() if (failure := failure_of(error)) is None else frozenset(failure.codes)
         if _NO_LOG & codes:
@@ -347,7 +336,7 @@ class HiveBackend(Backend):
         check_findable(id)
         try:
             return await self._hive.table(id, operation)
-        except TableNotFoundError:
+        except err.TableNotFoundError:
             # The response is the same if the database is missing. Concurrent checks of a database share one call.
             await self._databases.outcome(id.parent)
             raise
@@ -357,7 +346,7 @@ class HiveBackend(Backend):
             return await self._filter_by_descriptions(parent, operation)
         try:
             return await self._hive.lance_tables(parent, operation)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             failure = failure_of(e)
             if failure is None or not _NO_FILTER.intersection(failure.codes):
                 raise

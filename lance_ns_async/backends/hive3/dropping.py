@@ -12,16 +12,7 @@ from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
@@ -49,13 +40,13 @@ async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_on
     Cost: seven calls. With `cascade`, also one for each database, and the cost of `drop_database` for its tables.
     """
     if id.name.lower() == "hive":
-        raise InvalidInputError(f"namespace {id}: a metastore requires this catalog; drop the databases in it")
+        raise err.InvalidInputError(f"namespace {id}: a metastore requires this catalog; drop the databases in it")
     catalog = await hive.catalog(id, _OPERATION)
     names = await hive.databases(id, _OPERATION)
     others = [id.child(name) for name in names if name != _DEFAULT]
     if others and not cascade:
         some = ", ".join(other.name for other in others[:3])
-        raise error_about(NamespaceNotEmptyError, id, f"{_OPERATION}: it has {len(others)}, such as {some}")
+        raise error_about(err.NamespaceNotEmptyError, id, f"{_OPERATION}: it has {len(others)}, such as {some}")
     tables = await _empty(hive, [id.child(name) for name in names], at_once=at_once) if cascade else []
     with _note_deregistrations(id, tables):
         await each(partial(_drop_empty, hive), others, max_in_flight=at_once)
@@ -78,7 +69,7 @@ async def _drop_without_others(hive: Metastore, id: NamespaceId, catalog: HiveCa
             before = catalog
             await _move_away(hive, id, catalog)
             await hive.drop_catalog(id, _OPERATION)
-    except LanceNamespaceError:
+    except err.LanceNamespaceError:
         if not is_dropped:
             raise
 
@@ -88,7 +79,7 @@ def _note_deregistrations(id: NamespaceId, tables: Sequence[TableId]) -> Iterato
     """Adds a note about the tables that were deregistered to errors of the block."""
     try:
         yield
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         if tables:
             e.add_note(f"and {len(tables)} tables of {spelled(id)} are no longer registered; their data is untouched")
         raise
@@ -100,7 +91,7 @@ async def _move_away(hive: Metastore, id: NamespaceId, catalog: HiveCatalog) -> 
     # If there are several servers behind one address, another one may have the old location in its cache.
     if (await hive.catalog(id, _OPERATION)).location == catalog.location:
         raise error_about(
-            ServiceUnavailableError,
+            err.ServiceUnavailableError,
             id,
             f"{_OPERATION}: the metastore still has it at {catalog.location}, and would "
             "delete everything there; try again later",
@@ -140,13 +131,13 @@ async def _empty(hive: Metastore, ids: Sequence[NamespaceId], *, at_once: int) -
     async def remove(table: TableId) -> None:
         operation = "deregister_table"
         # Another client may have removed it meanwhile.
-        with suppress(TableNotFoundError):
+        with suppress(err.TableNotFoundError):
             await remove_or_check(partial(hive.drop_table, table, operation), partial(hive.table, table, operation))
         removals.append(table)
 
     try:
         await each(remove, tables, max_in_flight=at_once)
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         e.add_note(
             f"and {len(removals)} of the {len(tables)} tables of {', '.join(map(spelled, ids[:_LIST_LIMIT]))} are "
             "no longer registered; their data is untouched, and the databases are there"
@@ -163,7 +154,7 @@ async def _only_tables(hive: Metastore, id: NamespaceId, *, at_once: int) -> Seq
     others += [f"the function {shortened(name, _LONGEST_NAME)}" for name in sorted(await _functions(hive, id))]
     if others:
         more = f" and {len(others) - _LIST_LIMIT} more" if len(others) > _LIST_LIMIT else ""
-        raise InvalidInputError(
+        raise err.InvalidInputError(
             f"namespace {spelled(id)}: a cascade drops only Lance tables, and it also contains "
             f"{', '.join(others[:_LIST_LIMIT])}{more}; remove them with Hive's own tools first"
         )
@@ -173,7 +164,7 @@ async def _only_tables(hive: Metastore, id: NamespaceId, *, at_once: int) -> Seq
 async def _functions(hive: Metastore, id: NamespaceId) -> Sequence[str]:
     try:
         return await hive.functions(id, _OPERATION)
-    except UnsupportedOperationError as e:
+    except err.UnsupportedOperationError as e:
         # A server without functions does not know the method.
         if (failure := failure_of(e)) is None or "UNKNOWN_METHOD" not in failure.codes:
             raise
@@ -194,11 +185,11 @@ async def _put_back(
             await hive.catalog(id, _OPERATION)
             await hive.alter_catalog(id, before, _OPERATION)
         if default is not None:
-            with suppress(NamespaceAlreadyExistsError):
+            with suppress(err.NamespaceAlreadyExistsError):
                 await hive.create_database(id.child(_DEFAULT), default, _OPERATION)
-    except NamespaceNotFoundError:
+    except err.NamespaceNotFoundError:
         return before is not None
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         database = default and replace(default, parameters=mask(default.parameters))
         error.add_note(f"and the catalog could not be restored ({e}): {before}, its database default {database}")
     return False

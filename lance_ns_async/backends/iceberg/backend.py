@@ -13,12 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import uuid4
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    PermissionDeniedError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg import credentials, versions
@@ -129,7 +124,7 @@ class IcebergBackend(IcebergNamespaces):
         try:
             decode = MaskedPartial(credentials.loaded_table, id, self._storage_options)
             load_result = await self._load(id, "describe_table", decode, vend=True)
-        except PermissionDeniedError:
+        except err.PermissionDeniedError:
             # A principal may have the right to load a table, but no right to its credentials.
             if self._storage_options is None:
                 raise
@@ -162,7 +157,7 @@ class IcebergBackend(IcebergNamespaces):
         )
         if result.location.rstrip("/") != place:
             await self.deregister_table(id, result)
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"table {id}: the catalog would register it at {result.location}, not at {place}; "
                 "give a location that it accepts"
             )
@@ -170,7 +165,7 @@ class IcebergBackend(IcebergNamespaces):
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         if (managed_by := properties.get("managed_by", "storage").lower()) not in _MANAGERS:
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"table {id}: managed_by={managed_by!r}: it must be 'storage', where Lance itself commits versions, or "
                 "'impl', where the catalog does"
             )
@@ -214,7 +209,7 @@ class IcebergBackend(IcebergNamespaces):
             return old
         if place != old.location and not routes.changes_locations:
             raise error_about(
-                UnsupportedOperationError,
+                err.UnsupportedOperationError,
                 old.id,
                 f"this catalog cannot change the location of a registered table, "
                 f"{old.location}; deregister it and register it at {place}",
@@ -226,7 +221,7 @@ class IcebergBackend(IcebergNamespaces):
             current = await self.describe_table(old.id)
             if current.registration == old.registration and is_registered_as(current, place, parameters):
                 return current
-            raise error_about(ConcurrentModificationError, old.id, "another client has changed it")
+            raise error_about(err.ConcurrentModificationError, old.id, "another client has changed it")
 
         return await create_or_find(
             old.id,
@@ -269,7 +264,7 @@ class IcebergBackend(IcebergNamespaces):
         routes = self._routes or await self._config()
         together = len(new_versions) > 1
         if together and not routes.commits_together:
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 "Not supported: this catalog does not commit several tables at once; commit them one by one"
             )
         operation = "batch_create_table_versions" if together else "create_table_version"

@@ -12,13 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    ThrottlingError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Prepare, Version, Versions
 from lance_ns_async.backends.iceberg.schema import iceberg_schema
@@ -201,7 +195,7 @@ async def commit(
         For each table, the committed version.
     """
     schemas: dict[TableId, pa.Schema] = {}
-    doubt: LanceNamespaceError | None = None
+    doubt: err.LanceNamespaceError | None = None
     tables = await _load_all(versions, load)
     committed_versions = await _find_committed(versions, tables, load, doubt)
 
@@ -221,20 +215,20 @@ async def commit(
             if len(versions) == 1:
                 return {id: Versions(tables[id].table, [timed_versions[id]]) for id in versions}
             # In a race, some servers report success for a commit of several tables and then discard it.
-            last: LanceNamespaceError = InternalError(
+            last: err.LanceNamespaceError = err.InternalError(
                 "Internal error: the server reported a commit that did not happen"
             )
-        except ConcurrentModificationError as e:
-            last = InternalError(f"Internal error: the server rejected a commit without a conflicting version: {e}")
+        except err.ConcurrentModificationError as e:
+            last = err.InternalError(f"Internal error: the server rejected a commit without a conflicting version: {e}")
             server_pause = _server_pause(e)
-        except (InternalError, ServiceUnavailableError, ThrottlingError) as e:
+        except (err.InternalError, err.ServiceUnavailableError, err.ThrottlingError) as e:
             if (failure := failure_of(e)) is not None and failure.delivered is False:
                 raise doubt or e from failure
             last = doubt = doubt or e
             server_pause = _server_pause(e)
         try:
             tables = await _load_all(versions, load)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             raise doubt or e from last
         committed_versions = await _find_committed(versions, tables, load, doubt)
         if len(committed_versions) == len(versions):
@@ -259,7 +253,7 @@ async def _find_committed(
     versions: Mapping[TableId, Version],
     tables: Mapping[TableId, TableState],
     load: Load,
-    doubt: LanceNamespaceError | None,
+    doubt: err.LanceNamespaceError | None,
 ) -> dict[TableId, Versions]:
     """Returns the requested versions that are committed.
 
@@ -277,7 +271,7 @@ async def _find_committed(
         committed_version = state.version(version.number)
         if committed_version is None and doubt is not None:
             raise error_about(
-                ServiceUnavailableError,
+                err.ServiceUnavailableError,
                 id,
                 f"version {version.number} exists, but the catalog lists only its latest "
                 f"version {state.current}; whether by this commit is unknown: {doubt}",
@@ -287,16 +281,16 @@ async def _find_committed(
         else:
             conflicts[id] = f"{id} (version {version.number} is taken; the latest is {state.current})"
     if conflicts and committed_versions:
-        raise InternalError(
+        raise err.InternalError(
             f"Internal error: {', '.join(conflicts.values())}, though the same commit took effect for "
             f"{', '.join(map(str, committed_versions))}: this server does not commit tables together"
         )
     if conflicts:
-        raise ConcurrentModificationError(f"Concurrent modification: {', '.join(conflicts.values())}") from doubt
+        raise err.ConcurrentModificationError(f"Concurrent modification: {', '.join(conflicts.values())}") from doubt
     return committed_versions
 
 
-def _server_pause(error: LanceNamespaceError) -> float:
+def _server_pause(error: err.LanceNamespaceError) -> float:
     """Returns the pause that the server requested, in seconds; 0 if none."""
     failure = failure_of(error)
     return 0.0 if failure is None else failure.retry_after or 0.0

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.shared.iceberg_wire import IN_PROGRESS
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable
@@ -22,23 +11,23 @@ LOCATION_TAKEN = "LocationAlreadyTaken"
 
 ERRORS: ErrorTable = {
     **HTTP_ERRORS,
-    IN_PROGRESS: ServiceUnavailableError,
-    LOCATION_TAKEN: InvalidInputError,
-    "ConcurrentUpdateError": ConcurrentModificationError,
-    "GenericTableNotFound": TableNotFoundError,
-    "NamespaceNotEmptyException": NamespaceNotEmptyError,
-    "NamespaceProtected": PermissionDeniedError,
-    "NoSuchGenericTableException": TableNotFoundError,
-    "NoSuchNamespaceException": NamespaceNotFoundError,
-    "NoSuchWarehouseException": InternalError,
-    "ProtectedTabularDeletionWithoutForce": PermissionDeniedError,
-    ("NoSuchWarehouseException", "get_config"): InvalidInputError,
+    IN_PROGRESS: err.ServiceUnavailableError,
+    LOCATION_TAKEN: err.InvalidInputError,
+    "ConcurrentUpdateError": err.ConcurrentModificationError,
+    "GenericTableNotFound": err.TableNotFoundError,
+    "NamespaceNotEmptyException": err.NamespaceNotEmptyError,
+    "NamespaceProtected": err.PermissionDeniedError,
+    "NoSuchGenericTableException": err.TableNotFoundError,
+    "NoSuchNamespaceException": err.NamespaceNotFoundError,
+    "NoSuchWarehouseException": err.InternalError,
+    "ProtectedTabularDeletionWithoutForce": err.PermissionDeniedError,
+    ("NoSuchWarehouseException", "get_config"): err.InvalidInputError,
     # A load cannot distinguish which level is missing, so a removal does not, either.
-    ("NoSuchNamespaceException", "describe_table"): TableNotFoundError,
-    ("NoSuchNamespaceException", "deregister_table"): TableNotFoundError,
-    (404, "declare_table"): NamespaceNotFoundError,
-    (409, "create_namespace"): NamespaceAlreadyExistsError,
-    (409, "declare_table"): TableAlreadyExistsError,
-    (409, "drop_namespace"): NamespaceNotEmptyError,
-    (409, "rename_table"): TableAlreadyExistsError,
+    ("NoSuchNamespaceException", "describe_table"): err.TableNotFoundError,
+    ("NoSuchNamespaceException", "deregister_table"): err.TableNotFoundError,
+    (404, "declare_table"): err.NamespaceNotFoundError,
+    (409, "create_namespace"): err.NamespaceAlreadyExistsError,
+    (409, "declare_table"): err.TableAlreadyExistsError,
+    (409, "drop_namespace"): err.NamespaceNotEmptyError,
+    (409, "rename_table"): err.TableAlreadyExistsError,
 }

@@ -14,14 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotEmptyError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend, Capabilities, OperationMissingError
 from lance_ns_async.backends.rest import operations, wire
@@ -140,10 +133,10 @@ class RestBackend(Backend):
         behavior = {"behavior": "Cascade"} if cascade else None
         try:
             await self._ask("drop_namespace", id, partial(wire.check_removed, id), behavior)
-        except NamespaceNotEmptyError as e:
+        except err.NamespaceNotEmptyError as e:
             if not cascade:
                 raise
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"behavior 'Cascade': the server drops empty namespaces only; drop what is in {spelled(id)} first ({e})"
             ) from e
 
@@ -154,7 +147,7 @@ class RestBackend(Backend):
         operation = "list_all_tables"
         if self._lists_all and not self.server.lacks(operation):
             page = None
-            with suppress(UnsupportedOperationError):
+            with suppress(err.UnsupportedOperationError):
                 page = await self._list(operation, "tables", NamespaceId(), token, limit or _ALL_TABLES_PAGE)
             if page and (token is not None or self.server.has(operation) or await self._has_nested(page.items)):
                 self.server.learn(present=frozenset({operation}))
@@ -171,7 +164,7 @@ class RestBackend(Backend):
         try:
             # Without this, it could be a table at the root, named with another delimiter.
             await self._ask("describe_namespace", NamespaceId(parents[0]), ignore, name="list_all_tables")
-        except LanceNamespaceError:
+        except err.LanceNamespaceError:
             return False
         return True
 
@@ -186,14 +179,14 @@ class RestBackend(Backend):
             if is_first:
                 return await self._describe_batch(parent, names)
         if self.server.traits.batches is False:
-            raise UnsupportedOperationError("describe_tables: the server has refused another batch")
+            raise err.UnsupportedOperationError("describe_tables: the server has refused another batch")
         return await self._describe_batch(parent, names)
 
     async def _describe_batch(self, parent: NamespaceId, names: Sequence[str]) -> Mapping[str, Table]:
         try:
             decode = MaskedPartial(wire.tables, parent, self._storage_options)
             tables = await self._ask("describe_tables", parent, decode, {"names": list(names)})
-        except UnsupportedOperationError:
+        except err.UnsupportedOperationError:
             self.server.learn(batches=False)
             raise
         self.server.learn(batches=True)
@@ -216,12 +209,12 @@ class RestBackend(Backend):
             return await self._create(id, "create_empty_table", fields)
         try:
             return await self._create(id, "declare_table", fields)
-        except UnsupportedOperationError as e:
+        except err.UnsupportedOperationError as e:
             error = e
         try:
             # Servers of the first protocol versions have the same operation under its former name.
             table = await self._create(id, "create_empty_table", fields)
-        except UnsupportedOperationError:
+        except err.UnsupportedOperationError:
             raise error from None
         self.server.learn(missing=frozenset({"declare_table"}))
         return table
@@ -246,11 +239,11 @@ class RestBackend(Backend):
         wire.path_segment(to, self._delimiter)
         if self.server.lacks("rename_table"):
             reason = "rename_table: the server has refused another one as not supported"
-            raise error_about(UnsupportedOperationError, id, reason)
+            raise error_about(err.UnsupportedOperationError, id, reason)
         fields: dict[str, Any] = {"new_table_name": to.name, "new_namespace_id": list(to.parent)}
         try:
             await self._ask("rename_table", id, partial(wire.check_removed, id), fields)
-        except UnsupportedOperationError:
+        except err.UnsupportedOperationError:
             self.server.learn(missing=frozenset({"rename_table"}))
             raise
 
@@ -266,9 +259,9 @@ class RestBackend(Backend):
         fields = {"location": location, "properties": all_properties, "mode": "Overwrite"}
         try:
             return await self._with_location(await self._ask("register_table", old.id, self._decoder(old.id), fields))
-        except TableAlreadyExistsError as e:
+        except err.TableAlreadyExistsError as e:
             raise error_about(
-                UnsupportedOperationError,
+                err.UnsupportedOperationError,
                 old.id,
                 f"the server replaces no registration; deregister it and register it at {location}",
             ) from e
@@ -298,7 +291,7 @@ class RestBackend(Backend):
                 raw=route.answer == "file",
                 safe=not route.changes,
             )
-        except UnsupportedOperationError as e:
+        except err.UnsupportedOperationError as e:
             is_optional = self._data_operations == "auto" and operation not in operations.SERVER_ONLY
             if not (is_optional and wire.shows_missing_operation(e)):
                 raise
@@ -352,7 +345,7 @@ class RestBackend(Backend):
             return
         try:
             await self._ask("describe_namespace", id, ignore, name=operation)
-        except (PermissionDeniedError, UnsupportedOperationError):
+        except (err.PermissionDeniedError, err.UnsupportedOperationError):
             return
 
     async def _ask(
@@ -395,7 +388,9 @@ class RestBackend(Backend):
         """Returns the headers of the current request of the spec."""
         headers = request_headers.current()
         if self._signs and "authorization" in headers:
-            raise InvalidInputError("identity.auth_token: rest_sigv4_enabled signs calls in the same header; unset one")
+            raise err.InvalidInputError(
+                "identity.auth_token: rest_sigv4_enabled signs calls in the same header; unset one"
+            )
         return headers
 
 

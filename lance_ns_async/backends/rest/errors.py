@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.rest import wire
 from lance_ns_async.errors import HTTP_ERRORS, PHRASES, ErrorTable, NotALanceTableError
@@ -26,24 +16,24 @@ ERRORS: ErrorTable = {
     **SIGNING_ERRORS,
     **{cls.code.name: cls for cls in PHRASES},
     wire.NOT_LANCE: NotALanceTableError,
-    (wire.NOT_EMPTY, "namespace"): NamespaceNotEmptyError,
+    (wire.NOT_EMPTY, "namespace"): err.NamespaceNotEmptyError,
     # Without a code of the protocol, these do not mean that an object is missing.
-    **{(status, kind): UnsupportedOperationError for status in _NO_OPERATION for kind in ("namespace", "table")},
+    **{(status, kind): err.UnsupportedOperationError for status in _NO_OPERATION for kind in ("namespace", "table")},
     # The first versions of the protocol, and the exceptions of Gravitino.
-    "ForbiddenException": PermissionDeniedError,
-    "IllegalArgumentException": InvalidInputError,
-    "NoSuchCatalogException": NamespaceNotFoundError,
-    "NoSuchSchemaException": NamespaceNotFoundError,
-    "NoSuchTableException": TableNotFoundError,
-    "NonEmptyCatalogException": NamespaceNotEmptyError,
-    "NonEmptySchemaException": NamespaceNotEmptyError,
-    "SchemaAlreadyExistsException": NamespaceAlreadyExistsError,
-    "TableAlreadyExistsException": TableAlreadyExistsError,
-    "UnauthorizedException": UnauthenticatedError,
-    "UnsupportedOperationException": UnsupportedOperationError,
-    (wire.OLD_NOT_FOUND, "namespace"): NamespaceNotFoundError,
-    (wire.OLD_NOT_FOUND, "table"): TableNotFoundError,
-    (wire.OLD_CONFLICT, "create_namespace"): NamespaceAlreadyExistsError,
-    (wire.OLD_CONFLICT, "drop_namespace"): NamespaceNotEmptyError,
-    (wire.OLD_CONFLICT, "table"): TableAlreadyExistsError,
+    "ForbiddenException": err.PermissionDeniedError,
+    "IllegalArgumentException": err.InvalidInputError,
+    "NoSuchCatalogException": err.NamespaceNotFoundError,
+    "NoSuchSchemaException": err.NamespaceNotFoundError,
+    "NoSuchTableException": err.TableNotFoundError,
+    "NonEmptyCatalogException": err.NamespaceNotEmptyError,
+    "NonEmptySchemaException": err.NamespaceNotEmptyError,
+    "SchemaAlreadyExistsException": err.NamespaceAlreadyExistsError,
+    "TableAlreadyExistsException": err.TableAlreadyExistsError,
+    "UnauthorizedException": err.UnauthenticatedError,
+    "UnsupportedOperationException": err.UnsupportedOperationError,
+    (wire.OLD_NOT_FOUND, "namespace"): err.NamespaceNotFoundError,
+    (wire.OLD_NOT_FOUND, "table"): err.TableNotFoundError,
+    (wire.OLD_CONFLICT, "create_namespace"): err.NamespaceAlreadyExistsError,
+    (wire.OLD_CONFLICT, "drop_namespace"): err.NamespaceNotEmptyError,
+    (wire.OLD_CONFLICT, "table"): err.TableAlreadyExistsError,
 }

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from lance_namespace.errors import (
-    InternalError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.errors import error_about, failure_of
 from lance_ns_async.model import Id, NamespaceId
@@ -28,7 +20,7 @@ async def create_or_find(
     id: Id,
     create: Callable[[], Awaitable[T]],
     find: Callable[[], Awaitable[T | None]],
-    conflict: type[LanceNamespaceError] = TableAlreadyExistsError,
+    conflict: type[err.LanceNamespaceError] = err.TableAlreadyExistsError,
 ) -> T:
     """Returns the result of `create`, or that of `find` if the response of `create` was lost.
 
@@ -41,13 +33,13 @@ async def create_or_find(
     """
     try:
         return await create()
-    except (ServiceUnavailableError, InternalError) as e:
+    except (err.ServiceUnavailableError, err.InternalError) as e:
         if not _may_have_acted(e):
             raise
         error = e
     try:
         result = await find()
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         raise error from e
     if result is None or _has_lost_race(error):
         raise error_about(conflict, id, "created by another client") from error
@@ -69,29 +61,29 @@ async def remove_or_check(remove: Callable[[], Awaitable[None]], find: Callable[
         try:
             await remove()
             return
-        except (ServiceUnavailableError, InternalError) as e:
+        except (err.ServiceUnavailableError, err.InternalError) as e:
             if not _may_have_acted(e):
                 raise
             error = e
         try:
             await find()
-        except (NamespaceNotFoundError, TableNotFoundError) as e:
+        except (err.NamespaceNotFoundError, err.TableNotFoundError) as e:
             if _has_lost_race(error):
                 raise e from error
             return
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             raise error from e
         if is_last or not _has_lost_race(error):
             raise error
 
 
-def _may_have_acted(error: LanceNamespaceError) -> bool:
+def _may_have_acted(error: err.LanceNamespaceError) -> bool:
     """Returns whether the failed call may have taken effect; an error without a `Failure` was never sent."""
     failure = failure_of(error)
     return failure is not None and failure.delivered is not False
 
 
-def _has_lost_race(error: LanceNamespaceError) -> bool:
+def _has_lost_race(error: err.LanceNamespaceError) -> bool:
     """Returns whether the failed call changed nothing, because another call was first."""
     return (failure := failure_of(error)) is not None and LOST_RACE in failure.codes
 
@@ -110,17 +102,17 @@ async def create_or_check_race(
     """
     try:
         return await create()
-    except InternalError as e:
+    except err.InternalError as e:
         if (failure := failure_of(e)) is None or LOST_RACE not in failure.codes:
             raise
         error = e
     try:
         await find()
-    except NamespaceNotFoundError:
+    except err.NamespaceNotFoundError:
         # The failed call has changed nothing, so that it can be sent again.
         return await create()
-    except LanceNamespaceError as e:
+    except err.LanceNamespaceError as e:
         raise error from e
     raise error_about(
-        NamespaceAlreadyExistsError, id, "create_namespace: created by another call at the same time"
+        err.NamespaceAlreadyExistsError, id, "create_namespace: created by another call at the same time"
     ) from error

@@ -14,15 +14,7 @@ from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
@@ -126,7 +118,7 @@ class UnityBackend(Backend):
     def check_new_namespace(self, id: NamespaceId) -> None:
         """Checks that the namespace is a schema of this catalog with a possible name; see the base class."""
         if id[:1] != self._catalog:
-            raise InvalidInputError(f"namespace {id}: {self._serves()}")
+            raise err.InvalidInputError(f"namespace {id}: {self._serves()}")
         self._must_be_schema(id)
         wire.check_name(id)
 
@@ -139,7 +131,7 @@ class UnityBackend(Backend):
             "/schemas",
             wire.schema_path(id),
             operation="create_namespace",
-            conflict=NamespaceAlreadyExistsError,
+            conflict=err.NamespaceAlreadyExistsError,
             decode=partial(wire.namespace_properties, id),
         )
 
@@ -150,7 +142,7 @@ class UnityBackend(Backend):
         try:
             # The `force` option is not used: it would also delete objects that were not listed or are newer.
             await self._delete(wire.schema_path(id), id, "drop_namespace")
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             if left:
                 e.add_note(f"and {len(left)} tables of {spelled(id)} are no longer registered; their data is untouched")
             raise
@@ -165,7 +157,7 @@ class UnityBackend(Backend):
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
         try:
             return await self._describe(id, vend=vend)
-        except TableNotFoundError as e:
+        except err.TableNotFoundError as e:
             if failure_of(e) is None or not vend:
                 raise
         # It may have been registered again between the request for its id and that for its credentials.
@@ -196,7 +188,7 @@ class UnityBackend(Backend):
             "/tables",
             wire.table_path(id),
             operation="declare_table",
-            conflict=TableAlreadyExistsError,
+            conflict=err.TableAlreadyExistsError,
             decode=MaskedPartial(wire.unity_table, id, self._storage_options),
         )
         return table.table
@@ -209,7 +201,7 @@ class UnityBackend(Backend):
         wire.check_name(id)
         wire.check_properties(id, properties)
         if (kind := properties.get("table_type", "lance")).lower() != "lance":
-            raise InvalidInputError(f"table {id}: property table_type={kind!r}: it marks Lance tables; omit it")
+            raise err.InvalidInputError(f"table {id}: property table_type={kind!r}: it marks Lance tables; omit it")
         normalize_location(id, default_location(self._root, id) if location is None else location)
 
     async def remove_registration(self, id: TableId) -> None:
@@ -217,7 +209,7 @@ class UnityBackend(Backend):
         await self._delete(wire.table_path(id), id, "deregister_table")
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
-        raise UnsupportedOperationError(
+        raise err.UnsupportedOperationError(
             f"Not supported: rename_table of {id} (Unity Catalog has no call for it; "
             "deregister it, and register its location under the new name)"
         )
@@ -239,7 +231,7 @@ class UnityBackend(Backend):
         own_path: str,
         *,
         operation: str,
-        conflict: type[LanceNamespaceError],
+        conflict: type[err.LanceNamespaceError],
         decode: Callable[[Any], T],
     ) -> T:
         """Creates an object and returns its decoded description.
@@ -272,7 +264,7 @@ class UnityBackend(Backend):
                 return await self._http.request(
                     "POST", path, body=body, subject=id, operation=operation, decode=decode_with_id
                 )
-            except PermissionDeniedError as e:
+            except err.PermissionDeniedError as e:
                 # The server checks a location before the name, and denies access to one that is taken.
                 if id.kind == "table" and await self._exists(own_path, id, operation):
                     raise error_about(conflict, id, f"{operation}: the server denied its location") from e
@@ -290,12 +282,17 @@ class UnityBackend(Backend):
         """Returns whether an object can be read."""
         try:
             await self._http.request("GET", own_path, subject=id, operation=operation, decode=ignore)
-        except LanceNamespaceError:
+        except err.LanceNamespaceError:
             return False
         return True
 
     async def _must_be_alone(
-        self, id: NamespaceId | TableId, uuid: str, own_path: str, operation: str, conflict: type[LanceNamespaceError]
+        self,
+        id: NamespaceId | TableId,
+        uuid: str,
+        own_path: str,
+        operation: str,
+        conflict: type[err.LanceNamespaceError],
     ) -> None:
         """Checks that no other process created the same name at the same time, because the server then has it twice.
 
@@ -303,7 +300,7 @@ class UnityBackend(Backend):
         """
         try:
             current_id = await self._http.request("GET", own_path, subject=id, operation=operation, decode=wire.own_id)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             if (failure := failure_of(e)) is not None and wire.DUPLICATE in failure.codes:
                 raise
             # The object was created. A later removal, or a busy server, is no reason to report a failure.
@@ -329,13 +326,13 @@ class UnityBackend(Backend):
 
         async def remove(table: TableId) -> None:
             # Another client may have removed it meanwhile.
-            with suppress(TableNotFoundError):
+            with suppress(err.TableNotFoundError):
                 await self._delete(wire.table_path(table), table, "deregister_table")
             removals.append(table)
 
         try:
             await each(remove, dict.fromkeys(contents.tables), max_in_flight=self._at_once)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             e.add_note(
                 f"and {len(removals)} of the {len(contents.tables)} tables of {spelled(id)} are no longer registered; "
                 "their data is untouched, and the schema is there"
@@ -363,7 +360,7 @@ class UnityBackend(Backend):
 
     def _must_be_schema(self, id: NamespaceId) -> None:
         if id == self._catalog:
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"namespace {id}: it is the catalog itself, which is created and dropped with Unity's own tools; "
                 "give a schema in it"
             )
@@ -372,5 +369,5 @@ class UnityBackend(Backend):
         return f"this namespace has only the catalog {self._catalog}; for another connect with that `catalog`"
 
 
-def _error(code: str, id: Id, operation: str, why: str) -> LanceNamespaceError:
+def _error(code: str, id: Id, operation: str, why: str) -> err.LanceNamespaceError:
     return error_for(Failure(code, message=why, delivered=False), id, operation, ERRORS)

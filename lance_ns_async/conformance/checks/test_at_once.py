@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from operator import methodcaller
 from threading import Barrier
 
+import lance_namespace.errors as err
 from lance_namespace import (
     CreateNamespaceRequest,
     DeclareTableRequest,
@@ -15,15 +16,6 @@ from lance_namespace import (
     DropTableRequest,
     LanceNamespace,
     NamespaceExistsRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
 )
 
 from lance_ns_async.conformance.home import Home, expect
@@ -35,14 +27,14 @@ CALLERS = 4
 def test_of_concurrent_declares_one_wins(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
     for number in range(ROUNDS):
         id = home.table(f"t{number}")
-        _check_winner(methodcaller("declare_table", DeclareTableRequest(id=id)), ns, other, TableAlreadyExistsError)
+        _check_winner(methodcaller("declare_table", DeclareTableRequest(id=id)), ns, other, err.TableAlreadyExistsError)
         ns.describe_table(DescribeTableRequest(id=id))
 
 
 def test_of_concurrent_creations_of_a_namespace_one_wins(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
     for number in range(ROUNDS):
         request = CreateNamespaceRequest(id=home.beside(f"n{number}"))
-        _check_winner(methodcaller("create_namespace", request), ns, other, NamespaceAlreadyExistsError)
+        _check_winner(methodcaller("create_namespace", request), ns, other, err.NamespaceAlreadyExistsError)
         ns.namespace_exists(NamespaceExistsRequest(id=request.id))
 
 
@@ -50,7 +42,7 @@ def test_concurrent_creations_with_exist_ok_all_succeed(ns: LanceNamespace, othe
     for number in range(ROUNDS):
         request = CreateNamespaceRequest(id=home.beside(f"n{number}"), mode="ExistOk")
         outcomes = _outcomes(methodcaller("create_namespace", request), ns, other)
-        failed = [e for e in outcomes if e and not isinstance(e, ConcurrentModificationError)]
+        failed = [e for e in outcomes if e and not isinstance(e, err.ConcurrentModificationError)]
         assert not failed, f"{len(failed)} of {CALLERS} failed: {failed[0]}"
 
 
@@ -58,8 +50,8 @@ def test_a_table_is_dropped_once(ns: LanceNamespace, other: LanceNamespace, home
     for number in range(ROUNDS):
         id = home.table(f"t{number}")
         ns.declare_table(DeclareTableRequest(id=id))
-        _check_winner(methodcaller("drop_table", DropTableRequest(id=id)), ns, other, TableNotFoundError)
-        with expect(TableNotFoundError):
+        _check_winner(methodcaller("drop_table", DropTableRequest(id=id)), ns, other, err.TableNotFoundError)
+        with expect(err.TableNotFoundError):
             ns.describe_table(DescribeTableRequest(id=id))
 
 
@@ -68,45 +60,48 @@ def test_a_table_is_deregistered_once(ns: LanceNamespace, other: LanceNamespace,
         id = home.table(f"t{number}")
         ns.declare_table(DeclareTableRequest(id=id))
         request = DeregisterTableRequest(id=id)
-        _check_winner(methodcaller("deregister_table", request), ns, other, TableNotFoundError)
+        _check_winner(methodcaller("deregister_table", request), ns, other, err.TableNotFoundError)
 
 
 def test_what_one_client_declares_the_other_sees(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
-    with expect(TableNotFoundError):
+    with expect(err.TableNotFoundError):
         other.describe_table(DescribeTableRequest(id=home.table("t")))
     declared = ns.declare_table(DeclareTableRequest(id=home.table("t")))
     assert other.describe_table(DescribeTableRequest(id=home.table("t"))).location == declared.location
     ns.drop_table(DropTableRequest(id=home.table("t")))
-    with expect(TableNotFoundError, NamespaceNotFoundError):
+    with expect(err.TableNotFoundError, err.NamespaceNotFoundError):
         other.describe_table(DescribeTableRequest(id=home.table("t")))
 
 
 def _check_winner(
-    call: Callable[[LanceNamespace], object], ns: LanceNamespace, other: LanceNamespace, lost: type[LanceNamespaceError]
+    call: Callable[[LanceNamespace], object],
+    ns: LanceNamespace,
+    other: LanceNamespace,
+    lost: type[err.LanceNamespaceError],
 ) -> None:
     outcomes = _outcomes(call, ns, other)
     winners = outcomes.count(None)
     assert winners == 1, f"{winners} of {CALLERS} succeeded"
-    wrong = [e for e in outcomes if e and not isinstance(e, lost | ConcurrentModificationError)]
+    wrong = [e for e in outcomes if e and not isinstance(e, lost | err.ConcurrentModificationError)]
     assert not wrong, f"a caller that lost got {type(wrong[0]).__name__}: {wrong[0]}"
 
 
 def _outcomes(
     call: Callable[[LanceNamespace], object], ns: LanceNamespace, other: LanceNamespace
-) -> list[LanceNamespaceError | None]:
+) -> list[err.LanceNamespaceError | None]:
     start = Barrier(CALLERS)
 
-    def run(client: LanceNamespace) -> LanceNamespaceError | None:
+    def run(client: LanceNamespace) -> err.LanceNamespaceError | None:
         start.wait()
         try:
             call(client)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             return e
         return None
 
     with ThreadPoolExecutor(CALLERS) as pool:
         outcomes = list(pool.map(run, [ns, other] * (CALLERS // 2)))
     for error in outcomes:
-        if isinstance(error, UnsupportedOperationError):
+        if isinstance(error, err.UnsupportedOperationError):
             raise error
     return outcomes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import (
     CreateNamespaceRequest,
@@ -12,12 +13,6 @@ from lance_namespace import (
     LanceNamespace,
     ListNamespacesRequest,
     NamespaceExistsRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
 )
 
 from lance_ns_async.conformance.home import Home, expect, pages, request_for
@@ -30,7 +25,7 @@ def test_a_created_namespace_has_its_properties(ns: LanceNamespace, home: Home) 
 
 
 def test_creating_an_existing_one_fails(ns: LanceNamespace, home: Home) -> None:
-    with expect(NamespaceAlreadyExistsError):
+    with expect(err.NamespaceAlreadyExistsError):
         ns.create_namespace(CreateNamespaceRequest(id=home.id))
 
 
@@ -56,22 +51,22 @@ def test_mode_overwrite_replaces_an_empty_one(ns: LanceNamespace, home: Home) ->
 
 def test_mode_overwrite_keeps_one_with_a_table(ns: LanceNamespace, home: Home) -> None:
     ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    with expect(NamespaceNotEmptyError):
+    with expect(err.NamespaceNotEmptyError):
         ns.create_namespace(CreateNamespaceRequest(id=home.id, mode="Overwrite"))
     ns.describe_table(DescribeTableRequest(id=home.table("t")))
 
 
 def test_an_unknown_mode_is_refused(ns: LanceNamespace, home: Home) -> None:
-    with expect(InvalidInputError):
+    with expect(err.InvalidInputError):
         ns.create_namespace(CreateNamespaceRequest(id=home.beside("a"), mode="Replace"))
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         ns.namespace_exists(NamespaceExistsRequest(id=home.beside("a")))
 
 
 def test_a_child_needs_its_parent(ns: LanceNamespace, home: Home) -> None:
-    with expect(NamespaceNotFoundError, InvalidInputError):
+    with expect(err.NamespaceNotFoundError, err.InvalidInputError):
         ns.create_namespace(CreateNamespaceRequest(id=home.beside("none", "child")))
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         ns.namespace_exists(NamespaceExistsRequest(id=home.beside("none")))
 
 
@@ -103,7 +98,7 @@ def test_pages_of_namespaces_have_each_name_once(ns: LanceNamespace, home: Home,
 
 @pytest.mark.parametrize("operation", ["describe_namespace", "namespace_exists", "list_namespaces", "drop_namespace"])
 def test_a_missing_namespace_is_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         getattr(ns, operation)(request_for(operation, home.beside("none")))
 
 
@@ -113,7 +108,7 @@ def test_an_existing_namespace_exists(ns: LanceNamespace, home: Home) -> None:
 
 def test_a_dropped_namespace_is_gone(ns: LanceNamespace, home: Home) -> None:
     ns.drop_namespace(DropNamespaceRequest(id=home.id))
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         ns.describe_namespace(DescribeNamespaceRequest(id=home.id))
     page = ns.list_namespaces(ListNamespacesRequest(id=list(home.parent)))
     assert home.name not in {name.rsplit(".", 1)[-1] for name in page.namespaces}, "it is still listed"
@@ -127,7 +122,7 @@ def test_a_drop_with_mode_skip_accepts_a_missing_one(ns: LanceNamespace, home: H
 @pytest.mark.parametrize("behavior", [None, "Restrict"])
 def test_a_drop_refuses_a_namespace_with_a_table(ns: LanceNamespace, home: Home, behavior: str | None) -> None:
     ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    with expect(NamespaceNotEmptyError):
+    with expect(err.NamespaceNotEmptyError):
         ns.drop_namespace(DropNamespaceRequest(id=home.id, behavior=behavior))
     ns.describe_table(DescribeTableRequest(id=home.table("t")))
 
@@ -135,7 +130,7 @@ def test_a_drop_refuses_a_namespace_with_a_table(ns: LanceNamespace, home: Home,
 def test_a_drop_refuses_a_namespace_with_a_child(ns: LanceNamespace, home: Home) -> None:
     ns.create_namespace(CreateNamespaceRequest(id=home.beside("a")))
     _nest(ns, home.beside("a", "x"))
-    with expect(NamespaceNotEmptyError):
+    with expect(err.NamespaceNotEmptyError):
         ns.drop_namespace(DropNamespaceRequest(id=home.beside("a")))
     ns.namespace_exists(NamespaceExistsRequest(id=home.beside("a", "x")))
 
@@ -144,24 +139,24 @@ def test_a_cascade_drops_the_tables_or_is_refused(ns: LanceNamespace, home: Home
     ns.declare_table(DeclareTableRequest(id=home.table("t")))
     try:
         ns.drop_namespace(DropNamespaceRequest(id=home.id, behavior="Cascade"))
-    except (InvalidInputError, NamespaceNotEmptyError):
+    except (err.InvalidInputError, err.NamespaceNotEmptyError):
         # A catalog without a cascade must say so, and leave all.
         ns.describe_table(DescribeTableRequest(id=home.table("t")))
         pytest.skip("it drops empty namespaces alone")
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         ns.namespace_exists(NamespaceExistsRequest(id=home.id))
 
 
 def test_a_cascade_drops_an_empty_namespace(ns: LanceNamespace, home: Home) -> None:
     ns.drop_namespace(DropNamespaceRequest(id=home.id, behavior="Cascade"))
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         ns.namespace_exists(NamespaceExistsRequest(id=home.id))
 
 
 def test_the_root_can_be_neither_created_nor_dropped(ns: LanceNamespace, home: Home) -> None:
-    with expect(NamespaceAlreadyExistsError, InvalidInputError):
+    with expect(err.NamespaceAlreadyExistsError, err.InvalidInputError):
         ns.create_namespace(CreateNamespaceRequest(id=[]))
-    with expect(InvalidInputError, NamespaceNotEmptyError):
+    with expect(err.InvalidInputError, err.NamespaceNotEmptyError):
         ns.drop_namespace(DropNamespaceRequest(id=[]))
     ns.namespace_exists(NamespaceExistsRequest(id=home.id))
 
@@ -176,5 +171,5 @@ def _nest(ns: LanceNamespace, id: list[str]) -> None:
     """Creates a namespace in another one, unless the catalog has a fixed number of levels."""
     try:
         ns.create_namespace(CreateNamespaceRequest(id=id))
-    except InvalidInputError:
+    except err.InvalidInputError:
         pytest.skip("its namespaces hold tables alone")

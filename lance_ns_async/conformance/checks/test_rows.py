@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import (
@@ -18,13 +19,6 @@ from lance_namespace import (
     QueryTableRequest,
     UpdateTableRequest,
 )
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-)
 
 from lance_ns_async.conformance.home import Home, expect
 from lance_ns_async.conformance.rows import ROWS, read_file, stream
@@ -38,7 +32,7 @@ def test_a_created_table_has_its_rows(ns: LanceNamespace, home: Home) -> None:
 
 def test_creating_an_existing_table_fails(ns: LanceNamespace, home: Home) -> None:
     ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
-    with expect(TableAlreadyExistsError):
+    with expect(err.TableAlreadyExistsError):
         ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS.slice(0, 1)))
     assert _count(ns, home.table("t")) == 3
 
@@ -51,14 +45,14 @@ def test_each_mode_keeps_or_replaces_an_existing_table(ns: LanceNamespace, home:
 
 
 def test_creating_needs_the_namespace(ns: LanceNamespace, home: Home) -> None:
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         ns.create_table(CreateTableRequest(id=home.beside("none", "t")), stream(ROWS))
 
 
 def test_data_that_is_no_arrow_stream_leaves_no_table(ns: LanceNamespace, home: Home) -> None:
-    with expect(InvalidInputError):
+    with expect(err.InvalidInputError):
         ns.create_table(CreateTableRequest(id=home.table("t")), b"garbage")
-    with expect(TableNotFoundError):
+    with expect(err.TableNotFoundError):
         ns.describe_table(DescribeTableRequest(id=home.table("t")))
 
 
@@ -81,7 +75,7 @@ def test_an_insert_appends_or_overwrites(ns: LanceNamespace, table: list[str], m
 
 
 def test_an_insert_of_other_columns_is_refused(ns: LanceNamespace, table: list[str]) -> None:
-    with expect(TableSchemaValidationError, InvalidInputError):
+    with expect(err.TableSchemaValidationError, err.InvalidInputError):
         ns.insert_into_table(InsertIntoTableRequest(id=table), stream(ROWS.rename_columns(["x", "y", "z"])))
     assert _count(ns, table) == 3
 
@@ -111,7 +105,7 @@ def test_a_delete_removes_the_rows_of_its_predicate(ns: LanceNamespace, table: l
 
 
 def test_a_predicate_that_is_no_sql_is_refused(ns: LanceNamespace, table: list[str]) -> None:
-    with expect(InvalidInputError):
+    with expect(err.InvalidInputError):
         ns.delete_from_table(DeleteFromTableRequest(id=table, predicate="id >"))
     assert _count(ns, table) == 3
 
@@ -136,7 +130,7 @@ def test_rows_of_a_missing_table_are_not_found(ns: LanceNamespace, home: Home, o
         "delete_from_table": (DeleteFromTableRequest(id=id, predicate="true"),),
         "query_table": (QueryTableRequest.from_dict({"id": id, "k": 1, "vector": {}}),),
     }
-    with expect(TableNotFoundError):
+    with expect(err.TableNotFoundError):
         getattr(ns, operation)(*requests[operation])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import (
     DeclareTableRequest,
@@ -15,12 +16,6 @@ from lance_namespace import (
     RegisterTableRequest,
     RenameTableRequest,
     TableExistsRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
 )
 
 from lance_ns_async.conformance.home import Home, expect, request_for
@@ -51,27 +46,27 @@ def test_two_tables_have_two_locations(ns: LanceNamespace, home: Home) -> None:
 
 def test_declaring_an_existing_table_fails(ns: LanceNamespace, home: Home) -> None:
     ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    with expect(TableAlreadyExistsError):
+    with expect(err.TableAlreadyExistsError):
         ns.declare_table(DeclareTableRequest(id=home.table("t")))
 
 
 def test_declaring_needs_the_namespace(ns: LanceNamespace, home: Home) -> None:
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         ns.declare_table(DeclareTableRequest(id=home.beside("none", "t")))
-    with expect(TableNotFoundError, NamespaceNotFoundError):
+    with expect(err.TableNotFoundError, err.NamespaceNotFoundError):
         ns.describe_table(DescribeTableRequest(id=home.beside("none", "t")))
 
 
 @pytest.mark.parametrize("operation", ["describe_table", "table_exists", "deregister_table", "drop_table"])
 def test_a_missing_table_is_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
     ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    with expect(TableNotFoundError):
+    with expect(err.TableNotFoundError):
         getattr(ns, operation)(request_for(operation, home.table("none")))
 
 
 @pytest.mark.parametrize("operation", ["describe_table", "table_exists", "deregister_table", "drop_table"])
 def test_a_table_of_a_missing_namespace_is_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
-    with expect(TableNotFoundError, NamespaceNotFoundError):
+    with expect(err.TableNotFoundError, err.NamespaceNotFoundError):
         getattr(ns, operation)(request_for(operation, home.beside("none", "t")))
 
 
@@ -105,7 +100,7 @@ def test_a_registered_table_is_described_at_its_location(ns: LanceNamespace, hom
 def test_registering_an_existing_table_fails(ns: LanceNamespace, home: Home) -> None:
     before = ns.declare_table(DeclareTableRequest(id=home.table("t"))).location
     location = _free_location(ns, home, "free")
-    with expect(TableAlreadyExistsError):
+    with expect(err.TableAlreadyExistsError):
         _register(ns, home.table("t"), location)
     assert ns.describe_table(DescribeTableRequest(id=home.table("t"))).location == before, "it was replaced"
 
@@ -120,12 +115,12 @@ def test_registering_with_mode_overwrite_replaces_the_table(ns: LanceNamespace, 
 
 def test_registering_needs_the_namespace(ns: LanceNamespace, home: Home) -> None:
     location = _free_location(ns, home, "free")
-    with expect(NamespaceNotFoundError):
+    with expect(err.NamespaceNotFoundError):
         _register(ns, home.beside("none", "t"), location)
 
 
 def test_a_location_that_leads_out_of_its_folder_is_refused(ns: LanceNamespace, home: Home) -> None:
-    with expect(InvalidInputError):
+    with expect(err.InvalidInputError):
         ns.register_table(RegisterTableRequest(id=home.table("t"), location="../outside/t"))
     _check_gone(ns, home, "t")
 
@@ -140,19 +135,19 @@ def test_a_renamed_table_keeps_its_location(ns: LanceNamespace, home: Home) -> N
 def test_renaming_to_an_existing_name_fails(ns: LanceNamespace, home: Home) -> None:
     for name in ("t", "taken"):
         ns.declare_table(DeclareTableRequest(id=home.table(name)))
-    with expect(TableAlreadyExistsError):
+    with expect(err.TableAlreadyExistsError):
         ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="taken"))
     ns.describe_table(DescribeTableRequest(id=home.table("t")))
 
 
 def test_renaming_a_missing_table_fails(ns: LanceNamespace, home: Home) -> None:
-    with expect(TableNotFoundError):
+    with expect(err.TableNotFoundError):
         ns.rename_table(RenameTableRequest(id=home.table("none"), new_table_name="new"))
 
 
 @pytest.mark.parametrize("id", [[""], ["", "t"]], ids=["empty name", "empty namespace"])
 def test_an_id_with_an_empty_name_is_refused(ns: LanceNamespace, home: Home, id: list[str]) -> None:
-    with expect(InvalidInputError, TableNotFoundError, NamespaceNotFoundError):
+    with expect(err.InvalidInputError, err.TableNotFoundError, err.NamespaceNotFoundError):
         ns.declare_table(DeclareTableRequest(id=id if id == [""] else [*home.parent, *id]))
 
 
@@ -183,17 +178,17 @@ def _register(ns: LanceNamespace, id: list[str], location: str, mode: str | None
     """Registers a location, as it is or relative to the root of the catalog, if that is what it accepts."""
     try:
         ns.register_table(RegisterTableRequest(id=id, location=location, mode=mode))
-    except InvalidInputError as e:
+    except err.InvalidInputError as e:
         relative = location.rstrip("/").rsplit("/", 1)[-1]
         try:
             ns.register_table(RegisterTableRequest(id=id, location=relative, mode=mode))
-        except InvalidInputError:
+        except err.InvalidInputError:
             # The catalog has another reason, for example that a deleted table keeps its location.
             raise e from None
 
 
 def _check_gone(ns: LanceNamespace, home: Home, name: str) -> None:
-    with expect(TableNotFoundError):
+    with expect(err.TableNotFoundError):
         ns.describe_table(DescribeTableRequest(id=home.table(name)))
     listed = ns.list_tables(ListTablesRequest(id=home.id)).tables
     assert name not in listed, f"listed {listed}"

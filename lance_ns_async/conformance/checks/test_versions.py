@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import (
     CountTableRowsRequest,
@@ -18,13 +19,6 @@ from lance_namespace import (
     ListTableVersionsRequest,
     RestoreTableRequest,
     UpdateTableTagRequest,
-)
-from lance_namespace.errors import (
-    TableBranchAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
 )
 
 from lance_ns_async.conformance.home import expect, pages
@@ -61,9 +55,9 @@ def test_a_version_is_described(ns: LanceNamespace, two: list[str]) -> None:
 
 
 def test_a_missing_version_is_not_found(ns: LanceNamespace, two: list[str]) -> None:
-    with expect(TableVersionNotFoundError):
+    with expect(err.TableVersionNotFoundError):
         ns.describe_table_version(DescribeTableVersionRequest(id=two, version=99))
-    with expect(TableVersionNotFoundError):
+    with expect(err.TableVersionNotFoundError):
         ns.count_table_rows(CountTableRowsRequest(id=two, version=99))
 
 
@@ -86,20 +80,20 @@ def test_a_tag_is_created_listed_moved_and_deleted(ns: LanceNamespace, two: list
     version = ns.get_table_tag_version(GetTableTagVersionRequest(id=two, tag="x")).version
     assert version == 2, f"the tag is at version {version}"
     ns.delete_table_tag(DeleteTableTagRequest(id=two, tag="x"))
-    with expect(TableTagNotFoundError):
+    with expect(err.TableTagNotFoundError):
         ns.get_table_tag_version(GetTableTagVersionRequest(id=two, tag="x"))
 
 
 def test_creating_an_existing_tag_fails(ns: LanceNamespace, two: list[str]) -> None:
     ns.create_table_tag(CreateTableTagRequest(id=two, tag="x", version=1))
-    with expect(TableTagAlreadyExistsError):
+    with expect(err.TableTagAlreadyExistsError):
         ns.create_table_tag(CreateTableTagRequest(id=two, tag="x", version=2))
     assert ns.get_table_tag_version(GetTableTagVersionRequest(id=two, tag="x")).version == 1, "the tag was moved"
 
 
 @pytest.mark.parametrize("operation", ["get", "update", "delete"])
 def test_a_missing_tag_is_not_found(ns: LanceNamespace, table: list[str], operation: str) -> None:
-    with expect(TableTagNotFoundError):
+    with expect(err.TableTagNotFoundError):
         if operation == "get":
             ns.get_table_tag_version(GetTableTagVersionRequest(id=table, tag="none"))
         elif operation == "update":
@@ -109,7 +103,7 @@ def test_a_missing_tag_is_not_found(ns: LanceNamespace, table: list[str], operat
 
 
 def test_a_tag_of_a_missing_version_is_refused(ns: LanceNamespace, table: list[str]) -> None:
-    with expect(TableVersionNotFoundError):
+    with expect(err.TableVersionNotFoundError):
         ns.create_table_tag(CreateTableTagRequest(id=table, tag="x", version=99))
 
 
@@ -117,8 +111,8 @@ def test_a_branch_is_created_listed_and_deleted(ns: LanceNamespace, table: list[
     ns.create_table_branch(CreateTableBranchRequest(id=table, name="b"))
     branches = ns.list_table_branches(ListTableBranchesRequest(id=table)).branches
     assert "b" in branches, f"listed {list(branches)}"
-    with expect(TableBranchAlreadyExistsError):
+    with expect(err.TableBranchAlreadyExistsError):
         ns.create_table_branch(CreateTableBranchRequest(id=table, name="b"))
     ns.delete_table_branch(DeleteTableBranchRequest(id=table, name="b"))
-    with expect(TableBranchNotFoundError):
+    with expect(err.TableBranchNotFoundError):
         ns.delete_table_branch(DeleteTableBranchRequest(id=table, name="b"))

@@ -10,13 +10,7 @@ from time import monotonic
 from typing import Any
 
 import anyio
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    LanceNamespaceError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.describe import describe_tables
@@ -140,7 +134,7 @@ async def maintain(
     """
     options = MaintenanceOptions.of(compact, index, cleanup)
     if not timeout > 0:
-        raise InvalidInputError(f"timeout {timeout}: must be a number of seconds above 0")
+        raise err.InvalidInputError(f"timeout {timeout}: must be a number of seconds above 0")
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
         executor = engine or LocalEngine(namespace.session.opener, timeout=timeout)
@@ -207,13 +201,13 @@ class _Maintenance:
                     await self._look(candidate, results)
                     if self.timeout is not None:
                         await self._prepare(candidate)
-            except TableNotFoundError as e:
+            except err.TableNotFoundError as e:
                 if await self._is_registered(table):
                     self.run.add(Row(table.id, WITHOUT_DATA, _NO_VERSION, table.location))
                 else:
                     self.run.add(failure_row(table.id, e, table.location))
                 self.run.advance()
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 self._fail(candidate, e)
             else:
                 examined.append(candidate)
@@ -252,7 +246,7 @@ class _Maintenance:
                             return
                         work = partial(maintaining.clean_up, candidate.table, limits=limits)
                         self._note_removed(candidate, await self._change(candidate.table, work))
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 self._fail(candidate, e)
             else:
                 self._succeed(candidate)
@@ -266,7 +260,7 @@ class _Maintenance:
                 async with concurrent_changes.explain(self.session.backend, candidate.table):
                     if result.error is not None:
                         raise result.error
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 self._fail(candidate, e)
             else:
                 self._note_removed(candidate, maintaining.parse_removed(result.content))
@@ -429,17 +423,17 @@ class _Maintenance:
 
         try:
             candidate.version, candidate.after = await self._change(table, work)
-        except ConcurrentModificationError as e:
+        except err.ConcurrentModificationError as e:
             # After a conflict it is certain that no version has these files.
             await self._discard(table, contents, e)
             raise
 
-    async def _discard(self, table: Table, contents: Sequence[str], error: LanceNamespaceError) -> None:
+    async def _discard(self, table: Table, contents: Sequence[str], error: err.LanceNamespaceError) -> None:
         """Deletes the files of tasks that are not committed; otherwise, a clean-up removes them after seven days."""
         try:
             table = await in_thread(table, lambda: self.session.opener.renew(table))
             await remove_files(table, maintaining.new_files(contents))
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             error.add_note(f"and unused files are left at {table.location} ({e})")
 
     async def _change(self, table: Table, work: Callable[[Any], Any]) -> Any:
@@ -452,13 +446,13 @@ class _Maintenance:
         try:
             with self.session.operation():
                 await self.session.backend.describe_table(table.id)
-        except LanceNamespaceError:
+        except err.LanceNamespaceError:
             return False
         return True
 
-    def _fail(self, candidate: _Candidate, error: LanceNamespaceError) -> None:
+    def _fail(self, candidate: _Candidate, error: err.LanceNamespaceError) -> None:
         """Adds the row of a table, unless it is planned again: another writer or clean-up has changed it."""
-        has_changed = isinstance(error, ConcurrentModificationError | TableVersionNotFoundError)
+        has_changed = isinstance(error, err.ConcurrentModificationError | err.TableVersionNotFoundError)
         if self.timeout is not None and has_changed and self.attempt < ATTEMPTS:
             self.again.append(candidate)
             return

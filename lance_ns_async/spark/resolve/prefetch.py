@@ -6,15 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
+import lance_namespace.errors as err
 from lance_namespace import DescribeTableVersionRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
@@ -52,15 +45,15 @@ class PrefetchRequest:
 
     def __post_init__(self) -> None:
         if self.on_error not in ("report", "raise"):
-            raise InvalidInputError(f"on_error {self.on_error!r}: must be 'report' or 'raise'")
+            raise err.InvalidInputError(f"on_error {self.on_error!r}: must be 'report' or 'raise'")
         if self.max_in_flight < 1:
-            raise InvalidInputError(f"max_in_flight {self.max_in_flight}: must be at least 1")
+            raise err.InvalidInputError(f"max_in_flight {self.max_in_flight}: must be at least 1")
         if self.timeout is not None and not self.timeout > 0:
-            raise InvalidInputError(
+            raise err.InvalidInputError(
                 f"timeout {self.timeout}: must be a number of seconds above 0; use None for no limit"
             )
         if not self.lasting >= 0:
-            raise InvalidInputError(f"lasting {self.lasting}: must be a number of seconds, at least 0")
+            raise err.InvalidInputError(f"lasting {self.lasting}: must be a number of seconds, at least 0")
 
 
 async def prefetch(
@@ -103,7 +96,7 @@ async def _partitions(namespace: AsyncNamespace, selection: Selection, where: st
     matches, ids = matcher(selection.patterns), frozenset(selection.ids)
     partitions = [it for it in await namespace.list_partitions(where) if it.id in ids or matches(it.id)]
     if (pinned := next((it for it in partitions if it.is_pinned), None)) is not None:
-        raise UnsupportedOperationError(
+        raise err.UnsupportedOperationError(
             f"Not supported: prefetch of {pinned.id} (the manifest sets the version to read; use open_partitions)"
         )
     tables = {it.id: it.table for it in partitions}
@@ -122,7 +115,7 @@ class _Run:
         self._result = result
         self.ids = list(dict.fromkeys([*request.selection.ids, *result.tables, *result.guesses]))
         # Errors of namespaces are kept elsewhere, because a table and a namespace with the same names are equal keys.
-        self._errors: dict[TableId, LanceNamespaceError] = dict(result.doubtful)
+        self._errors: dict[TableId, err.LanceNamespaceError] = dict(result.doubtful)
         self.entries: dict[TableId, CacheEntry] = {}
         self.from_cache: set[TableId] = set()
         for id in self.ids:
@@ -169,7 +162,7 @@ class _Run:
             entry = self.entries.get(id)
             if entry is not None and old.version is not None and entry.table.location != old.location:
                 self._errors[id] = error_about(
-                    InvalidTableStateError,
+                    err.InvalidTableStateError,
                     id,
                     f"the table has moved from {old.location} to {entry.table.location}, so "
                     f"version {old.version} is no longer valid; prefetch it again",
@@ -193,21 +186,21 @@ class _Run:
         # The writer may have failed before it moved the manifest to where executors look. This call completes the move.
         await self._namespace.describe_table_version(DescribeTableVersionRequest(id=list(id), version=version))
 
-    def errors(self) -> Iterator[tuple[NamespaceId | TableId, LanceNamespaceError]]:
+    def errors(self) -> Iterator[tuple[NamespaceId | TableId, err.LanceNamespaceError]]:
         """Yields the errors of namespaces that could not be listed, then those of tables."""
         yield from self._result.errors.items()
         yield from self._errors.items()
 
-    def pattern_errors(self) -> Iterator[tuple[Subject, LanceNamespaceError]]:
+    def pattern_errors(self) -> Iterator[tuple[Subject, err.LanceNamespaceError]]:
         """Yields an error for each pattern without a match, unless an error of a namespace may be the cause."""
         ids = [*self._result.doubtful, *(id for id in self.ids if id in self.entries or id in self._errors)]
         for pattern in self._request.selection.patterns:
             blind = any(
-                pattern.concerns(at) and (at == pattern.start or not isinstance(error, NamespaceNotFoundError))
+                pattern.concerns(at) and (at == pattern.start or not isinstance(error, err.NamespaceNotFoundError))
                 for at, error in self._result.errors.items()
             )
             if not blind and not any(map(pattern.matches, ids)):
-                yield pattern.item, TableNotFoundError(f"Table not found: no table matches {pattern.item}")
+                yield pattern.item, err.TableNotFoundError(f"Table not found: no table matches {pattern.item}")
 
     def locations(self) -> list[Location]:
         """Returns the resolved locations, in the order of the request."""
@@ -223,5 +216,5 @@ class _Run:
         return Location.of(entry.table, entry.details if self._request.pin_versions else None)
 
 
-def _is_absence(error: LanceNamespaceError) -> bool:
-    return isinstance(error, TableNotFoundError | NamespaceNotFoundError | NotALanceTableError)
+def _is_absence(error: err.LanceNamespaceError) -> bool:
+    return isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError | NotALanceTableError)

@@ -9,14 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import lance_namespace.errors as err
 import pyarrow as pa
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.client import AsyncNamespace
@@ -51,7 +45,7 @@ class _Files:
     """What the tasks report of one table."""
 
     fragments: list[FragmentMetadata] = field(default_factory=list)
-    error: LanceNamespaceError | None = None
+    error: err.LanceNamespaceError | None = None
 
     @property
     def rows(self) -> int:
@@ -73,7 +67,7 @@ def write_many(
     """Writes a DataFrame into many tables; see `LocationResolver.write_many`."""
     for name, limit in (("max_tables", max_tables), ("max_in_flight", max_in_flight)):
         if limit < 1:
-            raise InvalidInputError(f"{name} {limit}: must be at least 1")
+            raise err.InvalidInputError(f"{name} {limit}: must be at least 1")
     check_frame(df)
     grouping = Grouping(df, by)
     with start("write_many", namespace, progress=progress) as run:
@@ -120,7 +114,7 @@ class _ManyTables:
         for id in self.groups:
             try:
                 catalog.check_new(id)
-            except InvalidInputError as e:
+            except err.InvalidInputError as e:
                 problems.append(str(e))
             other = by_key.setdefault(catalog.backend.capabilities.key(id), id)
             if other != id:
@@ -134,7 +128,7 @@ class _ManyTables:
             try:
                 if not await namespace.exists(id):
                     await namespace.create_namespace({"id": [*id], "mode": "exist_ok"})
-            except PermissionDeniedError:
+            except err.PermissionDeniedError:
                 # Tables may be allowed in it nevertheless; otherwise each table gets its own error.
                 return
 
@@ -151,19 +145,19 @@ class _ManyTables:
             try:
                 fit = partial(self._fit, id)
                 self.staged[id] = await catalog.begin_existing(id, fit, replaces=mode == "overwrite")
-            except TableNotFoundError:
+            except err.TableNotFoundError:
                 missing.append(id)
-            except TableAlreadyExistsError as e:
+            except err.TableAlreadyExistsError as e:
                 self._finish(Row(id, _EXISTS, str(e)))
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 self._fail(id, e)
 
-        def record(id: TableId, outcome: StagedWrite | LanceNamespaceError) -> None:
+        def record(id: TableId, outcome: StagedWrite | err.LanceNamespaceError) -> None:
             if isinstance(outcome, StagedWrite):
                 self.staged[id] = outcome
                 return
             self.staged.pop(id, None)
-            exists = isinstance(outcome, TableAlreadyExistsError) and mode == "create"
+            exists = isinstance(outcome, err.TableAlreadyExistsError) and mode == "create"
             self._fail(id, outcome, outcome_word=_EXISTS if exists else None)
 
         await each(find, self.groups, max_in_flight=self.max_in_flight)
@@ -171,7 +165,7 @@ class _ManyTables:
 
     def _fit(self, id: TableId, dataset: LanceDataset | None) -> pa.Schema:
         if dataset is not None and self.writing.mode == "create":
-            raise error_about(TableAlreadyExistsError, id, f"version {dataset.version}; it is unchanged")
+            raise error_about(err.TableAlreadyExistsError, id, f"version {dataset.version}; it is unchanged")
         return self.writing.fit(id, self.df.schema, dataset)
 
     def _write(self, grouping: Grouping, values: int) -> None:
@@ -217,7 +211,7 @@ class _ManyTables:
             del self.staged[id]
             try:
                 dataset = await catalog.commit(staged_write, files.fragments)
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 self._fail(id, e, location)
                 return
             outcome = "created" if staged_write.dataset is None else _OUTCOMES[self.writing.mode]
@@ -227,11 +221,11 @@ class _ManyTables:
 
         await each(commit, list(self.staged), max_in_flight=self.max_in_flight)
 
-    def _difference(self, id: TableId, files: _Files) -> LanceNamespaceError | None:
+    def _difference(self, id: TableId, files: _Files) -> err.LanceNamespaceError | None:
         row_count = self.groups[id].rows
         if files.rows == row_count:
             return None
-        return InvalidInputError(
+        return err.InvalidInputError(
             f"table {id}: the DataFrame gave {row_count:,} rows when they were counted, and {files.rows:,} when they "
             "were written; cache it, or make it deterministic"
         )
@@ -245,7 +239,12 @@ class _ManyTables:
         await each(abandon, list(self.staged), max_in_flight=self.max_in_flight)
 
     def _fail(
-        self, id: TableId, error: LanceNamespaceError, location: str | None = None, *, outcome_word: str | None = None
+        self,
+        id: TableId,
+        error: err.LanceNamespaceError,
+        location: str | None = None,
+        *,
+        outcome_word: str | None = None,
     ) -> None:
         row = failure_row(id, error, location)
         reason = "; ".join([row.reason, *getattr(error, "__notes__", ())])
@@ -265,5 +264,5 @@ def _select(groups: Sequence[Group], only: Collection[TableId] | None) -> Sequen
         return groups
     unknown = sorted({*only} - {group.id for group in groups})
     if unknown:
-        raise InvalidInputError(f"only: no row of the DataFrame belongs to table {unknown[0]}")
+        raise err.InvalidInputError(f"only: no row of the DataFrame belongs to table {unknown[0]}")
     return [group for group in groups if group.id in only]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from socket import gaierror
 from typing import Any, TypeAlias
 
+import lance_namespace.errors as err
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -18,17 +19,6 @@ from botocore.exceptions import (
     SSLError,
 )
 from botocore.parsers import ResponseParserError
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    ThrottlingError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, Failure
 from lance_ns_async.transports.http.redact import redact
@@ -39,14 +29,16 @@ AwsError: TypeAlias = BotoCoreError | ClientError | ResponseParserError
 """The exceptions of a failed call of botocore."""
 
 
-def _all(error: type[LanceNamespaceError], *codes: Code) -> dict[Code | tuple[Code, str], type[LanceNamespaceError]]:
+def _all(
+    error: type[err.LanceNamespaceError], *codes: Code
+) -> dict[Code | tuple[Code, str], type[err.LanceNamespaceError]]:
     return dict.fromkeys(codes, error)
 
 
 AWS_ERRORS: ErrorTable = {
     **COMMON_ERRORS,
     **_all(
-        InvalidInputError,
+        err.InvalidInputError,
         "InvalidInputException",
         "ValidationException",
         "ValidationError",
@@ -64,7 +56,7 @@ AWS_ERRORS: ErrorTable = {
         413,
     ),
     **_all(
-        PermissionDeniedError,
+        err.PermissionDeniedError,
         "AccessDeniedException",
         "AccessDenied",
         "UnauthorizedOperation",
@@ -73,7 +65,7 @@ AWS_ERRORS: ErrorTable = {
         403,
     ),
     **_all(
-        UnauthenticatedError,
+        err.UnauthenticatedError,
         "ExpiredToken",
         "ExpiredTokenException",
         "UnrecognizedClientException",
@@ -100,7 +92,7 @@ AWS_ERRORS: ErrorTable = {
         407,
     ),
     **_all(
-        ThrottlingError,
+        err.ThrottlingError,
         "ThrottlingException",
         "Throttling",
         "TooManyRequestsException",
@@ -110,7 +102,7 @@ AWS_ERRORS: ErrorTable = {
         429,
     ),
     **_all(
-        ServiceUnavailableError,
+        err.ServiceUnavailableError,
         "OperationTimeoutException",
         "FederationSourceException",
         "FederationSourceRetryableException",
@@ -129,7 +121,7 @@ AWS_ERRORS: ErrorTable = {
         504,
     ),
     **_all(
-        InternalError,
+        err.InternalError,
         "GlueEncryptionException",
         "FederationSourceException: EntityNotFoundException",
         "FederationSourceException: InvalidCredentialsException",
@@ -140,7 +132,7 @@ AWS_ERRORS: ErrorTable = {
         "unreadable",
     ),
     **_all(
-        UnsupportedOperationError,
+        err.UnsupportedOperationError,
         "OperationNotSupportedException",
         "UnknownOperationException",
         "UnknownOperation",
@@ -149,7 +141,7 @@ AWS_ERRORS: ErrorTable = {
         501,
     ),
     **_all(
-        ConcurrentModificationError,
+        err.ConcurrentModificationError,
         "ConcurrentModificationException",
         "VersionMismatchException",
         "ConditionCheckFailureException",
@@ -225,7 +217,7 @@ def _was_turned_away(code: str, status: int) -> bool:
     """Returns whether the server did not act: the request is invalid, it was throttled, or the call is unknown."""
     if {code, status} & set(_PERHAPS_DONE):
         return False
-    return 400 <= status < 500 or status == 501 or AWS_ERRORS.get(code) is ThrottlingError
+    return 400 <= status < 500 or status == 501 or AWS_ERRORS.get(code) is err.ThrottlingError
 
 
 def _finer(code: str, response: Mapping[str, Any], secrets: Collection[str | None]) -> Iterator[Code]:

@@ -11,13 +11,7 @@ from functools import partial
 from typing import Annotated, Any, Self
 
 import httpx
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
+import lance_namespace.errors as err
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from lance_ns_async.calls.caller import Caller
@@ -32,9 +26,9 @@ from lance_ns_async.transports.http.transport import Explain, HttpTransport, enc
 OAUTH2_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
     # RFC 6749 allows 400 for an unknown client; some servers respond with 406.
-    400: UnauthenticatedError,
-    405: InvalidInputError,
-    406: UnauthenticatedError,
+    400: err.UnauthenticatedError,
+    405: err.InvalidInputError,
+    406: err.UnauthenticatedError,
 }
 
 _TOKEN_TYPE = "urn:ietf:params:oauth:token-type:"
@@ -246,20 +240,20 @@ class _Grants:
         if self._refresh_token is not None:
             try:
                 return await self._request(encode_form({**self._renewal, "refresh_token": self._refresh_token}))
-            except (ServiceUnavailableError, ThrottlingError):
+            except (err.ServiceUnavailableError, err.ThrottlingError):
                 raise
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 self._keep(None)
                 refusal = f"; before, the refresh token was rejected ({e})"
         else:
             refusal = ""
         try:
             return await self._request(encode_form(self._initial))
-        except UnauthenticatedError as e:
+        except err.UnauthenticatedError as e:
             if not self._exchanges:
                 raise
             message = f"{e}; is subject_token still valid? replace it with a new one{refusal}"
-            error = UnauthenticatedError(message)
+            error = err.UnauthenticatedError(message)
             failure = failure_of(e)
             raise (error if failure is None else with_failure(error, failure)) from e
 
