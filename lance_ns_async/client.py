@@ -55,19 +55,23 @@ class AsyncNamespace:
     `branch` is a branch of the table, and None means main; `page_token` is that of the previous response, and returns
     the page after it.
 
-    The `Raises` sections of the methods list the errors that are specific to them. All methods that call the catalog
-    may also raise:
+    The `Raises` sections of the methods list the errors that are specific to them. What a request names may be missing:
+    NamespaceNotFoundError, TableNotFoundError, TableBranchNotFoundError, TableVersionNotFoundError,
+    TableTagNotFoundError, TableIndexNotFoundError and TableColumnNotFoundError say what. A change of a table raises
+    ConcurrentModificationError if another writer made a conflicting one. An operation without `Returns` has an empty
+    response. All methods that call the catalog may also raise:
 
-    - InvalidInputError: the request is malformed, the catalog cannot have such an id, or the namespace is closed or
-      belongs to another event loop. For a table of another format, its subclass NotALanceTableError.
+    - InvalidInputError: the request is malformed, its limit or page token is invalid, the catalog cannot have such an
+      id, or the namespace is closed or belongs to another event loop. For a table of another format, its subclass
+      NotALanceTableError.
     - UnauthenticatedError, PermissionDeniedError, ThrottlingError: the catalog or the storage refuses the call.
     - ServiceUnavailableError: there is no connection, or no response within the time of the operation.
     - UnsupportedOperationError: the catalog cannot perform the operation, or the request has an `identity`.
     - InternalError: any other failure.
 
     Operations on the rows, indexes, columns, tags and branches of a table cost one call, and one open of its dataset in
-    a worker thread, except where a method says otherwise. They may also raise TableNotFoundError: the table does not
-    exist, or nothing was written to it yet. A change of a table is never sent twice: after a time-out, the error says
+    a worker thread, except where a method says otherwise. They also raise TableNotFoundError if nothing was
+    written to the table yet. A change of a table is never sent twice: after a time-out, the error says
     that the outcome is unknown. A catalog that commits the versions of its tables knows only the main branch.
     """
 
@@ -175,10 +179,6 @@ class AsyncNamespace:
         Returns:
             The names, and a page token if there may be more.
 
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-            InvalidInputError: The limit or the page token is invalid.
-
         Cost:
             One call for each page of the catalog.
         """
@@ -191,9 +191,6 @@ class AsyncNamespace:
 
         Returns:
             The properties of the namespace; the root has none.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
 
         Cost:
             One call; none for the root.
@@ -231,9 +228,6 @@ class AsyncNamespace:
             request: With mode `skip`, a missing namespace is not an error. With behavior `cascade`, the registrations
                 in the namespace are removed, too, if the catalog can do that. The defaults are `fail` and `restrict`.
 
-        Returns:
-            An empty response.
-
         Raises:
             NamespaceNotFoundError: The namespace does not exist, and the mode is `fail`.
             NamespaceNotEmptyError: The namespace is not empty, and the behavior is `restrict`.
@@ -249,9 +243,6 @@ class AsyncNamespace:
 
         Returns:
             An empty response if the namespace exists.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
 
         Cost:
             One call; none for the root.
@@ -288,10 +279,6 @@ class AsyncNamespace:
         Returns:
             The names, and a page token if there may be more.
 
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-            InvalidInputError: The limit or the page token is invalid.
-
         Cost:
             One call for each page, and one for each name if the catalog's listings contain other formats. With
             `include_declared=False` also one open of each dataset.
@@ -310,10 +297,6 @@ class AsyncNamespace:
         Returns:
             The table ids, joined by `$`, and a page token if there may be more. They are sorted by name; the tables of
                 a namespace come before those of its child namespaces.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-            InvalidInputError: The limit or the page token is invalid.
 
         Cost:
             The listings of all these namespaces. With `include_declared=False` also one open of each dataset.
@@ -361,7 +344,6 @@ class AsyncNamespace:
             An empty response if the table exists.
 
         Raises:
-            TableNotFoundError: The table does not exist.
             TableVersionNotFoundError: The dataset does not have the version of the request.
 
         Cost:
@@ -389,7 +371,6 @@ class AsyncNamespace:
 
         Raises:
             TableAlreadyExistsError: The table is registered, or the default location contains data.
-            NamespaceNotFoundError: The namespace does not exist.
             InvalidInputError: The location is not allowed, or the catalog can never accept such a declaration.
             LanceNamespaceError: The describe for the credentials failed; the error says whether the table stays
                 registered.
@@ -413,7 +394,6 @@ class AsyncNamespace:
 
         Raises:
             TableAlreadyExistsError: The table is registered, and the mode is `create`.
-            NamespaceNotFoundError: The namespace does not exist.
             ConcurrentModificationError: Another client changed the registration during the replacement.
             InvalidInputError: The location is not allowed, or the mode is unknown.
             UnsupportedOperationError: The catalog cannot change a registered table (Polaris, Unity Catalog,
@@ -434,9 +414,6 @@ class AsyncNamespace:
             The id, the location and the properties of the table. The location is empty if the catalog's record of it is
                 lost or invalid.
 
-        Raises:
-            TableNotFoundError: The table does not exist.
-
         Cost:
             Two calls.
         """
@@ -453,7 +430,6 @@ class AsyncNamespace:
             The id, the location and the properties of the table. The location is empty if the catalog has lost it.
 
         Raises:
-            TableNotFoundError: The table does not exist.
             InvalidTableStateError: The location contains other tables or files, or is not safe to delete; nothing was
                 removed.
 
@@ -471,11 +447,7 @@ class AsyncNamespace:
         Args:
             request: `new_namespace_id` is the namespace of the new name; None means the same namespace.
 
-        Returns:
-            An empty response.
-
         Raises:
-            TableNotFoundError: The table does not exist.
             TableAlreadyExistsError: The new id is registered.
             UnsupportedOperationError: The catalog cannot rename tables.
         """
@@ -494,7 +466,6 @@ class AsyncNamespace:
 
         Raises:
             TableAlreadyExistsError: The table is registered, and the mode is `create`.
-            NamespaceNotFoundError: The namespace does not exist.
             InvalidInputError: The mode is unknown.
         """
         return await tables.create_empty_table(self.session, with_fields(request, fields))
@@ -506,9 +477,6 @@ class AsyncNamespace:
 
         Args:
             request: `branch` None means main.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
         """
         return await tables.get_table_stats(self.session, with_fields(request, fields))
 
@@ -531,7 +499,6 @@ class AsyncNamespace:
         Raises:
             TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
                 that is not registered.
-            NamespaceNotFoundError: The namespace does not exist.
             ConcurrentModificationError: The table was dropped or deregistered while its first rows were written; the
                 message says whether the rows stay.
             InvalidInputError: `request_data` is not an Arrow IPC stream, or the mode is unknown.
@@ -561,7 +528,6 @@ class AsyncNamespace:
 
         Raises:
             TableNotFoundError: The table is not registered.
-            TableBranchNotFoundError: The table does not have the branch.
             TableSchemaValidationError: The columns do not match those of the table.
             ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
                 while its first rows were written.
@@ -592,7 +558,6 @@ class AsyncNamespace:
         Raises:
             TableNotFoundError: The table is not registered; or nothing was written to it, and the merge inserts no
                 rows.
-            TableBranchNotFoundError: The table does not have the branch.
             TableColumnNotFoundError: A column of `on` does not exist.
             ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
                 while its first rows were written.
@@ -617,8 +582,6 @@ class AsyncNamespace:
             The number of updated rows, and the version.
 
         Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
             ConcurrentModificationError: Another writer changed the same rows.
             InvalidInputError: There are no updates, a column appears twice, or an SQL text is invalid or too complex.
             UnsupportedOperationError: The request has properties, or updates a field within a column.
@@ -637,8 +600,6 @@ class AsyncNamespace:
             The new version.
 
         Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
             ConcurrentModificationError: Another writer changed the same rows.
             InvalidInputError: The predicate is invalid or too complex.
         """
@@ -657,9 +618,6 @@ class AsyncNamespace:
             The number of rows.
 
         Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The predicate is invalid or too complex.
         """
         return await rows.count_table_rows(self.session, with_fields(request, fields))
@@ -676,9 +634,6 @@ class AsyncNamespace:
                 the column `query_index` says to which vector a row belongs.
 
         Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
         return await rows.query_table(self.session, with_fields(request, fields))
@@ -706,10 +661,6 @@ class AsyncNamespace:
                 batches of one response have about 32 MiB.
 
         Raises:
-            TableNotFoundError: The table does not exist, or nothing was written to it yet.
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The filter is invalid or too complex.
 
         Cost:
@@ -733,9 +684,6 @@ class AsyncNamespace:
             The plan as text.
 
         Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or its id or branch differs from that of the request.
         """
         return await rows.explain_table_query_plan(self.session, with_fields(request, fields))
@@ -752,9 +700,6 @@ class AsyncNamespace:
             The plan and the measurements as text.
 
         Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            TableColumnNotFoundError: A column does not exist.
             InvalidInputError: The query is invalid, or an SQL text is too complex.
         """
         return await rows.analyze_table_query_plan(self.session, with_fields(request, fields))
@@ -776,10 +721,6 @@ class AsyncNamespace:
             The dataset.
 
         Raises:
-            TableNotFoundError: The table does not exist, or nothing was written to it yet.
-            TableVersionNotFoundError: The table does not have the version.
-            TableTagNotFoundError: The table does not have the tag.
-            TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: `version` is neither a number nor a string, or a tag is combined with a branch.
 
         Cost:
@@ -846,9 +787,7 @@ class AsyncNamespace:
             TableAlreadyExistsError: The table is registered, and the mode is `create`; or the location contains data
                 that is not registered.
             TableNotFoundError: The table is not registered, and the mode is `append`.
-            TableBranchNotFoundError: The table does not have the branch.
             TableSchemaValidationError: The columns do not match those of the table.
-            NamespaceNotFoundError: The namespace does not exist.
             ConcurrentModificationError: Another writer changed the table, or the table was dropped or deregistered
                 while its first rows were written.
             InvalidInputError: The data is not Arrow data or cannot be read, the mode is unknown, or `create` has a
@@ -867,14 +806,8 @@ class AsyncNamespace:
             request: `column` and `index_type` are required. `name` is the name of the index; None means one made from
                 the column. Which other fields are allowed depends on the type. `branch` None means main.
 
-        Returns:
-            An empty response.
-
         Raises:
             TableIndexAlreadyExistsError: The table has an index of that name.
-            TableColumnNotFoundError: The column does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The index type is unknown, or an option is invalid or not one of that type.
         """
         return await indexes.create_table_index(self.session, with_fields(request, fields))
@@ -889,14 +822,8 @@ class AsyncNamespace:
         Args:
             request: As in `create_table_index`, with an `index_type` that is not for vectors.
 
-        Returns:
-            An empty response.
-
         Raises:
             TableIndexAlreadyExistsError: The table has an index of that name.
-            TableColumnNotFoundError: The column does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The index type is not one for scalars or text, or an option is invalid or not one of that
                 type.
         """
@@ -912,11 +839,6 @@ class AsyncNamespace:
 
         Returns:
             The indexes, sorted by name, and a page token if there are more.
-
-        Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            InvalidInputError: The limit or the page token is invalid.
         """
         return await indexes.list_table_indices(self.session, with_fields(request, fields))
 
@@ -929,9 +851,6 @@ class AsyncNamespace:
             request: `index_name` is required. `version` None means the latest. `branch` None means main.
 
         Raises:
-            TableIndexNotFoundError: The table does not have the index.
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The request has no `index_name`.
         """
         return await indexes.describe_table_index_stats(self.session, with_fields(request, fields))
@@ -944,13 +863,7 @@ class AsyncNamespace:
         Args:
             request: `index_name` is required. `branch` None means main.
 
-        Returns:
-            An empty response.
-
         Raises:
-            TableIndexNotFoundError: The table does not have the index.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: The request has no `index_name`.
         """
         return await indexes.drop_table_index(self.session, with_fields(request, fields))
@@ -968,8 +881,6 @@ class AsyncNamespace:
             The new version.
 
         Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no columns, one exists or appears twice, or an expression is missing, invalid
                 or too complex.
             UnsupportedOperationError: A column is computed or virtual.
@@ -989,9 +900,6 @@ class AsyncNamespace:
             The new version.
 
         Raises:
-            TableColumnNotFoundError: A column does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no changes, a column appears twice, or a name or type is invalid.
             UnsupportedOperationError: A column is virtual.
         """
@@ -1009,9 +917,6 @@ class AsyncNamespace:
             The new version.
 
         Raises:
-            TableColumnNotFoundError: A column does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no columns.
         """
         return await columns.alter_table_drop_columns(self.session, with_fields(request, fields))
@@ -1026,10 +931,6 @@ class AsyncNamespace:
 
         Returns:
             All entries of the schema's metadata.
-
-        Raises:
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
         """
         return await columns.update_table_schema_metadata(self.session, with_fields(request, fields))
 
@@ -1046,8 +947,6 @@ class AsyncNamespace:
 
         Raises:
             TableColumnNotFoundError: A field does not exist.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
             InvalidInputError: There are no updates, a field appears twice, or only some of the updates have `replace`.
         """
         return await columns.update_field_metadata(self.session, with_fields(request, fields))
@@ -1062,9 +961,6 @@ class AsyncNamespace:
 
         Returns:
             The tags, sorted by name, and a page token if there are more.
-
-        Raises:
-            InvalidInputError: The limit or the page token is invalid.
         """
         return await refs.list_table_tags(self.session, with_fields(request, fields))
 
@@ -1078,9 +974,6 @@ class AsyncNamespace:
 
         Returns:
             The version, and its branch; the branch is None for main.
-
-        Raises:
-            TableTagNotFoundError: The table does not have the tag.
         """
         return await refs.get_table_tag_version(self.session, with_fields(request, fields))
 
@@ -1092,13 +985,8 @@ class AsyncNamespace:
         Args:
             request: `tag` is the new name, and `version` its version. `branch` None means main.
 
-        Returns:
-            An empty response.
-
         Raises:
             TableTagAlreadyExistsError: The table has a tag of that name.
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
             InvalidInputError: The name is not ASCII, too long, or otherwise invalid.
         """
         return await refs.create_table_tag(self.session, with_fields(request, fields))
@@ -1110,14 +998,6 @@ class AsyncNamespace:
 
         Args:
             request: `tag` is the name of the tag, and `version` its new version. `branch` None means main.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableTagNotFoundError: The table does not have the tag.
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
         """
         return await refs.update_table_tag(self.session, with_fields(request, fields))
 
@@ -1128,12 +1008,6 @@ class AsyncNamespace:
 
         Args:
             request: `tag` is the name of the tag.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableTagNotFoundError: The table does not have the tag.
         """
         return await refs.delete_table_tag(self.session, with_fields(request, fields))
 
@@ -1145,13 +1019,9 @@ class AsyncNamespace:
         Args:
             request: `from_branch` None means main; `from_version` None means its latest version.
 
-        Returns:
-            An empty response.
-
         Raises:
             TableBranchAlreadyExistsError: The table has a branch of that name.
             TableBranchNotFoundError: The table does not have the branch `from_branch`.
-            TableVersionNotFoundError: The table does not have the version.
             InvalidInputError: The name is too long, or otherwise invalid.
             UnsupportedOperationError: The catalog commits the versions of the table.
         """
@@ -1167,9 +1037,6 @@ class AsyncNamespace:
 
         Returns:
             The branches, sorted by name, and a page token if there are more.
-
-        Raises:
-            InvalidInputError: The limit or the page token is invalid.
         """
         return await refs.list_table_branches(self.session, with_fields(request, fields))
 
@@ -1181,11 +1048,7 @@ class AsyncNamespace:
         Args:
             request: `name` is the name of the branch.
 
-        Returns:
-            An empty response.
-
         Raises:
-            TableBranchNotFoundError: The table does not have the branch.
             InvalidTableStateError: A tag refers to a version of the branch.
             InvalidInputError: The branch is main.
         """
@@ -1198,14 +1061,6 @@ class AsyncNamespace:
 
         Args:
             request: `version` is the version to restore. `branch` None means main.
-
-        Returns:
-            An empty response.
-
-        Raises:
-            TableVersionNotFoundError: The table does not have the version.
-            TableBranchNotFoundError: The table does not have the branch.
-            ConcurrentModificationError: Another writer made a conflicting change.
         """
         return await versions.restore_table(self.session, with_fields(request, fields))
 
@@ -1284,7 +1139,6 @@ class AsyncNamespace:
 
         Raises:
             TableVersionNotFoundError: The version does not exist, or its manifest was removed.
-            TableBranchNotFoundError: The table does not have the branch.
             InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
             UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
 
@@ -1308,9 +1162,7 @@ class AsyncNamespace:
                 that its catalog committed.
 
         Raises:
-            TableBranchNotFoundError: The table does not have the branch.
             InvalidTableStateError: The manifest of the latest version that the catalog committed is missing.
-            InvalidInputError: The limit or the page token is invalid.
             UnsupportedOperationError: The catalog commits the versions of the table, and the branch is not main.
 
         Cost:

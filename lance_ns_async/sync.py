@@ -57,19 +57,23 @@ class Namespace(Facade, spec.LanceNamespace):
     `branch` is a branch of the table, and None means main; `page_token` is that of the previous response, and returns
     the page after it.
 
-    The `Raises` sections of the methods list the errors that are specific to them. All methods that call the catalog
-    may also raise:
+    The `Raises` sections of the methods list the errors that are specific to them. What a request names may be missing:
+    NamespaceNotFoundError, TableNotFoundError, TableBranchNotFoundError, TableVersionNotFoundError,
+    TableTagNotFoundError, TableIndexNotFoundError and TableColumnNotFoundError say what. A change of a table raises
+    ConcurrentModificationError if another writer made a conflicting one. An operation without `Returns` has an empty
+    response. All methods that call the catalog may also raise:
 
-    - InvalidInputError: the request is malformed, the catalog cannot have such an id, or the namespace is closed or
-      belongs to another event loop. For a table of another format, its subclass NotALanceTableError.
+    - InvalidInputError: the request is malformed, its limit or page token is invalid, the catalog cannot have such an
+      id, or the namespace is closed or belongs to another event loop. For a table of another format, its subclass
+      NotALanceTableError.
     - UnauthenticatedError, PermissionDeniedError, ThrottlingError: the catalog or the storage refuses the call.
     - ServiceUnavailableError: there is no connection, or no response within the time of the operation.
     - UnsupportedOperationError: the catalog cannot perform the operation, or the request has an `identity`.
     - InternalError: any other failure.
 
     Operations on the rows, indexes, columns, tags and branches of a table cost one call, and one open of its dataset in
-    a worker thread, except where a method says otherwise. They may also raise TableNotFoundError: the table does not
-    exist, or nothing was written to it yet. A change of a table is never sent twice: after a time-out, the error says
+    a worker thread, except where a method says otherwise. They also raise TableNotFoundError if nothing was
+    written to the table yet. A change of a table is never sent twice: after a time-out, the error says
     that the outcome is unknown. A catalog that commits the versions of its tables knows only the main branch.
     """
 
