@@ -171,7 +171,7 @@ class Failure(Exception):
         self.pace = inf
         """Upper bound in seconds of the first pause; inf if it is unknown how soon the call may succeed."""
         self.is_surplus = False
-        """Whether the call was sent in a slot that was new or refused before: it may only have been one too many."""
+        """Whether the call may only have been one too many for the catalog."""
         self.pauses_since: float | None = None
         """Time of the event loop at which the pause began, if the rest of the slot is a part of it; else None."""
         self.attempts = 1

@@ -28,6 +28,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_IN_THREAD = 1.0  # Maximum seconds of a pause that holds a slot and a worker thread.
+_MOST_SURPLUS = 4  # Maximum number of attempts of a call that do not count because they may have been one too many.
 
 
 class Caller:
@@ -156,7 +157,7 @@ class Caller:
             # Lost races need the full pause.
             if issubclass(call.error_class(failure), (ServiceUnavailableError, ThrottlingError)):
                 failure.pace, failure.pauses_since = self.traffic.pace(sent), asyncio.get_running_loop().time()
-                failure.is_surplus = sent.slot != "worked"
+                failure.is_surplus = self.traffic.is_surplus(sent)
             raise
         except LanceNamespaceError as error:
             text, outcome = type(error).__name__, Outcome.ANSWERED
@@ -190,6 +191,8 @@ class _Attempts(Generic[T]):
     responses: int
     """The responses to all calls by the time of the last failure."""
     sent: int = 1
+    surplus: int = 0
+    """The attempts that may have been one too many for the catalog."""
 
     async def run(self) -> T:
         """Sends the call again within the policy; returns its result."""
@@ -236,7 +239,10 @@ class _Attempts(Generic[T]):
     def _spares(self, failure: Failure) -> bool:
         # While other calls get responses, the catalog works: the call was sent too early, or was one too many.
         before, self.responses = self.responses, self.traffic.responses
-        return self.responses > before and (failure.is_surplus or self._is_throttle(failure))
+        if self.responses == before or self._is_throttle(failure):
+            return self.responses > before
+        self.surplus += failure.is_surplus
+        return failure.is_surplus and self.surplus <= _MOST_SURPLUS
 
     def _pause(self, failure: Failure, attempt: int) -> float:
         pause = self.policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)

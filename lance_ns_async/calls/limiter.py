@@ -93,7 +93,7 @@ class Limiter:
         self.limit = self._best = self._beyond = self._within = self._rounds = 0.0
         self._hold = _HOLD
         """The limit, the best rate, the scores of refusals beyond and within what worked, rounds, and their goal."""
-        self._plateau: float | None = None
+        self.plateau: float | None = None
         """The number of concurrent calls that the catalog is known to accept; None while the limit grows freely."""
         self._trial: _Trial | None = None
         self._wakes: deque[float] = deque()
@@ -104,13 +104,13 @@ class Limiter:
     def reason(self) -> str:
         """Why the limit is what it is, in a few words."""
         usual = f"{self._usual:.0%} refused whatever the load" if self._usual > _LEAK else ""
-        capped = f"capped at {self._plateau:.0f}" if self._plateau is not None else ""
+        capped = f"capped at {self.plateau:.0f}" if self.plateau is not None else ""
         limited = f"paced at {self.pacer.rate:.3g}/s" if self.pacer.is_active else capped
         return ", ".join(filter(None, (limited, usual))) or "free"
 
     def send(self, now: float) -> Sent:
         """Records that a call is sent; returns what its outcome needs."""
-        if now > self._refused_at + _REMEMBERED and (self.pacer.is_active or self._plateau is not None):
+        if now > self._refused_at + _REMEMBERED and (self.pacer.is_active or self.plateau is not None):
             self._begin_anew()
         self.pacer.send(now)
         self._number += 1
@@ -148,7 +148,7 @@ class Limiter:
             self._judge(self._trial, now)
         elif is_paced:
             self._speed_up(now)
-        elif max(self._beyond, self._within) < (2 if self._plateau is None else 1):
+        elif max(self._beyond, self._within) < (2 if self.plateau is None else 1):
             self._grow(in_flight + 1)
 
     def record_refusal(self, now: float, sent: Sent, in_flight: int, *, is_throttle: bool = False) -> float:
@@ -164,7 +164,7 @@ class Limiter:
         if sent.at < self._cut_at:
             # It was sent before the last cut, so it is no new sign; but it was one call too many.
             if not is_paced and sent.slot != "refused" and self._trial is None:
-                self._cut(self.limit - 1, (self._plateau or self.limit) - 1)
+                self._cut(self.limit - 1, (self.plateau or self.limit) - 1)
             return 0.0 if is_paced else min(_LONGEST_REST, self._latency)
         if not self._within + self._beyond and self._trial is None:
             self._count_from(sent.at, sent.number - 1)
@@ -219,7 +219,7 @@ class Limiter:
             limit, self._hold = self.limit / 2, _UNSURE_HOLD
         elif self._beyond >= _BEYOND + 100 * self._usual**2:
             limit = min(self.limit - 1, max(self.limit - self._refused_slots, self.limit / 4))
-            self._hold = _LONGEST_HOLD if self.limit <= 1.1 * (self._plateau or 0.0) else _HOLD
+            self._hold = _LONGEST_HOLD if self.limit <= 1.1 * (self.plateau or 0.0) else _HOLD
         elif is_most and self._refusals >= _BURST + _MARGIN * self._usual:
             limit, self._hold = max(self.limit / 2, min(self.limit - 1, _BELOW * in_flight)), _UNSURE_HOLD
         else:
@@ -256,7 +256,7 @@ class Limiter:
         self._restart(now)
         self._usual, self._usual_at = min(refusals / (responses + refusals), _MOST), now
         if odds < 0:
-            self.limit, self._plateau = max(trial.limit, self.limit), None
+            self.limit, self.plateau = max(trial.limit, self.limit), None
             self.pacer.rate, self._best = trial.rate, 0.0
         elif self.pacer.is_active:
             self._best = self.pacer.rate
@@ -271,7 +271,7 @@ class Limiter:
 
     def _begin_anew(self, now: float = -inf, rate: float = inf) -> None:
         self.pacer.begin(now, rate)
-        self.limit, self._plateau, self._best = float(min(START, self._most)), None, 0.0
+        self.limit, self.plateau, self._best = float(min(START, self._most)), None, 0.0
         self._restart(now)
         self._new = int(self.limit)
 
@@ -286,10 +286,10 @@ class Limiter:
         self._since, self._first, self._responses, self._refusals = since, number, 0, 0
 
     def _cut(self, limit: float, plateau: float) -> None:
-        self.limit, self._plateau, self._rounds = max(self._floor, limit), max(self._floor, plateau), 0.0
+        self.limit, self.plateau, self._rounds = max(self._floor, limit), max(self._floor, plateau), 0.0
 
     def _grow(self, used: int) -> None:
-        old, plateau = int(self.limit), self._plateau
+        old, plateau = int(self.limit), self.plateau
         if used < 0.8 * old:
             # Few calls say nothing about a higher limit.
             return

@@ -132,6 +132,12 @@ class Traffic(Shared):
         with self._lock:
             return inf if self._limiter is None else self._limiter.pace(sent)
 
+    def is_surplus(self, sent: Sent) -> bool:
+        """Whether a failed call that still has its slot may only have been one too many for the catalog."""
+        with self._lock:
+            is_capped = self._limiter is not None and self._limiter.plateau is not None
+            return self._used - self._resting > 1 and (is_capped or sent.slot != "worked")
+
     async def enter(self, operation: str, subject: Id, *, until: float) -> Sent:
         """Waits for a slot, and for the pace of a catalog that throttles; returns what `leave` needs.
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lance_ns_async.spark.locations import Locations
     from lance_ns_async.spark.maintain.engine import SparkEngine
-    from lance_ns_async.spark.read.schemas import Difference
     from lance_ns_async.spark.read.sql import Views, union, views
     from lance_ns_async.spark.resolve.location import Location
-    from lance_ns_async.spark.resolve.report import PrefetchReport, Problem, WriteReport
+    from lance_ns_async.spark.resolve.report import Difference, PrefetchReport, Problem, WriteReport
     from lance_ns_async.spark.resolver import LocationResolver
 
 __all__ = [
@@ -30,7 +29,7 @@ __all__ = [
 
 # Loaded at the first access, because executors import this package too and need none of these names.
 _HOMES = {
-    "Difference": "read.schemas",
+    "Difference": "resolve.report",
     "Location": "resolve.location",
     "LocationResolver": "resolver",
     "Locations": "locations",

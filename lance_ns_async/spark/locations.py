@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lance_ns_async.many.row_results import RankedRows
-    from lance_ns_async.spark.read.schemas import Difference, Unify
+    from lance_ns_async.spark.read.schemas import Unify
+    from lance_ns_async.spark.resolve.report import Difference
     from lance_ns_async.spark.serve.catalog import Resolver
     from lance_ns_async.spark.serve.endpoint import CatalogService
 

@@ -25,6 +25,7 @@ from pydantic import Field, field_validator
 from lance_ns_async.backends.base import Backend, Capabilities, Declaration, KeepPartitions
 from lance_ns_async.backends.directory import partitions
 from lance_ns_async.backends.directory.dropping import Dropping
+from lance_ns_async.backends.directory.errors import ERRORS
 from lance_ns_async.backends.directory.manifest import (
     MANIFEST,
     Change,
@@ -35,7 +36,7 @@ from lance_ns_async.backends.directory.manifest import (
 )
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
-from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport, error_of
+from lance_ns_async.backends.directory.transport import LanceTransport, error_of
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
@@ -108,7 +109,7 @@ class DirectoryBackend(Backend):
     """
 
     settings: ClassVar[type[DirSettings]] = DirSettings
-    errors: ClassVar[ErrorTable] = LANCE_ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     catalog_capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,

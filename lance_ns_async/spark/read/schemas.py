@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from lance_ns_async.model import TableId
 from lance_ns_async.spark.read.conditions import Filter, list_names
 from lance_ns_async.spark.read.plan import Condition
 from lance_ns_async.spark.read.reading import encode_schema, has_columns
+from lance_ns_async.spark.resolve.report import Difference
 from lance_ns_async.spark.types import arrow_schema, spark_type
 
 if TYPE_CHECKING:
@@ -329,24 +330,3 @@ def _wider(a: DataType, b: DataType) -> DataType | None:
             return StructType([StructField(name, type) for name, type in fields if type is not None])
     holders = _HOLDERS.get(type(b), ())
     return next((holder() for holder in _HOLDERS.get(type(a), ()) if holder in holders), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The differences of one table's columns from those that most tables have."""
-
-    missing: Sequence[str] = ()
-    """Columns that most tables have, but not this one."""
-    extra: Sequence[str] = ()
-    """Columns that only this table, or only few tables have."""
-    types: Mapping[str, tuple[pa.DataType, pa.DataType]] = field(default_factory=dict)
-    """The column's type in this table and in most tables, for each column that Spark would read as another type."""
-
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.extra or self.types)
-
-    def __str__(self) -> str:
-        differences = [f"column {name!r} is missing" for name in self.missing]
-        differences += (f"column {name!r} is extra" for name in self.extra)
-        differences += (f"column {name!r} is {own}, not {usual}" for name, (own, usual) in self.types.items())
-        return ", ".join(differences) or "none"

@@ -166,7 +166,7 @@ def test_a_call_that_fails_while_others_are_answered_is_repeated_soon(
 @pytest.mark.parametrize("cap", [3, 20])
 def test_no_call_is_lost_because_a_catalog_accepts_few_concurrent_calls(cap: int) -> None:
     async def main() -> None:
-        to, inside = caller(Policy(max_retries=1)), 0
+        to, inside = caller(Policy(max_retries=3)), 0
 
         async def send() -> None:
             nonlocal inside
