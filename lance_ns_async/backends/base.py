@@ -16,7 +16,7 @@ from lance_ns_async.errors import BadLocationError, ErrorTable, UnreadableRegist
 from lance_ns_async.model import NamespaceId, Page, Partition, Table, TableId, has, is_same, same_place
 from lance_ns_async.settings import Settings
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec
-from lance_ns_async.storage.locations import FOLDERS, check_location, unique_location
+from lance_ns_async.storage.locations import RESERVED_NAMES, check_location, unique_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -464,7 +464,7 @@ class Backend(ABC):
         if self.unique_locations:
             return location
         nests = self.capabilities.min_depth != self.capabilities.max_depth
-        if nests and (name := next((name for name in id[2:] if name in FOLDERS), None)) is not None:
+        if nests and (name := next((name for name in id[2:] if name in RESERVED_NAMES), None)) is not None:
             raise InvalidInputError(
                 f"table {id}: its default location {location} may be among the files of another table, because "
                 f"{name!r} is the name of one of Lance's folders; give a location, or set unique_locations=true"

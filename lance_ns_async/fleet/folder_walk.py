@@ -14,12 +14,11 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.storage.dir_markers import DROPPED
 from lance_ns_async.storage.folders import LISTINGS, Folders
+from lance_ns_async.storage.lance_layout import FOLDERS, PARTS, VERSIONS
 
-_VERSIONS = "_versions"
 _MANIFEST = re.compile(r"\d+\.manifest")
 """Manifests of the old naming, which counts up, and of the new one, which counts down; not staged or detached ones."""
-_PARTS = frozenset({_VERSIONS, "_transactions", "_deletions", "_indices", "_refs"})  # Folders that only Lance writes.
-_CONTENTS = frozenset({"data", "tree"})  # Folders of a table with usual names; `tree` contains its branches.
+_CONTENTS = FOLDERS - PARTS  # Folders of a table with usual names.
 _OF_CATALOGS = frozenset({"__manifest"})  # Tables in which directory catalogs keep their registrations.
 _ROUND = 512  # Maximum number of folders per round; their children are examined in later rounds.
 _SUFFIX = ".lance"
@@ -89,26 +88,26 @@ class FolderWalker:
         if folder is None:
             return ExaminedFolder(path, FolderKind.VANISHED, reason="it was listed, and did not exist a moment later")
         names = set(folder.folders)
-        if _VERSIONS in names and not probes and await self._has_manifest(path):
+        if VERSIONS in names and not probes and await self._has_manifest(path):
             self._count(path, is_table=True)
             return ExaminedFolder(path, FolderKind.TABLE)
         self._count(path, is_table=False)
-        is_part = bool(names & _PARTS)
-        excluded_names = _PARTS | _CONTENTS if is_part else _PARTS
+        is_part = bool(names & PARTS)
+        excluded_names = PARTS | _CONTENTS if is_part else PARTS
         names_below = [name for name in folder.folders if self._descends(name, excluded_names)]
         children = [f"{path}/{name}" if path else name for name in names_below]
         children = [child for child in children if not _matches(child, self.exclude)]
         if is_part:
-            reason = f"it has {', '.join(sorted(names & _PARTS))}, but no manifest in {_VERSIONS}"
+            reason = f"it has {', '.join(sorted(names & PARTS))}, but no manifest in {VERSIONS}"
             return ExaminedFolder(path, FolderKind.UNFINISHED, children, reason)
         if path.endswith(_SUFFIX):
             return ExaminedFolder(
-                path, FolderKind.UNFINISHED, children, f"its name ends with {_SUFFIX}, but it has no {_VERSIONS}"
+                path, FolderKind.UNFINISHED, children, f"its name ends with {_SUFFIX}, but it has no {VERSIONS}"
             )
         return ExaminedFolder(path, FolderKind.FOLDER, children)
 
     async def _has_manifest(self, path: str) -> bool:
-        versions = await self.folders.list(f"{path}/{_VERSIONS}" if path else _VERSIONS)
+        versions = await self.folders.list(f"{path}/{VERSIONS}" if path else VERSIONS)
         return versions is not None and any(_MANIFEST.fullmatch(name) for name in versions.files)
 
     def expects_table(self, path: str) -> bool | None:

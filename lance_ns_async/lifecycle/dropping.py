@@ -14,7 +14,6 @@ from __future__ import annotations
 import gzip
 import logging
 import os
-import re
 import tempfile
 import zlib
 from asyncio import CancelledError
@@ -34,6 +33,7 @@ from lance_ns_async.lifecycle.manifests import number_of
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.files import delete, download, open_session
+from lance_ns_async.storage.lance_layout import DATA, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
 from lance_ns_async.storage.locations import without_suffix
 from lance_ns_async.storage.threads import in_thread, under_way
 
@@ -41,10 +41,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 _AT_ONCE = 16  # Maximum number of files that are deleted or read concurrently.
 
-_UNIQUE_NAMES = ("data/", "_transactions/", "_deletions/", "_indices/", "metadata/")
-"""Folders with files whose names no later table uses; `metadata` has the catalog's own files."""
-
-_DATA_FILE = re.compile(r"data/(\.tmp.*|[^/]*\.lance)")  # Data files of Lance, including unfinished ones.
+_UNIQUE_NAMES = (*UNIQUE_NAMES, "metadata/")  # `metadata` has the catalog's own files.
 
 _METADATA = ".metadata.json"  # Suffix of the catalog's files that contain the id of their registration.
 
@@ -99,14 +96,14 @@ def _select(table: Table, paths: Sequence[str]) -> Sequence[str]:
     have written metadata files for a registration that it is about to make.
     """
     is_requested = without_suffix(table.location) is None
-    if not any(path.startswith("_versions/") for path in paths):
+    if has_manifest(paths) or not is_requested:
+        paths = [*paths, *_unfinished(table)]
+    if not has_manifest(paths):
         made = "metadata/" if is_requested else ("metadata/", "_transactions/")
         paths = [
             path
             for path in paths
-            if dir_markers.is_marker(path)
-            or path.startswith(made)
-            or (not is_requested and _DATA_FILE.fullmatch(path) is not None)
+            if dir_markers.is_marker(path) or path.startswith(made) or (not is_requested and is_data_file(path))
         ]
     if not is_requested:
         return paths
@@ -118,6 +115,14 @@ def _select(table: Table, paths: Sequence[str]) -> Sequence[str]:
         texts = pool.map(partial(_read, session), metadata)
         others = {path for path, text in zip(metadata, texts, strict=True) if registration not in text}
     return [path for path in paths if path not in others]
+
+
+def _unfinished(table: Table) -> Sequence[str]:
+    """Returns the local files of writers that were killed, such as `x.lance#1`; listings leave them out. Blocks."""
+    place = local_path(table.location)
+    if place is None or not os.path.isdir(folder := os.path.join(place, DATA)):
+        return ()
+    return [path for name in os.listdir(folder) if "#" in name and is_data_file(path := f"{DATA}/{name}")]
 
 
 def _read(session: Any, path: str) -> bytes:
@@ -143,6 +148,14 @@ def _delete(table: Table, paths: Sequence[str]) -> None:
     A reader by path finds the latest version or nothing, never an older version.
     """
     session, work = open_session(table.location, table.storage_options), under_way()
+    place = local_path(table.location)
+
+    def delete_unique(path: str) -> None:
+        if place is None or "#" not in path:
+            delete(session, path)
+            return
+        with suppress(FileNotFoundError):
+            os.remove(os.path.join(place, path))
 
     def delete_reusable(path: str) -> None:
         # Abandoned work continues, and must not delete files of a later table.
@@ -151,14 +164,14 @@ def _delete(table: Table, paths: Sequence[str]) -> None:
 
     unique = [path for path in paths if path.startswith(_UNIQUE_NAMES)]
     reusable = set(paths).difference(unique)
-    manifests = {number_of(path.removeprefix("_versions/")): path for path in reusable}
+    manifests = {number_of(path.removeprefix(f"{VERSIONS}/")): path for path in reusable}
     latest = None if (number := max(manifests, default=-1)) < 0 else manifests[number]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         _finish(pool.map(delete_reusable, sorted(path for path in reusable if path != latest)))
         if latest is not None:
             delete_reusable(latest)
-        _finish(pool.map(partial(delete, session), unique))
-    if (place := local_path(table.location)) is not None:
+        _finish(pool.map(delete_unique, unique))
+    if place is not None:
         _remove_empty(place)
 
 

@@ -23,6 +23,7 @@ from lance_ns_async.backends.base import Version
 from lance_ns_async.errors import error_about
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, files
+from lance_ns_async.storage.lance_layout import BRANCHES, VERSIONS
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
 
-_VERSIONS = "_versions"
 _LARGEST = 2**64 - 1
 _FINAL = re.compile(r"(\d+)\.manifest")
 
@@ -52,7 +52,7 @@ def directory(table: Table) -> str:
     """Returns the directory of the table's manifests in object-store form: no scheme, bucket or leading slash."""
     local = local_path(table.location)
     root = unquote(urlsplit(table.location).path) if local is None else local
-    return f"{root.strip('/')}/{_VERSIONS}"
+    return f"{root.strip('/')}/{VERSIONS}"
 
 
 async def read(table: Table, version: Version) -> pa.Schema:
@@ -107,7 +107,7 @@ async def find_latest(tables: Sequence[Table]) -> Mapping[TableId, int | err.Lan
                 if (path := local_path(table.location)) is None:
                     return max(_Store(table).versions(), default=None)
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    return max(filter(_is_version, map(number_of, os.listdir(Path(path, _VERSIONS)))), default=None)
+                    return max(filter(_is_version, map(number_of, os.listdir(Path(path, VERSIONS)))), default=None)
                 return None
         except err.LanceNamespaceError as e:
             return e
@@ -128,7 +128,7 @@ async def list_committed(table: Table, branch: str | None = None) -> Sequence[Ve
 
     Cost: a listing, and a read of each version.
     """
-    below = _VERSIONS if branch in (None, datasets.MAIN) else f"tree/{branch}/{_VERSIONS}"
+    below = VERSIONS if branch in (None, datasets.MAIN) else f"{BRANCHES}/{branch}/{VERSIONS}"
 
     def work() -> list[Version]:
         dataset = datasets.open_snapshot(table, datasets.Snapshot(branch=branch))
@@ -193,15 +193,15 @@ class _Store:
         self._table = table
         self._session = files.open_session(table.location, table.storage_options)
         local = local_path(table.location)
-        self._folder = None if local is None else Path(local, _VERSIONS)
+        self._folder = None if local is None else Path(local, VERSIONS)
 
     def has(self, name: str) -> bool:
-        exists: bool = self._session.contains(f"{_VERSIONS}/{name}")
+        exists: bool = self._session.contains(f"{VERSIONS}/{name}")
         return exists
 
-    def versions(self, below: str = _VERSIONS) -> dict[int, Version]:
+    def versions(self, below: str = VERSIONS) -> dict[int, Version]:
         versions: dict[int, Version] = {}
-        root = directory(self._table).removesuffix(_VERSIONS)
+        root = directory(self._table).removesuffix(VERSIONS)
         for path in self._session.list(below):
             name = _name(path)
             if (number := number_of(name)) >= 0:
@@ -213,7 +213,7 @@ class _Store:
 
         with tempfile.TemporaryDirectory() as folder:
             # A dataset that contains only this manifest has the version and the schema.
-            copy = os.path.join(folder, _VERSIONS, _name(version.manifest))
+            copy = os.path.join(folder, VERSIONS, _name(version.manifest))
             os.mkdir(os.path.dirname(copy))
             if not self._fetch(_name(version.staging), copy):
                 raise _unfit(version, "the file does not exist")
@@ -237,17 +237,17 @@ class _Store:
             if not self._fetch(staging, copy):
                 return self.has(final)
             if not self.has(final):
-                self._session.upload_file(copy, f"{_VERSIONS}/{final}")
+                self._session.upload_file(copy, f"{VERSIONS}/{final}")
             elif self._fetch(final, present):
                 self._check_same(copy, present)
         self.delete(staging)
         return True
 
     def delete(self, name: str) -> None:
-        files.delete(self._session, f"{_VERSIONS}/{name}")
+        files.delete(self._session, f"{VERSIONS}/{name}")
 
     def _fetch(self, name: str, path: str) -> bool:
-        return files.download(self._session, f"{_VERSIONS}/{name}", path)
+        return files.download(self._session, f"{VERSIONS}/{name}", path)
 
     def _move_here(self, staging: Path, final: Path) -> bool:
         try:

@@ -13,7 +13,7 @@ import lance_namespace.errors as err
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import PHRASES, error_about
 from lance_ns_async.model import Table, TableId, local_path
-from lance_ns_async.storage import dir_markers, files, locations
+from lance_ns_async.storage import dir_markers, files, lance_layout, locations
 from lance_ns_async.storage.threads import THREADS, in_thread
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ async def remove_files(table: Table, paths: Sequence[str]) -> None:
         await in_thread(table, work, changes=True)
 
 
-_OWN = ("data", "metadata", "tree")
+_OWN = (lance_layout.DATA, lance_layout.BRANCHES, "metadata")
 """The names in a table's folder, except those that begin with a dot or an underscore; `metadata` is the catalog's."""
 
 

@@ -16,6 +16,7 @@ from pydantic import AfterValidator
 
 from lance_ns_async.errors import error_about, nearest, shortened, spelled, suggest
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage.lance_layout import FOLDERS
 
 SCHEMES = (
     *("s3", "s3+ddb", "gs", "az", "abfss", "oss", "cos", "tos", "hf", "goosefs"),
@@ -43,7 +44,7 @@ _DRIVE = re.compile("[A-Za-z]:")
 
 _UNIQUE = re.compile(r"-[0-9a-f]{12}(?P<end>(\.lance)?)$")  # The random suffix of a unique location.
 
-FOLDERS = frozenset({"data", "metadata", "tree", "_versions", "_transactions", "_deletions", "_indices", "_refs"})
+RESERVED_NAMES = FOLDERS | {"metadata"}
 """Names of the folders with the files of a table; `metadata` is that of its catalog."""
 
 

@@ -43,6 +43,7 @@ from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import Failure, shortened, without_source, without_user
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.storage import dir_markers, files
+from lance_ns_async.storage.lance_layout import UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -51,13 +52,7 @@ _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")
 
 _LONGEST = 400  # Maximum number of characters of a storage error in a message.
 
-_DATA = re.compile(r"data/(\.tmp.*|[^/]*\.lance|\.[^/]*#\d+|[^/]*\.lance#\d+)")
-"""Data files, including unfinished ones."""
-
-_UNIQUE_NAMES = ("data/", "_deletions/", "_indices/", "_transactions/")
-"""Folders with files whose names no later table uses."""
-
-_MANIFEST = re.compile(r"_versions/(\d+)\.manifest")
+_MANIFEST = re.compile(rf"{VERSIONS}/(\d+)\.manifest")
 
 
 class Dropping:
@@ -201,7 +196,7 @@ class Dropping:
         paths = self._list(place) if self._places.local is None else None
         if paths is None or dir_markers.HIDDEN_MARK not in paths or dir_markers.RESERVED_MARK in paths:
             return False
-        if any(path.startswith("_versions/") for path in paths):
+        if has_manifest(paths):
             return False
         self._delete_hidden(place, paths)
         return True
@@ -324,8 +319,8 @@ class Dropping:
 
     def _is_dataset(self, place: str) -> bool:
         if self._places.local is not None:
-            return os.path.isdir(os.path.join(self._places.path(place), "_versions"))
-        return any(path.startswith("_versions/") for path in self._directory.files(self._places.uri(place)).list())
+            return os.path.isdir(os.path.join(self._places.path(place), VERSIONS))
+        return has_manifest(self._directory.files(self._places.uri(place)).list())
 
 
 @contextmanager
@@ -358,11 +353,11 @@ def _new_name() -> str:
 
 def _are_ours(files: Sequence[str]) -> bool:
     """Returns whether the files are those of a dataset, or of a dataset that was never committed."""
-    if any(file.startswith("_versions/") for file in files):
+    if has_manifest(files):
         return True
     return all(
         dir_markers.is_marker(file)
-        or (file.partition("/")[0] in OF_LANCE and (not file.startswith("data/") or _DATA.fullmatch(file)))
+        or (file.partition("/")[0] in OF_LANCE and (not file.startswith("data/") or is_data_file(file)))
         for file in files
     )
 
@@ -375,7 +370,7 @@ def _order(path: str) -> tuple[int, int]:
     """
     if path == dir_markers.HIDDEN_MARK:
         return 4, 0
-    if path.startswith(_UNIQUE_NAMES):
+    if path.startswith(UNIQUE_NAMES):
         # By their transactions, an audit recognizes the rest of a table.
         return 3 if path.startswith("_transactions/") else 2, 0
     if (match := _MANIFEST.fullmatch(path)) is None:

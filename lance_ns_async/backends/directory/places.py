@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 from lance_ns_async.backends.directory.manifest import MANIFEST
 from lance_ns_async.storage.dir_markers import DROPPED
+from lance_ns_async.storage.lance_layout import FOLDERS
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
 _LOCAL = ("file", "file+uring", "file-object-store")
@@ -23,12 +24,7 @@ _PLAIN = "!$&'()*+,-./:;=@[]^_|~"
 _USUAL = re.compile(r"(?!__)[A-Za-z0-9_][A-Za-z0-9_$. -]*")
 """Relative locations that need no normalization and no further checks."""
 
-OF_LANCE = frozenset(
-    {
-        *(".lance-reserved", ".lance-deregistered", "_latest.manifest", "_versions", "_transactions", "data"),
-        *("_deletions", "_indices", "_refs", "tree"),
-    }
-)
+OF_LANCE = FOLDERS | {".lance-reserved", ".lance-deregistered", "_latest.manifest"}
 """The names that Lance uses in the folder of a table."""
 
 

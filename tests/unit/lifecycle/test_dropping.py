@@ -254,9 +254,12 @@ async def test_files_that_lance_did_not_write_stay_without_a_version(
 async def test_data_files_of_a_writer_that_died_go_with_the_table(ns: AsyncNamespace, tmp_path: Path) -> None:
     location = (await ns.declare_table({"id": T})).location
     lance.fragment.write_fragments(OLD, str(location))
+    # Of a writer that was killed while it wrote the file.
+    folder = tmp_path / str(location).removeprefix(f"{tmp_path.as_uri()}/")
+    (folder / "data" / "x.lance#1").touch()
     assert files(str(location))
     await ns.drop_table({"id": T})
-    assert not files(str(location))
+    assert not folder.exists()
 
 
 async def test_an_alias_in_another_hive_database_leaves_the_data(
