@@ -140,7 +140,9 @@ async def test_slots_are_never_exceeded_nor_lost(
     hold = Turnstile()
     tasks = [asyncio.create_task(call(to, hold)) for _ in range(slots + 3)]
     await settle()
-    assert hold.inside == to.traffic.limit <= slots and (adaptive or hold.inside == slots)
+    # Few slots may have led to a rate, which depends on the time that the calls took.
+    assert to.traffic.is_paced or hold.inside == to.traffic.limit <= slots
+    assert adaptive or hold.inside == slots
     hold.open.set()
     await asyncio.gather(*tasks)
     assert hold.most <= slots
