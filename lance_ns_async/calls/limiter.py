@@ -105,8 +105,8 @@ class Limiter:
         """Why the limit is what it is, in a few words."""
         usual = f"{self._usual:.0%} refused whatever the load" if self._usual > _LEAK else ""
         capped = f"capped at {self.plateau:.0f}" if self.plateau is not None else ""
-        limited = f"paced at {self.pacer.rate:.3g}/s" if self.pacer.is_active else capped
-        return ", ".join(filter(None, (limited, usual))) or "free"
+        causes = [f"paced at {self.pacer.rate:.3g}/s"] if self.pacer.is_active else [capped, usual]
+        return ", ".join(filter(None, causes)) or "free"
 
     def send(self, now: float) -> Sent:
         """Records that a call is sent; returns what its outcome needs."""
