@@ -84,7 +84,7 @@ INTEGRATION = ["conformance", "consistency", "contract", "documentation", "integ
 ENVIRONMENT = [
     *("unit/storage", "unit/gateway/test_server.py", "unit/test_api.py"),
     *("unit/facade", "unit/lifecycle", "unit/test_client.py", "unit/test_session.py", "unit/test_sync.py"),
-    *(f"unit/operations/test_{it}.py" for it in ("dataset_columns", "requests", "searching")),
+    *(f"unit/operations/test_{it}.py" for it in ("columns", "requests", "searching")),
     "unit/spec",
     *("behaviour/namespace", "behaviour/tables", "contract/test_data.py", "contract/test_tables.py"),
 ]

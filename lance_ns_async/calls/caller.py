@@ -239,8 +239,10 @@ class _Attempts(Generic[T]):
     def _spares(self, failure: Failure) -> bool:
         # While other calls get responses, the catalog works: the call was sent too early, or was one too many.
         before, self.responses = self.responses, self.traffic.responses
-        if self.responses == before or self._is_throttle(failure):
-            return self.responses > before
+        if self.responses == before:
+            return False
+        if self._is_throttle(failure):
+            return True
         self.surplus += failure.is_surplus
         return failure.is_surplus and self.surplus <= _MOST_SURPLUS
 

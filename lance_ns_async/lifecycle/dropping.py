@@ -96,9 +96,10 @@ def _select(table: Table, paths: Sequence[str]) -> Sequence[str]:
     have written metadata files for a registration that it is about to make.
     """
     is_requested = without_suffix(table.location) is None
-    if has_manifest(paths) or not is_requested:
+    is_dataset = has_manifest(paths)
+    if is_dataset or not is_requested:
         paths = [*paths, *_unfinished(table)]
-    if not has_manifest(paths):
+    if not is_dataset:
         made = "metadata/" if is_requested else ("metadata/", "_transactions/")
         paths = [
             path
