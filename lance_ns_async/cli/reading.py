@@ -1,4 +1,4 @@
-"""The commands `head`, `count` and `query`: rows of a table."""
+"""The commands `head`, `count`, `query` and `search`: rows of a table, or of many."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, Tabl
 from lance_ns_async.model import Table, local_path
 from lance_ns_async.storage import datasets, files
 from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker
+from lance_ns_async.storage.lance_layout import VERSIONS
 from lance_ns_async.storage.opening import Opener
 from lance_ns_async.storage.pylance_errors import translate_errors
 
@@ -79,7 +80,7 @@ def _look_at_folder(table: Table, path: str, opener: Opener, deep: bool) -> Stor
     except (FileNotFoundError, NotADirectoryError):
         return StorageState(exists=False, has_parent=os.path.isdir(os.path.dirname(path)))
     is_hidden = HIDDEN_MARK in names
-    if "_versions" in names and (dataset := _open(table, opener)) is not None:
+    if VERSIONS in names and (dataset := _open(table, opener)) is not None:
         return replace(_look_at_dataset(table, dataset, deep), is_hidden=is_hidden)
     others = [name for name in names if not is_marker(name)]
     has_data = any(_has_files(os.path.join(path, name)) for name in others)

@@ -11,6 +11,7 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table
 from lance_ns_async.storage import arrow, datasets, files
 from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.lance_layout import DATA
 from lance_ns_async.storage.opening import Opener
 from lance_ns_async.storage.process_end import GivenUp
 from lance_ns_async.storage.pylance_errors import translate_errors
@@ -99,7 +100,7 @@ def _first(opener: Opener, table: Table, error: BaseException) -> LanceDataset |
 
 def discard(table: Table, rows: Any, error: BaseException) -> None:
     """Deletes the files of rows that are in no version; a note on the error says if files are left."""
-    paths = [f"data/{file.path}" for fragment in rows.operation.fragments for file in fragment.files]
+    paths = [f"{DATA}/{file.path}" for fragment in rows.operation.fragments for file in fragment.files]
     try:
         session = files.open_session(table.location, table.storage_options)
         for path in paths:

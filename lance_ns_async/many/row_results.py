@@ -1,4 +1,4 @@
-"""The results of operations on the rows of many tables."""
+"""The results of operations on the rows of many tables, also as the Arrow file that the gateway sends."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from lance_ns_async.model import Table
 from lance_ns_async.storage import cleanups
+from lance_ns_async.storage.lance_layout import DATA
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -234,7 +235,7 @@ def new_files(results: Iterable[str]) -> Sequence[str]:
     """Returns the data files that tasks have written, relative to the table's location."""
     rewrites = (json.loads(_unpack(it)) for it in results)
     return [
-        f"data/{file['path']}"
+        f"{DATA}/{file['path']}"
         for rewrite in rewrites
         for fragment in rewrite["new_fragments"]
         for file in fragment["files"]
@@ -270,7 +271,7 @@ def _stale_rows(dataset: LanceDataset, live: Mapping[int, int]) -> dict[str, int
 
 
 def _files(dataset: LanceDataset) -> set[str]:
-    return {f"data/{file.path}" for fragment in dataset.get_fragments() for file in fragment.metadata.files}
+    return {f"{DATA}/{file.path}" for fragment in dataset.get_fragments() for file in fragment.metadata.files}
 
 
 def _has_files(dataset: LanceDataset, paths: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""The operations on partitioned namespaces."""
+"""The operations on partitioned namespaces, and the dataset of a partitioned table."""
 
 from __future__ import annotations
 

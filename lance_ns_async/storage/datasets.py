@@ -89,7 +89,7 @@ async def is_only_declared(table: Table) -> bool:
 
 def _has_manifest(path: str) -> bool:
     try:
-        return any(name.endswith(".manifest") for name in os.listdir(os.path.join(path, "_versions")))
+        return any(name.endswith(".manifest") for name in os.listdir(os.path.join(path, lance_layout.VERSIONS)))
     except (FileNotFoundError, NotADirectoryError):
         return False
 
@@ -170,7 +170,7 @@ async def data_files(table: Table) -> Sequence[str]:
 
     def work() -> Sequence[str]:
         session = files.open_session(table.location, table.storage_options)
-        return [path for path in session.list() if path.startswith("data/")]
+        return [path for path in session.list() if path.startswith(f"{lance_layout.DATA}/")]
 
     return await in_thread(table, work)
 
@@ -204,12 +204,13 @@ def _neighbours(table: Table) -> tuple[Sequence[str], Sequence[str], Sequence[st
         for name in tops
         if name not in _OWN and not name.startswith((".", "_")) and not dir_markers.is_marker(name)
     }
-    others = {path.partition("/_versions/")[0] for path in paths if "/_versions/" in path}
-    if any(place.startswith("tree/") for place in others):
+    inner = f"/{lance_layout.VERSIONS}/"
+    others = {path.partition(inner)[0] for path in paths if inner in path}
+    if any(place.startswith(f"{lance_layout.BRANCHES}/") for place in others):
         # Lance stores branches in this folder.
-        others -= {f"tree/{branch}" for branch in open_snapshot(table).branches.list()}
+        others -= {f"{lance_layout.BRANCHES}/{branch}" for branch in open_snapshot(table).branches.list()}
     strange -= {place.partition("/")[0] for place in others}
-    return paths, sorted(others), sorted(strange) if "_versions" in tops else []
+    return paths, sorted(others), sorted(strange) if lance_layout.VERSIONS in tops else []
 
 
 def options(table: Table) -> dict[str, str] | None:
@@ -270,7 +271,7 @@ def missing_files(table: Table, dataset: LanceDataset) -> Sequence[str]:
 def files_of_rows(dataset: LanceDataset) -> dict[str, int | None]:
     """Returns the paths and sizes of the data files of a version, without those of a shallow clone's original."""
     return {
-        f"data/{file.path}": file.file_size_bytes
+        f"{lance_layout.DATA}/{file.path}": file.file_size_bytes
         for fragment in dataset.get_fragments()
         for file in fragment.metadata.files
         if file.base_id is None

@@ -43,7 +43,7 @@ from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import Failure, shortened, without_source, without_user
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.storage import dir_markers, files
-from lance_ns_async.storage.lance_layout import UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
+from lance_ns_async.storage.lance_layout import DATA, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -357,7 +357,7 @@ def _are_ours(files: Sequence[str]) -> bool:
         return True
     return all(
         dir_markers.is_marker(file)
-        or (file.partition("/")[0] in OF_LANCE and (not file.startswith("data/") or is_data_file(file)))
+        or (file.partition("/")[0] in OF_LANCE and (not file.startswith(f"{DATA}/") or is_data_file(file)))
         for file in files
     )
 

@@ -27,6 +27,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.model import DELIMITER, local_path
+from lance_ns_async.storage.lance_layout import DATA, VERSIONS
 from lance_ns_async.storage.process_end import check_given_up
 
 if TYPE_CHECKING:
@@ -313,14 +314,14 @@ class Directory:
             for file in fragment.files:
                 # A file that cannot be deleted is harmless, because nothing refers to it.
                 with suppress(OSError):
-                    files.delete_file(f"data/{file.path}")
+                    files.delete_file(f"{DATA}/{file.path}")
 
     def _manifest(self) -> LanceDataset | None:
         import lance
 
         if (local := local_path(self._root)) is not None:
             # Lance retries for seconds if it may not read a folder; this check fails at once.
-            with suppress(FileNotFoundError), os.scandir(os.path.join(local, MANIFEST, "_versions")):
+            with suppress(FileNotFoundError), os.scandir(os.path.join(local, MANIFEST, VERSIONS)):
                 pass
         try:
             dataset = lance.LanceDataset(self._uri, **self._reach)

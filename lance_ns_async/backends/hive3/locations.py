@@ -1,4 +1,4 @@
-"""Default locations of new catalogs and tables, and conversion between locations and the form that Hive stores."""
+"""Locations: defaults of new catalogs and tables, the form that Hive stores, and folders that the client creates."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from lance_ns_async.calls.repetition import TryAgainError
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import error_about, failure_of
 from lance_ns_async.model import Table, TableId
+from lance_ns_async.storage.lance_layout import VERSIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,7 +122,7 @@ def change(state: TableState, version: Version, schema: pa.Schema, properties: M
         "snapshot-id": version.number,
         "timestamp-ms": version.timestamp_millis,
         "schema-id": schema_id,
-        "manifest-list": f"{state.table.location}/_versions/{(version.manifest or '').rpartition('/')[2]}",
+        "manifest-list": f"{state.table.location}/{VERSIONS}/{(version.manifest or '').rpartition('/')[2]}",
         "summary": summary,
     }
     if state.current is not None:

@@ -1,4 +1,4 @@
-"""The pages of namespaces and of search results."""
+"""The pages of namespaces and of search results, and the search by a part of a name."""
 
 from __future__ import annotations
 

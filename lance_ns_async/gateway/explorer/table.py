@@ -1,4 +1,4 @@
-"""The page of a table."""
+"""The page of a table, with code that opens it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schema checks of a read: the common columns of many tables, before any Spark job."""
+"""Schema checks of a read: the common columns of many tables and their widest types, before any Spark job."""
 
 from __future__ import annotations
 

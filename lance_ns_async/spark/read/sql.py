@@ -1,4 +1,4 @@
-"""Temporary views of resolved tables for SQL."""
+"""Temporary views of resolved tables for SQL, and the union of many DataFrames."""
 
 from __future__ import annotations
 
