@@ -10,8 +10,8 @@ from lance_ns_async.deferred import MODELS, defer
 if TYPE_CHECKING:
     from lance_ns_async.calls.observers import Call
     from lance_ns_async.calls.policy import Policy
+    from lance_ns_async.calls.slots import CallLoad
     from lance_ns_async.calls.tagged_results import CacheUse
-    from lance_ns_async.calls.traffic import CallLoad
     from lance_ns_async.client import AsyncNamespace
     from lance_ns_async.engine.list import Listed
     from lance_ns_async.engine.results import BulkResult
@@ -76,7 +76,7 @@ _HOMES = {
     "AsyncNamespace": "client",
     "CacheUse": "calls.tagged_results",
     "Call": "calls.observers",
-    "CallLoad": "calls.traffic",
+    "CallLoad": "calls.slots",
     "Change": "many.changes",
     "ChangeKind": "many.changes",
     "BulkResult": "engine.results",

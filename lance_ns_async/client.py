@@ -13,9 +13,9 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.calls.tracebacks import short_tracebacks
-from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.facade.callbacks import open_with_callbacks
@@ -156,7 +156,7 @@ class AsyncNamespace:
         Cost:
             No call. Any thread may use it, at any time, also after the namespace was closed.
         """
-        return self.session.caller.traffic.snapshot()
+        return self.session.caller.slots.snapshot()
 
     def table_cache(self) -> CacheUse:
         """Returns the content and the use of the cache of described tables, which belongs to this namespace alone.

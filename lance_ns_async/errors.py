@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from math import inf
@@ -302,16 +301,11 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Reduces the message and the notes of a LanceNamespaceError that leaves the context to one line each."""
-    try:
-        yield
-    except err.LanceNamespaceError as e:
-        e.args = tuple(one_line(arg) if isinstance(arg, str) else arg for arg in e.args)
-        if notes := getattr(e, "__notes__", None):
-            notes[:] = map(one_line, notes)
-        raise
+def reduce_to_lines(error: err.LanceNamespaceError) -> None:
+    """Reduces the message and each note of an error to one line."""
+    error.args = tuple(one_line(arg) if isinstance(arg, str) else arg for arg in error.args)
+    if notes := getattr(error, "__notes__", None):
+        notes[:] = map(one_line, notes)
 
 
 def not_lance(id: Id, why: str) -> NotALanceTableError:

@@ -52,9 +52,12 @@ class Id(tuple[str, ...]):
 
     __slots__ = ()
     kind: ClassVar[str]
+    _may_be_empty: ClassVar[bool] = True
 
     def __new__(cls, names: str | Iterable[str] = ()) -> Self:
         self = super().__new__(cls, split_names(names) if isinstance(names, str) else names)
+        if not self and not cls._may_be_empty:
+            raise InvalidInputError(f"{cls.kind} id []: it needs at least the {cls.kind}'s own name")
         if len(self) > MAX_LEVELS:
             raise InvalidInputError(f"{cls.kind} id: has {len(self)} names; at most {MAX_LEVELS} are possible")
         elements: tuple[object, ...] = self
@@ -120,12 +123,7 @@ class TableId(Id):
 
     __slots__ = ()
     kind = "table"
-
-    def __new__(cls, names: str | Iterable[str]) -> Self:
-        self = super().__new__(cls, names)
-        if not self:
-            raise InvalidInputError("table id []: it needs at least the table's own name")
-        return self
+    _may_be_empty = False
 
     @property
     def parent(self) -> NamespaceId:
@@ -162,6 +160,12 @@ class Table:
 
     None if the catalog has no such identity. Not compared, because some listings do not have it.
     """
+
+    def __post_init__(self) -> None:
+        # Most tables come from responses.
+        for value in (self.location, self.registration or "", *(self.properties or {}).values()):
+            if not isinstance(value, str):
+                raise TypeError(f"{type(value).__name__} instead of a string")
 
 
 @dataclass(frozen=True, slots=True)

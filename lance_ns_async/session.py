@@ -7,29 +7,29 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from hashlib import sha256
 from inspect import iscoroutinefunction
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableColumnNotFoundError
 
 from lance_ns_async import registry
-from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.caller import Caller
-from lance_ns_async.calls.deadline import deadline
+from lance_ns_async.calls.deadline import operation_end
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.steps import next_step
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.walk import Tree
-from lance_ns_async.errors import error_about, one_line_errors, suggest
+from lance_ns_async.errors import error_about, reduce_to_lines, suggest
 from lance_ns_async.lifecycle import concurrent_changes
 from lance_ns_async.lifecycle.staging import Staging
-from lance_ns_async.model import NamespaceId, Table, TableId, local_path
+from lance_ns_async.model import MAX_LEVELS, NamespaceId, Table, TableId, local_path
 from lance_ns_async.settings import Settings, conceal, reveal
 from lance_ns_async.storage import guard
 from lance_ns_async.storage.datasets import LATEST, Snapshot
@@ -70,6 +70,9 @@ class Session:
         self.opener = opener
         self.id = id
         self.root = root
+        can = backend.capabilities
+        self._depths = range(can.min_depth, MAX_LEVELS if can.max_depth is None else can.max_depth + 1)
+        """The depths of namespaces with tables, so that the check of an id is short."""
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, which the connections and locks belong to; None before that."""
@@ -97,7 +100,10 @@ class Session:
 
     def request_scope(self) -> AbstractContextManager[None]:
         """Limits the headers that a request brings, such as its identity, to one operation."""
-        return request_headers.scope(allowed=self.backend.takes_request_headers)
+        allowed = self.backend.takes_request_headers
+        # Without headers there is nothing to limit, unless an operation of another catalog has made this call.
+        is_needed = allowed or request_headers.headers.get() is not None
+        return request_headers.scope(allowed=allowed) if is_needed else nullcontext()
 
     def operation(self) -> AbstractContextManager[None]:
         """Checks that the session is usable, and limits the time of an operation by the policy."""
@@ -112,13 +118,26 @@ class Session:
             finally:
                 self.locator.forget(*ids)
 
-    def within(self, seconds: float | None) -> AbstractContextManager[None]:
+    @contextmanager
+    def within(self, seconds: float | None) -> Iterator[None]:
         """Checks that the session is usable, and limits the time of an operation; None means no limit."""
-        if seconds is not None and not seconds > 0:
-            raise InvalidInputError(f"timeout {seconds}: must be a number of seconds above 0, or None for no limit")
-        self.check_open()
-        self.check_loop()
-        return _limit_time(seconds)
+        until = operation_end.get()
+        if seconds is not None:
+            if not seconds > 0:
+                raise InvalidInputError(f"timeout {seconds}: must be a number of seconds above 0, or None for no limit")
+            end = monotonic() + seconds
+            until = end if until is None else min(until, end)
+        if self._is_closed or self._loop is not asyncio.get_running_loop():
+            self.check_open()
+            self.check_loop()
+        outer = operation_end.set(until)
+        try:
+            yield
+        except LanceNamespaceError as e:
+            reduce_to_lines(e)
+            raise
+        finally:
+            operation_end.reset(outer)
 
     def check_open(self) -> None:
         """Raises InvalidInputError if the session is closed."""
@@ -140,11 +159,16 @@ class Session:
 
     def namespace(self, names: Iterable[str] | None) -> NamespaceId:
         """Returns a valid id of a namespace; None means the root."""
-        return ids.namespace_id(names, self.backend.capabilities)
+        id = names if isinstance(names, NamespaceId) else NamespaceId(names or ())
+        self.backend.capabilities.check_namespace(id)
+        return id
 
     def table(self, names: Iterable[str] | None) -> TableId:
         """Returns a valid id of a table."""
-        return ids.table_id(names, self.backend.capabilities)
+        id = names if isinstance(names, TableId) else TableId(names or ())
+        if len(id) - 1 not in self._depths:
+            self.backend.capabilities.check_table(id)
+        return id
 
     async def with_credentials(self, table: Table) -> Table:
         """Returns the table with the credentials that its catalog vends. Cost: one call, none for a local table."""
@@ -260,7 +284,7 @@ def open_session(
     backend_class = registry.load(impl)
     settings = backend_class.settings.parse(properties)
     limits, id = settings.within(policy or settings.policy()), _id(impl, settings, properties)
-    caller = Caller(limits, backend_class.errors, traffic=limits.traffic(id))
+    caller = Caller(limits, backend_class.errors, slots=limits.slots(id))
     backend = backend_class.open(settings, caller)
     return Session(backend, caller, Opener(connect_callbacks), id=id, root=getattr(settings, "root", None))
 
@@ -269,12 +293,6 @@ _UNKNOWN_COLUMN = re.compile(  # The column in the messages of Lance.
     r"(?:No field named|olumn|field path) ['\"`]?([^\s'\"`]+?)['\"`]?(?:\.[\s)]| is not in | does not exist)"
     r"|(\S+) not found in schema"
 )
-
-
-@contextmanager
-def _limit_time(seconds: float | None) -> Iterator[None]:
-    with one_line_errors(), deadline(seconds):
-        yield
 
 
 def _id(impl: str, settings: Settings, properties: Mapping[str, str]) -> str:

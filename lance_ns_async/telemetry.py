@@ -40,7 +40,7 @@ except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(f"{__name__} needs: pip install 'lance-ns-async[otel]'", name=_error.name) from _error
 
 if TYPE_CHECKING:
-    from lance_ns_async.calls.traffic import CallLoad
+    from lance_ns_async.calls.slots import CallLoad
     from lance_ns_async.client import AsyncNamespace
     from lance_ns_async.sync import Namespace
 

@@ -63,7 +63,7 @@ class Recorder:
 
     def sample(self) -> None:
         """Takes a sample."""
-        limiter = self.namespace.session.caller.traffic._limiter
+        limiter = self.namespace.session.caller.slots._limiter
         assert limiter is not None
         pace = limiter.pacer.rate
         now = perf_counter() - self.begun

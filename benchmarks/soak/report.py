@@ -47,7 +47,7 @@ async def sample(seconds: float, calls: Calls, namespaces: Sequence[AsyncNamespa
     for _ in range(3):
         await asyncio.sleep(0)
     gc.collect()
-    traffic = {namespace.session.caller.traffic for namespace in namespaces}
+    slots = {namespace.session.caller.slots for namespace in namespaces}
     return Sample(
         seconds=seconds,
         describes=calls.settled,
@@ -56,7 +56,7 @@ async def sample(seconds: float, calls: Calls, namespaces: Sequence[AsyncNamespa
         tasks=len(asyncio.all_tasks()),
         threads=threading.active_count(),
         objects=len(gc.get_objects()),
-        taken=sum(one._used + len(one._waiting) for one in traffic),
+        taken=sum(one._used + one._waiting.count() for one in slots),
     )
 
 

@@ -87,6 +87,27 @@ class Capabilities:
     parent_properties: tuple[tuple[str, str], ...] = ()
     """Properties with which a namespace is created that will contain other namespaces."""
 
+    def check_table(self, id: TableId) -> None:
+        """Raises InvalidInputError if the catalog cannot have a table at this depth."""
+        depth = len(id) - 1
+        if depth < self.min_depth or (self.max_depth is not None and depth > self.max_depth):
+            if self.max_depth is None:
+                depths = f"{self.min_depth} or more"
+            elif self.min_depth == self.max_depth:
+                depths = f"exactly {self.min_depth}"
+            else:
+                depths = f"{self.min_depth} to {self.max_depth}"
+            raise InvalidInputError(
+                f"table id {list(id)!r}: this catalog requires {depths} namespace levels above a table, not {depth}"
+            )
+
+    def check_namespace(self, id: NamespaceId) -> None:
+        """Raises InvalidInputError if the catalog cannot have a namespace at this depth."""
+        if self.max_depth is not None and len(id) > self.max_depth:
+            raise InvalidInputError(
+                f"namespace id {list(id)!r}: this catalog has at most {self.max_depth} namespace levels, not {len(id)}"
+            )
+
     def key(self, id: Sequence[str]) -> tuple[str, ...]:
         """Returns a key that two ids share if the catalog regards them as the same."""
         return tuple(name.lower() for name in id) if self.folds_case else tuple(id)
@@ -202,7 +223,7 @@ class Backend(ABC):
 
     settings: ClassVar[type[Settings]]
     errors: ClassVar[ErrorTable]
-    catalog_capabilities: Capabilities
+    capabilities: Capabilities
     """What the catalog can do: set on the class, or when the instance is created if it depends on the settings."""
     unique_locations: bool = False
     """Whether each declaration without a location gets a unique location."""
@@ -221,9 +242,9 @@ class Backend(ABC):
         return ObservedServer()
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities_now(self) -> Capabilities:
         """What this server can do, as far as is known: the catalog's capabilities, limited by the server's traits."""
-        return self.server.traits.limit(self.catalog_capabilities)
+        return self.server.traits.limit(self.capabilities)
 
     @classmethod
     @abstractmethod

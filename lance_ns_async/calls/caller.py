@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +13,14 @@ from typing import Generic, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, ThrottlingError
 
-from lance_ns_async.calls.deadline import current_deadline, remaining
+from lance_ns_async.calls.deadline import operation_end, remaining
 from lance_ns_async.calls.hedging import hedge
 from lance_ns_async.calls.observers import Call, Observer, Observers
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.remote_call import Recover, RemoteCall
 from lance_ns_async.calls.repetition import Repetition, TryAgainError
+from lance_ns_async.calls.slots import Outcome, Slots
 from lance_ns_async.calls.steps import begin_step, scheduler
-from lance_ns_async.calls.traffic import Outcome, Traffic
 from lance_ns_async.errors import ErrorTable, Failure, spelled
 from lance_ns_async.model import Id
 
@@ -35,22 +35,18 @@ class Caller:
     """Makes remote calls within a policy; one caller serves all users of one catalog."""
 
     def __init__(
-        self, policy: Policy, errors: ErrorTable, observers: Observers | None = None, *, traffic: Traffic | None = None
+        self, policy: Policy, errors: ErrorTable, observers: Observers | None = None, *, slots: Slots | None = None
     ) -> None:
         self.policy = policy
         self._errors = errors
-        self._observers = observers or Observers()
+        self.observers: Observers = observers or Observers()
         self._enough = min(policy.attempt_timeout, policy.operation_timeout) / 2
         """Seconds within which a working catalog would have responded."""
-        self.traffic: Traffic = traffic or policy.traffic()
+        self.slots: Slots = slots or policy.slots()
 
     def observe(self, observer: Observer) -> AbstractContextManager[None]:
         """Passes every call made while the context is open to `observer`."""
-        return self._observers.with_one(observer)
-
-    def trace_headers(self) -> Mapping[str, str]:
-        """Returns the HTTP headers by which a server adds its spans to the trace of the current call."""
-        return self._observers.trace_headers() if self._observers.all else {}
+        return self.observers.with_one(observer)
 
     def beside(self, errors: ErrorTable, policy: Policy | None = None) -> Caller:
         """Returns a caller with its own slots and the same observers, so that neither waits for the other.
@@ -59,7 +55,7 @@ class Caller:
             errors: Its error table.
             policy: Its policy; None means the policy of this caller.
         """
-        return Caller(policy or self.policy, errors, self._observers)
+        return Caller(policy or self.policy, errors, self.observers)
 
     async def call(
         self,
@@ -81,7 +77,7 @@ class Caller:
             repeatable: Whether the server recognizes an unsafe call that is sent again, and does not act twice.
             recover: Removes the cause of a failure, such as an expired token; None if no cause can be removed.
         """
-        until = current_deadline() or monotonic() + self.policy.operation_timeout
+        until = operation_end.get() or monotonic() + self.policy.operation_timeout
         call = RemoteCall(send, subject, operation, self._errors, safe, repeatable, recover, until)
         try:
             if scheduler.get() is not None:
@@ -89,13 +85,13 @@ class Caller:
                     return await self._attempt(call, 1)
             if safe and self.policy.hedge_after is not None:
                 once = partial(self._attempt, call, 1)
-                return await hedge(once, after=self.policy.hedge_after, may=self.traffic.may_hedge)
+                return await hedge(once, after=self.policy.hedge_after, may=self.slots.may_hedge)
             return await self._attempt(call, 1)
         except Failure as failure:
             if not (call.may_recover(failure) or call.may_retry(failure)):
                 raise call.error(failure) from failure
-            attempt, responses = partial(self._attempt, call), self.traffic.responses
-            attempts = _Attempts(call, attempt, self.policy, self.traffic, failure, responses)
+            attempt, responses = partial(self._attempt, call), self.slots.responses
+            attempts = _Attempts(call, attempt, self.policy, self.slots, failure, responses)
         return await attempts.run()
 
     async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -110,7 +106,7 @@ class Caller:
         repetition = Repetition(
             TryAgainError,
             self.policy.max_retries + 1,
-            current_deadline() or monotonic() + self.policy.operation_timeout,
+            operation_end.get() or monotonic() + self.policy.operation_timeout,
             pause=lambda error, attempt: self.policy.pause(attempt) + error.retry_after,
         )
         try:
@@ -141,7 +137,7 @@ class Caller:
             raise last.error from last.error.__cause__
 
     async def _attempt(self, call: RemoteCall[T], attempt: int, hedge: bool = False) -> T:
-        sent = await self.traffic.enter(call.operation, call.subject, until=call.until)
+        sent = await self.slots.enter(call.operation, call.subject, until=call.until)
         text, outcome = "failed", Outcome.ABANDONED
         try:
             limit = min(self.policy.attempt_timeout, call.until - sent.at)
@@ -156,8 +152,8 @@ class Caller:
             text, outcome = str(failure.codes[0]), call.outcome(failure)
             # Lost races need the full pause.
             if issubclass(call.error_class(failure), (ServiceUnavailableError, ThrottlingError)):
-                failure.pace, failure.pauses_since = self.traffic.pace(sent), asyncio.get_running_loop().time()
-                failure.is_surplus = self.traffic.is_surplus(sent)
+                failure.pace, failure.pauses_since = self.slots.pace(sent), asyncio.get_running_loop().time()
+                failure.is_surplus = self.slots.is_surplus(sent)
             raise
         except LanceNamespaceError as error:
             text, outcome = type(error).__name__, Outcome.ANSWERED
@@ -166,15 +162,15 @@ class Caller:
             text = "cancelled"
             raise
         finally:
-            self._notify(call, attempt, monotonic() - sent.at, text, hedge)
-            await self.traffic.leave(sent, call.operation, call.subject, outcome, why=text, until=call.until)
+            if self.observers.all or log.isEnabledFor(logging.DEBUG):
+                self._notify(call, attempt, monotonic() - sent.at, text, hedge)
+            await self.slots.leave(sent, call.operation, call.subject, outcome, why=text, until=call.until)
 
     def _notify(self, call: RemoteCall[T], attempt: int, seconds: float, outcome: str, hedge: bool) -> None:
         operation, subject = call.operation, call.subject
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
-        if self._observers.all:
-            self._observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge))
+        self.observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge))
 
 
 @dataclass(slots=True)
@@ -185,7 +181,7 @@ class _Attempts(Generic[T]):
     attempt: Callable[[int], Awaitable[T]]
     """Makes the nth attempt."""
     policy: Policy
-    traffic: Traffic
+    slots: Slots
     first: Failure | None
     """The failure of the first attempt, until it is handled."""
     responses: int
@@ -202,7 +198,7 @@ class _Attempts(Generic[T]):
             self.call.until,
             repeats=self.call.may_retry,
             pause=self._pause,
-            permits=lambda failure: self.traffic.may_repeat(is_throttle=self._is_throttle(failure)),
+            permits=lambda failure: self.slots.may_repeat(is_throttle=self._is_throttle(failure)),
             spares=self._spares,
         )
         try:
@@ -238,7 +234,7 @@ class _Attempts(Generic[T]):
 
     def _spares(self, failure: Failure) -> bool:
         # While other calls get responses, the catalog works: the call was sent too early, or was one too many.
-        before, self.responses = self.responses, self.traffic.responses
+        before, self.responses = self.responses, self.slots.responses
         if self.responses == before:
             return False
         if self._is_throttle(failure):

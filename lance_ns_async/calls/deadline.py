@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
 
-_deadline: ContextVar[float | None] = ContextVar("lance_ns_async_deadline", default=None)
+operation_end: ContextVar[float | None] = ContextVar("operation_end", default=None)
+"""The time of the monotonic clock at which the current operation ends; None outside of any operation."""
 
 
 @contextmanager
@@ -21,21 +22,16 @@ def deadline(seconds: float | None, *, extend: bool = False) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    current = _deadline.get()
+    current = operation_end.get()
     until = monotonic() + seconds
-    token = _deadline.set(until if current is None or extend else min(current, until))
+    token = operation_end.set(until if current is None or extend else min(current, until))
     try:
         yield
     finally:
-        _deadline.reset(token)
+        operation_end.reset(token)
 
 
 def remaining() -> float | None:
     """Returns the seconds left for the current operation; None outside of any operation."""
-    until = _deadline.get()
+    until = operation_end.get()
     return None if until is None else until - monotonic()
-
-
-def current_deadline() -> float | None:
-    """Returns the time of the monotonic clock at which the current operation ends; None outside of any operation."""
-    return _deadline.get()

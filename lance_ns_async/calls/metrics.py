@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.calls.slots import CallLoad
 
 PREFIX = "lance_ns."
 """The prefix of all instruments, and of the labels that only this package has."""

@@ -11,7 +11,7 @@ from math import inf
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.repetition import backoff
-from lance_ns_async.calls.traffic import Traffic, traffic_by_key
+from lance_ns_async.calls.slots import Slots, slots_by_key
 
 _MOST_IN_FLIGHT = 256
 
@@ -72,16 +72,16 @@ class Policy:
                 bound = "above 0" if is_positive else f"at least {least}"
                 raise InvalidInputError(f"policy: {limit.name} is {value!r}; it must be {bound}")
 
-    def traffic(self, key: Hashable | None = None) -> Traffic:
+    def slots(self, key: Hashable | None = None) -> Slots:
         """Returns the slots for calls: shared by all users of the same key, or separate ones if the key is None.
 
         Args:
             key: Identifies the slots that are shared; None means separate slots.
         """
-        create = partial(Traffic, self.max_in_flight, adaptive=self.adaptive, patience=self.circuit_after)
+        create = partial(Slots, self.max_in_flight, adaptive=self.adaptive, patience=self.circuit_after)
         if key is None:
             return create()
-        return traffic_by_key.find_or_create((key, self.max_in_flight, self.adaptive, self.circuit_after), create)
+        return slots_by_key.find_or_create((key, self.max_in_flight, self.adaptive, self.circuit_after), create)
 
     def pause(self, attempt: int, pace: float = inf) -> float:
         """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`.

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError
 
-from lance_ns_async.calls.traffic import Outcome
+from lance_ns_async.calls.slots import Outcome
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for
 from lance_ns_async.model import Id
 

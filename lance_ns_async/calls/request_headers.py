@@ -27,31 +27,31 @@ _FORBIDDEN = frozenset(  # Headers of the connection, and those that the transpo
     }
 )
 
-_headers: ContextVar[dict[str, MaskedText] | None] = ContextVar("lance_ns_async_request_headers", default=None)
-"""Headers by their names in lower case; None if the operation may have none."""
+headers: ContextVar[dict[str, MaskedText] | None] = ContextVar("request_headers", default=None)
+"""Headers of the current operation by their names in lower case; None if the operation may have none."""
 
 
 @contextmanager
 def scope(*, allowed: bool) -> Iterator[None]:
     """Limits the headers of a request to one operation; with `allowed`, it may have some."""
-    token = _headers.set({} if allowed else None)
+    token = headers.set({} if allowed else None)
     try:
         yield
     finally:
-        _headers.reset(token)
+        headers.reset(token)
 
 
 def current() -> Mapping[str, MaskedText]:
     """Returns the headers of the current operation, by their names in lower case."""
-    return _headers.get() or {}
+    return headers.get() or {}
 
 
 def use(auth_token: str | None, api_key: str | None, context: Mapping[str, str] | None) -> bool:
     """Adds the headers of a request to those of the current operation; returns whether it may have headers."""
-    if (used := _headers.get()) is None:
+    if (used := headers.get()) is None:
         return False
     entries = [(f"context {it!r}", _ENTRY.fullmatch(it), value) for it, value in (context or {}).items()]
-    headers: dict[str, MaskedText] = {}
+    added: dict[str, MaskedText] = {}
     for field, name, value in (
         ("identity.auth_token", "authorization", f"Bearer {auth_token}" if auth_token else ""),
         ("identity.api_key", "x-api-key", api_key or ""),
@@ -61,9 +61,9 @@ def use(auth_token: str | None, api_key: str | None, context: Mapping[str, str] 
             raise InvalidInputError(f"{field}: not a header that a request may set")
         if not (value.isascii() and value.isprintable()):
             raise InvalidInputError(f"{field}: a header cannot contain it; use printable ASCII on one line")
-        if value and name in headers:
+        if value and name in added:
             raise InvalidInputError(f"{field}: the header {name} is given twice; set it once")
         if value:
-            headers[name] = MaskedText(value)
-    used.update(headers)
+            added[name] = MaskedText(value)
+    used.update(added)
     return True

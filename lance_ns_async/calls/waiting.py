@@ -28,23 +28,17 @@ def set_client(name: str) -> None:
     _client.set(name)
 
 
-class WaiterQueue:
-    """Waiters in the order of their requests, but one of each client in turn. Its owner locks it."""
+class WaiterQueue(dict[str, deque[Waiter]]):
+    """Waiters by client in the order of their requests; the first client has the next turn. Its owner locks it."""
 
-    def __init__(self) -> None:
-        self._lines: dict[str, deque[Waiter]] = {}
-        """The waiters by client; the first client has the next turn."""
-
-    def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
+    def count(self) -> int:
+        """Returns the number of waiters."""
+        return sum(map(len, self.values()))
 
     def join(self) -> Waiter:
         """Adds a waiter of the running event loop, and returns it."""
         client = _client.get()
-        line = self._lines.setdefault(client, deque())
+        line = self.setdefault(client, deque())
         # A lost waiter may keep alive a call that has a turn.
         while line and line[0].is_lost:
             line.popleft()
@@ -54,20 +48,20 @@ class WaiterQueue:
 
     def remove(self, waiter: Waiter) -> None:
         """Removes a waiter that has no turn; a lost one may be removed already."""
-        if line := self._lines.get(waiter.client):
+        if line := self.get(waiter.client):
             with suppress(ValueError):
                 line.remove(waiter)
             if not line:
-                del self._lines[waiter.client]
+                del self[waiter.client]
 
     def advance(self) -> Waiter | None:
         """Gives the turn to the next waiter that can take it, and returns it; None if there is none."""
-        while self._lines:
-            client = next(iter(self._lines))
-            line = self._lines.pop(client)
+        while self:
+            client = next(iter(self))
+            line = self.pop(client)
             waiter = line.popleft()
             if line:
-                self._lines[client] = line
+                self[client] = line
             loop = waiter.turn.get_loop()
             # A loop that was closed raises this error, and its waiter is lost.
             with suppress(RuntimeError):

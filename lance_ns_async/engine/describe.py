@@ -169,9 +169,10 @@ async def describe_tables(
     describe = backend.describe_table if locator is None else locator.locate
     run = _Run(backend, describe, progress, places, on_table)
     # Ids that no shared response contained are described individually, to distinguish missing from denied ones.
-    naming = replace(backend.capabilities, listing_has_locations=False, describe_batch=0)
-    separate = locator is not None and backend.capabilities.vends
-    sharing = naming if separate or (with_columns and backend.capabilities.stores_columns) else backend.capabilities
+    can = backend.capabilities_now
+    naming = replace(can, listing_has_locations=False, describe_batch=0)
+    separate = locator is not None and can.vends
+    sharing = naming if separate or (with_columns and can.stores_columns) else can
     await each(run.step, plan(unique_ids, sharing, places), max_in_flight=max_in_flight)
     await each(run.step, plan(run.unseen, naming), max_in_flight=max_in_flight)
     return BulkResult(run.tables, {id: run.errors[id] for id in unique_ids if id in run.errors} if run.errors else {})

@@ -29,7 +29,7 @@ _lock = threading.RLock()
 _shared_loop: BackgroundLoop | None = None
 
 
-def guard() -> AbstractContextManager[object]:
+def loop_lock() -> AbstractContextManager[object]:
     """Returns the lock for taking leases and starting work; it is reentrant, and free in a forked child."""
     return _lock
 
@@ -154,7 +154,7 @@ class BackgroundLoop:
     @property
     def is_here(self) -> bool:
         """Whether the current thread is the thread of the loop."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread.ident
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs `coroutine` on the loop and returns its result; an interrupt of the waiting thread cancels it."""
@@ -178,9 +178,9 @@ class BackgroundLoop:
         except BaseException as e:  # an interrupt is not an error of the work; everything is raised again
             if not isinstance(e, Exception) and not self._see_off(work):
                 e.add_note("the operation is still being rolled back; if the process ends now, some changes may remain")
+            work.cancel()
             raise
         finally:
-            work.cancel()
             # Otherwise, the error of the work would refer to itself.
             del work
 

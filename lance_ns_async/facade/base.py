@@ -16,11 +16,11 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.calls.tracebacks import without_inner_calls
-from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.engine.describe import Places
-from lance_ns_async.facade.background_loop import BackgroundLoop, guard
+from lance_ns_async.facade.background_loop import BackgroundLoop, loop_lock
 from lance_ns_async.many import bulk
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
@@ -125,7 +125,7 @@ class Facade:
         self._first_session: Session | None = self._open_session()
         self._id = self._first_session.id
         # All sessions of this namespace share it, also those in forked processes.
-        self._traffic = self._first_session.caller.traffic
+        self._slots = self._first_session.caller.slots
 
     def namespace_id(self) -> str:
         """Returns an id of the catalog that is equal for equal properties within a process, and has no secrets."""
@@ -147,7 +147,7 @@ class Facade:
 
     def close(self) -> None:
         """Releases connections, threads and the background loop; may be called twice. Not required at process end."""
-        with guard():
+        with loop_lock():
             self._is_closed = True
             mine = self._leases.pop(os.getpid(), None)
         if mine is not None:
@@ -171,7 +171,7 @@ class Facade:
         Cost:
             No call. Any thread may use it, at any time, also after the namespace was closed.
         """
-        return self._traffic.snapshot()
+        return self._slots.snapshot()
 
     def table_cache(self) -> CacheUse:
         """Returns the content and the use of the cache of described tables, which belongs to this namespace alone.
@@ -188,7 +188,9 @@ class Facade:
 
     def _lease(self) -> _Lease:
         process = os.getpid()
-        with guard():
+        if (mine := self._leases.get(process)) is not None and not self._is_closed:
+            return mine[0]
+        with loop_lock():
             if self._is_closed:
                 raise InvalidInputError(f"namespace {self._id}: it is closed; connect anew")
             if process not in self._leases:

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.fleet.reading import Reading, namespaces_of
@@ -218,7 +217,7 @@ def map_tables(tables: Iterable[TableId], mapping: IdMapping, can: Capabilities)
         target = None
         try:
             target = mapping.table(id)
-            ids.check_depth(target, can)
+            can.check_table(target)
             if can.folds_case and (upper := next((name for name in target if name != name.lower()), None)):
                 raise InvalidInputError(
                     f"table {target}: the target stores names in lower case, and {upper!r} has upper case; "

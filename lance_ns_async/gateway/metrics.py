@@ -22,7 +22,7 @@ from lance_ns_async.calls.metrics import (
     measure_call,
 )
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.gateway.request_log import AuditLog
 
 REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Number of requests, by status.")

@@ -68,7 +68,7 @@ class Claims:
             `check_unclaimed`, and a describe of all tables of the namespace; without a batch call, this is skipped if
             the location contains the names of the table.
         """
-        backend, can = self._backend, self._backend.capabilities
+        backend, can = self._backend, self._backend.capabilities_now
         if can.unshared_locations or (backend.made_location(table.location) and not backend.allow_aliases):
             return None
         has_names = backend.has_layout and _has_names(backend, table.id, table.location)
@@ -133,6 +133,8 @@ class Claims:
             # A client that may drop a table need not have the right to list the namespace.
             return None
         others = [id for id in ids if since is not None or can.key(id) != own]
+        if not others:
+            return None
         left = [id for id in others if id not in lister.descriptions]
         descriptions = await describe_tables(backend, left, max_in_flight=_AT_ONCE)
         for error in descriptions.errors.values():

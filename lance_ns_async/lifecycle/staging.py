@@ -15,7 +15,6 @@ import anyio.to_thread
 import lance_namespace.errors as err
 import pyarrow as pa
 
-from lance_ns_async.backends import ids
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.rollback import rollback, run_cleanup
 from lance_ns_async.engine.locate import locate
@@ -69,7 +68,7 @@ class Staging:
             mode: `create` requires a new table and `append` an existing one; `overwrite` accepts both.
             fit: Returns the columns to write, or raises an error.
         """
-        id = ids.table_id(id, self.backend.capabilities)
+        self.backend.capabilities.check_table(id)
         with self.operation():
             if mode == "create":
                 return await self._declare(id, fit)
@@ -113,7 +112,8 @@ class Staging:
 
     def check_new(self, id: TableId) -> None:
         """Raises InvalidInputError if the catalog cannot have a table of this id; makes no call."""
-        self.backend.check_declaration(ids.table_id(id, self.backend.capabilities), None, {})
+        self.backend.capabilities.check_table(id)
+        self.backend.check_declaration(id, None, {})
 
     async def find(self, id: TableId) -> tuple[Table, LanceDataset | None]:
         """Returns the table and its dataset; the dataset is None if nothing was written to the table yet."""

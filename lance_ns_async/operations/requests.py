@@ -48,7 +48,7 @@ def parse(model: type[M], request: object) -> M:
     """
     if not isinstance(request, BaseModel | Mapping):
         request = {"id": _id_names(model, request)}
-    if type(request) is dict:
+    if type(request) is dict and not _is_only_id(model, request):
         _check_fields(model, request, f"{model.__name__}: ")
     try:
         result: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated for each model, in no base class
@@ -67,8 +67,22 @@ def parse(model: type[M], request: object) -> M:
         # The generated code does not check for lists and dicts.
         raise InvalidInputError(f"{model.__name__}: the type of a field differs from the spec ({e})") from None
     assert result is not None
-    _take_headers(result)
+    if getattr(result, "identity", None) or getattr(result, "context", None) or hasattr(result, "query"):
+        _take_headers(result)
     return result
+
+
+def _is_only_id(model: type[BaseModel], request: Mapping[str, Any]) -> bool:
+    """Returns whether a request is an id and needs no more; the model itself finds the few errors that it can have."""
+    id = request.get("id")
+    is_short = isinstance(id, list) and len(id) <= _MOST_PROBLEMS and list not in map(type, id)
+    return len(request) == 1 and is_short and not _needs_more(model)
+
+
+@cache
+def _needs_more(model: type[BaseModel]) -> bool:
+    """Returns whether a request must have other fields than an id."""
+    return any(field.is_required() for name, field in model.model_fields.items() if (field.alias or name) != "id")
 
 
 def with_fields(request: Any, fields: Mapping[str, Any]) -> Any:
@@ -244,13 +258,14 @@ def description(
     fields: dict[str, Any] = {
         "location": table.location,
         "table_uri": uri(table.location) if with_uri else None,
-        "properties": _strings(table.properties),
-        "storage_options": _strings(table.storage_options),
+        "properties": None if table.properties is None else dict(table.properties),
+        "storage_options": None if table.storage_options is None else dict(table.storage_options),
         "managed_versioning": table.managed_versioning,
         "version": table.version,
         "is_only_declared": is_only_declared,
-        "var_schema": _json_schema(table.schema if details is None else details.schema, is_required=wants_schema),
     }
+    if (schema := table.schema if details is None else details.schema) is not None:
+        fields["var_schema"] = _json_schema(schema, is_required=wants_schema)
     if details is not None:
         fields |= {
             "table": table.id.name,
@@ -267,8 +282,8 @@ def registration(table: Table) -> DeclareTableResponse:
     """Returns what the catalog stores about a table: the response to a declaration, and a part of others."""
     return DeclareTableResponse(
         location=table.location,
-        storage_options=_strings(table.storage_options),
-        properties=_strings(table.properties),
+        storage_options=None if table.storage_options is None else dict(table.storage_options),
+        properties=None if table.properties is None else dict(table.properties),
         managed_versioning=table.managed_versioning,
     )
 
@@ -280,7 +295,7 @@ def table_version(version: Version) -> TableVersion:
         manifest_path=version.manifest,
         manifest_size=version.size,
         timestamp_millis=version.timestamp_millis,
-        metadata=_strings(version.metadata),
+        metadata=dict(version.metadata),
     )
 
 
@@ -289,19 +304,13 @@ def uri(location: str) -> str:
     return location if "://" in location else Path(location).absolute().as_uri()
 
 
-def _json_schema(schema: pa.Schema | None, *, is_required: bool | None) -> JsonArrowSchema | None:
-    if schema is None:
-        return None
+def _json_schema(schema: pa.Schema, *, is_required: bool | None) -> JsonArrowSchema | None:
     try:
         return json_schema(schema)
     except UnsupportedOperationError:
         if is_required:
             raise
         return None
-
-
-def _strings(values: Mapping[str, str] | None) -> dict[str, str] | None:
-    return None if values is None else dict(values)
 
 
 async def page_of(items: Mapping[str, T], limit: int | None, page_token: str | None) -> tuple[dict[str, T], str | None]:

@@ -61,7 +61,8 @@ async def describe_table(
     session: Session, request: spec.DescribeTableRequest | FieldsOrId
 ) -> spec.DescribeTableResponse:
     request = requests.parse(spec.DescribeTableRequest, request)
-    snapshot = Snapshot(request.version, request.tag, request.branch)
+    is_latest = request.version is None and request.tag is None and request.branch is None
+    snapshot = LATEST if is_latest else Snapshot(request.version, request.tag, request.branch)
     with_details = bool(request.load_detailed_metadata or snapshot != LATEST)
     opens = with_details or bool(request.check_declared)
     if opens and session.backend.passes_on("describe_table"):

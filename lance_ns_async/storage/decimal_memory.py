@@ -78,6 +78,7 @@ def _contains(type: pa.DataType, *checks: Callable[[pa.DataType], bool]) -> bool
     """Returns whether one of the checks applies to the type, at any depth."""
     if isinstance(type, pa.BaseExtensionType):
         return _contains(type.storage_type, *checks)
-    if any(check(type) for check in checks):
-        return True
+    for check in checks:
+        if check(type):
+            return True
     return any(_contains(type.field(n).type, *checks) for n in range(type.num_fields))

@@ -169,6 +169,8 @@ async def place_keys(locations: Collection[str]) -> Sequence[str]:
 
 async def find_same_place(location: str, others: Collection[str]) -> str | None:
     """Returns the first of other locations that is the same place, also through links; None if there is none."""
+    if not others:
+        return None
     if (other := next((other for other in others if same_place(other, location)), None)) is not None:
         return other
     # Only a local location can be reached by links.

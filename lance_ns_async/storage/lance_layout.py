@@ -20,6 +20,8 @@ UNIQUE_NAMES = (f"{DATA}/", "_transactions/", "_deletions/", "_indices/")
 
 _DATA_FILE = re.compile(rf"{DATA}/(\.tmp.*|[^/]*\.lance|\.[^/]*#\d+|[^/]*\.lance#\d+)")
 
+_VERSION = re.compile(f"{VERSIONS}/")
+
 
 def is_data_file(path: str) -> bool:
     """Returns whether Lance wrote a data file; also an unfinished one of a writer that died, such as `x.lance#1`."""
@@ -28,4 +30,4 @@ def is_data_file(path: str) -> bool:
 
 def has_manifest(paths: Iterable[str]) -> bool:
     """Returns whether there is a version, committed or not, among the files of a table."""
-    return any(path.startswith(f"{VERSIONS}/") for path in paths)
+    return any(map(_VERSION.match, paths))

@@ -177,7 +177,7 @@ def _problem(
         return "begins or ends with white space; remove it"
     if not location.isascii() and any(unicodedata.category(character) == "Cs" for character in location):
         return "cannot be encoded as UTF-8; remove lone surrogates"
-    if any(unicodedata.category(character) in _CONTROLS for character in location):
+    if not location.isprintable() and any(unicodedata.category(it) in _CONTROLS for it in location):
         return "has a control character or a line separator; remove it"
     uri = _URI.fullmatch(location)
     if uri is not None:
@@ -224,7 +224,7 @@ def _problem_of_uri(uri: re.Match[str], folder: bool, schemes: Collection[str] |
 
 def _problem_of_length(path: str) -> str | None:
     """Returns the problem of a local path with a name that no local file system accepts."""
-    longest = max(len(name.encode()) for name in path.split("/"))
+    longest = max(map(len, path.encode().split(b"/")))
     if longest <= _LONGEST_LOCAL_NAME:
         return None
     return f"has a name of {longest} bytes, and local file systems accept at most {_LONGEST_LOCAL_NAME}; shorten it"

@@ -40,7 +40,8 @@ def merge_options(options: Mapping[str, str] | None, others: Mapping[str, str] |
 
     If the others have credentials, those of `options` are omitted, for all stores.
     """
-    options, others = options or {}, others or {}
+    if not options or not others:
+        return dict(options or others or {})
     names = {_split(key) for key in others}
     has_credentials = any(name in _SECRETS for _, name in names)
 

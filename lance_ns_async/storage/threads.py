@@ -199,7 +199,7 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
         kind: The threads to use. Work of the kind "writing" reads rows from Python: its time restarts with each batch,
             and does not include the wait for a batch.
     """
-    if kind == "data" and (count := load().given_up) >= THREADS:
+    if kind == "data" and len(_in_progress) >= THREADS and (count := load().given_up) >= THREADS:
         raise error_about(
             ServiceUnavailableError,
             table.id,

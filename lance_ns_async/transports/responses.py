@@ -19,26 +19,36 @@ UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 """Exceptions of a decoder for a response of unknown form."""
 
 
-def decode_body(decode: Callable[[Any], T], body: Any, *, method: str = "", advice: str = "") -> T:
+def decode_body(decode: Callable[[Any], T], body: Any, *, method: str = "") -> T:
     """Returns the result of a decoder.
 
     Args:
         decode: Converts the body.
         method: The name of the remote method, for messages; empty if the operation is enough and the body is JSON.
+    """
+    try:
+        return decode(body)
+    except (AnotherAnswerError, *UNREADABLE) as e:
+        failure = decoding_failure(e, "" if method else outline(body), method=method)
+        # The body and the decoder's variables may hold vended credentials, which an error collector would record.
+        del body, decode
+        raise failure from without_frames(e)
+
+
+def decoding_failure(error: Exception, content: str, *, method: str = "", advice: str = "") -> Failure:
+    """Returns the failure for an error of a decoder.
+
+    Args:
+        error: The error, one of `UNREADABLE` or an AnotherAnswerError.
+        content: The outline of the response; empty for none.
+        method: The name of the remote method, for messages; empty if the operation is enough.
         advice: What to check if the response belongs to another request.
     """
     prefix = f"{method}: " if method else ""
-    try:
-        return decode(body)
-    except AnotherAnswerError as e:
-        # The body and the decoder's variables may hold vended credentials, which an error collector would record.
-        del body, decode
-        raise Failure("mismatch", message=f"{prefix}{e}{advice}") from without_frames(e)
-    except UNREADABLE as e:
-        outline = "" if method else f": {_outline(body)}"
-        del body, decode
-        message = f"{prefix}an answer of unknown form ({type(e).__name__}: {e}){outline}"
-        raise Failure("unreadable", message=message) from without_frames(e)
+    if isinstance(error, AnotherAnswerError):
+        return Failure("mismatch", message=f"{prefix}{error}{advice}")
+    what = f"an answer of unknown form ({type(error).__name__}: {error})"
+    return Failure("unreadable", message=f"{prefix}{what}{f': {content}' if content else ''}")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -65,7 +75,8 @@ def _seconds(value: str) -> float | None:
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
 
-def _outline(body: Any) -> str:
+def outline(body: Any) -> str:
+    """Returns a short description of a response of unknown form."""
     # Only the names are shown, because the values may be credentials.
     if isinstance(body, dict):
         return f"it holds {', '.join(map(str, body))}"[:_OUTLINE_LENGTH]

@@ -7,9 +7,10 @@ import os
 import select
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 
-def unread(transport: asyncio.BaseTransport) -> Callable[[], bool]:
+def unread(transport: asyncio.BaseTransport) -> Callable[[], object]:
     """Returns a check whether the kernel has unread bytes, or an unread end of stream, of this connection.
 
     The event loop may not have polled the socket yet. Call the check before a request is written to an idle connection.
@@ -23,7 +24,7 @@ def unread(transport: asyncio.BaseTransport) -> Callable[[], bool]:
     if hasattr(select, "poll"):
         waiting = select.poll()
         waiting.register(number, select.POLLIN)
-        return lambda: bool(waiting.poll(0))
+        return partial(waiting.poll, 0)
     return lambda: bool(select.select([number], [], [], 0)[0])
 
 

@@ -57,7 +57,7 @@ ON_A_GATEWAY_TO_DIR = {**ON_A_GATEWAY, "test_the_folder_of_a_namespace_is_not_dr
 def rest_on_pylance(tmp: Path) -> Iterator[Site]:
     """Provides pylance's own server of the protocol, in front of its own directory catalog."""
     with RestAdapter("dir", {"root": str(tmp)}, port=0) as server:
-        can = replace(load("rest").catalog_capabilities, cascades=False, renames=False)
+        can = replace(load("rest").capabilities, cascades=False, renames=False)
         yield Site(
             "rest", {"uri": f"http://127.0.0.1:{server.port}"}, server=can, exempt=ON_PYLANCE, keeps_credentials=True
         )
@@ -73,7 +73,7 @@ def rest_on_gravitino(tmp: Path) -> Iterator[Site]:
             {"uri": server.url, "min_depth": "2", "max_depth": "2"},
             above=NamespaceId(["lake"]),
             nests=False,
-            server=replace(load("rest").catalog_capabilities, min_depth=2, max_depth=2, renames=False),
+            server=replace(load("rest").capabilities, min_depth=2, max_depth=2, renames=False),
             exempt=ON_GRAVITINO,
             keeps_credentials=True,
         )
@@ -86,7 +86,7 @@ def rest_on_a_gateway(
     """Provides the `rest` backend on our own gateway, in front of another backend."""
     with behind(tmp) as site, served(site.impl, site.properties) as gateway:
         can = replace(
-            load("rest").catalog_capabilities,
+            load("rest").capabilities,
             cascades=site.can.cascades,
             folds_case=site.can.folds_case,
             keeps_case=site.can.keeps_case,

@@ -52,4 +52,4 @@ class Site:
     @property
     def can(self) -> Capabilities:
         """Returns the capabilities of the catalog."""
-        return self.server or load(self.impl).catalog_capabilities
+        return self.server or load(self.impl).capabilities

@@ -55,7 +55,7 @@ class MemoryBackend(Backend):
 
     settings = Settings
     errors = COMMON_ERRORS
-    catalog_capabilities = Capabilities(min_depth=0, max_depth=None, replaces=True)
+    capabilities = Capabilities(min_depth=0, max_depth=None, replaces=True)
 
     def __init__(self, size: Size = as_asked) -> None:
         self.size = size
@@ -80,7 +80,7 @@ class MemoryBackend(Backend):
     @classmethod
     def able(cls, capabilities: Capabilities, size: Size = as_asked) -> MemoryBackend:
         """Returns a catalog with these capabilities."""
-        backend_class: type[MemoryBackend] = type("AbleBackend", (cls,), {"catalog_capabilities": capabilities})
+        backend_class: type[MemoryBackend] = type("AbleBackend", (cls,), {"capabilities": capabilities})
         return backend_class(size)
 
     @classmethod

@@ -28,9 +28,9 @@ def test_every_backend_has_a_class_path_that_connects() -> None:
 
 
 def test_rest_knows_the_properties_of_each_catalog_as_of_glue() -> None:
-    rest = registry.load("rest").catalog_capabilities
+    rest = registry.load("rest").capabilities
     for impl in registry.BACKENDS:
-        catalog = registry.load(impl).catalog_capabilities
+        catalog = registry.load(impl).capabilities
         assert {*catalog.own_properties} <= {*rest.own_properties}, impl
         assert {*catalog.own_namespace_properties} <= {*rest.own_namespace_properties}, impl
 

@@ -290,7 +290,7 @@ async def test_calls_in_flight_are_seen_while_they_are(server: FakeIceberg, watc
                 await hold.reached(3)
                 assert watcher.value("lance_ns.call.in_flight") == 3
             await task
-            # They share one `Traffic`, which counts once.
+            # They share one `Slots`, which counts once.
             assert (watcher.value("lance_ns.call.in_flight"), watcher.value("lance_ns.call.limit")) == (0, 7)
             async with connect(server, auth_token="another") as other:
                 with watcher.watch(other):

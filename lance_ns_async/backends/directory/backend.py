@@ -110,7 +110,7 @@ class DirectoryBackend(Backend):
 
     settings: ClassVar[type[DirSettings]] = DirSettings
     errors: ClassVar[ErrorTable] = ERRORS
-    catalog_capabilities: Capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
         listing_has_locations=True,

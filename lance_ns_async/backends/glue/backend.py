@@ -98,7 +98,7 @@ class GlueBackend(Backend):
 
     settings: ClassVar[type[GlueSettings]] = GlueSettings
     errors: ClassVar[ErrorTable] = ERRORS
-    catalog_capabilities: Capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
         listing_has_locations=True,
@@ -132,11 +132,11 @@ class GlueBackend(Backend):
                 endpoint=settings.lake_formation_endpoint,
                 sts_endpoint=settings.sts_endpoint,
             )
-            self.catalog_capabilities = replace(self.catalog_capabilities, vends=True, vends_unasked=True)
+            self.capabilities = replace(self.capabilities, vends=True, vends_unasked=True)
         if settings.bulk_strategy != "auto":
-            self.catalog_capabilities = replace(self.catalog_capabilities, describe_batch=0)
+            self.capabilities = replace(self.capabilities, describe_batch=0)
         if settings.bulk_strategy == "get":
-            self.catalog_capabilities = replace(self.catalog_capabilities, listing_has_locations=False)
+            self.capabilities = replace(self.capabilities, listing_has_locations=False)
 
     @classmethod
     def open(cls, settings: GlueSettings, caller: Caller) -> GlueBackend:

@@ -305,7 +305,7 @@ def _table(id: TableId, options: Mapping[str, str] | None, description: Mapping[
     own = {key: value for key, value in properties.items() if key.lower() not in OWN_PARAMETERS}
     return Table(
         id,
-        text(description["StorageDescriptor"]["Location"]),
+        description["StorageDescriptor"]["Location"],
         properties,
         # The configured options take precedence over the table's parameters.
         merge_options(own, options) or None,

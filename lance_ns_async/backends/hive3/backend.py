@@ -69,7 +69,7 @@ class HiveBackend(Backend):
 
     settings: ClassVar[type[HiveSettings]] = HiveSettings
     errors: ClassVar[ErrorTable] = ERRORS
-    catalog_capabilities: Capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
         describe_batch=100,
@@ -330,7 +330,7 @@ class HiveBackend(Backend):
     @property
     def _has_catalogs(self) -> bool:
         """Whether the first level of ids is that of catalogs; otherwise it is that of databases."""
-        return self.catalog_capabilities.min_depth == 2
+        return self.capabilities.min_depth == 2
 
     async def _table(self, id: TableId, operation: str) -> Table:
         check_findable(id)
@@ -365,4 +365,4 @@ class Hive2Backend(HiveBackend):
     """A Hive Metastore 2.3, or a newer one without its catalogs: ids begin with the database."""
 
     settings: ClassVar[type[HiveSettings]] = Hive2Settings
-    catalog_capabilities: Capabilities = replace(HiveBackend.catalog_capabilities, min_depth=1, max_depth=1)
+    capabilities: Capabilities = replace(HiveBackend.capabilities, min_depth=1, max_depth=1)

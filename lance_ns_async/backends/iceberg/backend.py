@@ -55,7 +55,7 @@ class IcebergBackend(IcebergNamespaces):
 
     settings: ClassVar[type[IcebergSettings]] = IcebergSettings
     errors: ClassVar[ErrorTable] = ERRORS
-    catalog_capabilities: Capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=None,
         paginates=True,
@@ -83,7 +83,7 @@ class IcebergBackend(IcebergNamespaces):
         self._settings = settings
         self._storage_options = settings.storage_options()
         if settings.vend_credentials:
-            self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
+            self.capabilities = replace(self.capabilities, vends_unasked=True)
         size = settings.rest_table_cache_max_entries
         # Decoded tables are smaller than responses, and have no credentials of a response.
         self._table_cache: TaggedResults[Table] | None = TaggedResults(size) if size else None

@@ -81,6 +81,8 @@ async def with_credentials(load_result: LoadedTable, renew: Callable[[], Awaitab
 
 
 def _with_options(plain: Table, properties: Mapping[str, Any]) -> Table:
+    if not properties:
+        return plain
     vended_options = vended_credentials.storage_options(properties, plain.location)
     options = merge_options(plain.storage_options, vended_options)
     return replace(plain, storage_options=options or None)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from lance_ns_async.backends.shared.iceberg_wire import identifier
-from lance_ns_async.backends.shared.response_checks import text, texts
 from lance_ns_async.errors import not_lance
 from lance_ns_async.model import Table, TableId
 
@@ -14,18 +13,18 @@ from lance_ns_async.model import Table, TableId
 def table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
     """Returns the Lance table in a load response; raises NotALanceTableError if it has another format."""
     metadata = body["metadata"]
-    properties = texts(metadata.get("properties"))
+    properties = metadata.get("properties") or {}
     if (kind := properties.get("table_type", "iceberg")).lower() != "lance":
         raise not_lance(id, f"its table_type is {kind!r}")
     is_managed = properties.get("managed_by", "storage").lower() == "impl"
     return Table(
         id,
-        text(metadata["location"]),
+        metadata["location"],
         properties,
         storage_options,
         managed_versioning=is_managed,
         version=current_snapshot(metadata) if is_managed else None,
-        registration=text(metadata["table-uuid"]),
+        registration=metadata["table-uuid"],
     )
 
 

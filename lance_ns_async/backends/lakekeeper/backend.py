@@ -57,7 +57,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     errors: ClassVar[ErrorTable] = ERRORS
     iceberg_path = wire.ICEBERG_API
     recognizes_changes = True
-    catalog_capabilities: Capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         min_depth=1,
         max_depth=5,
         paginates=False,
@@ -80,7 +80,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         self.has_layout: bool = settings.root is not None
         self.configured_options: Mapping[str, str] | None = self._options
         if settings.vend_credentials:
-            self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
+            self.capabilities = replace(self.capabilities, vends_unasked=True)
 
     @classmethod
     def open(cls, settings: LakekeeperSettings, caller: Caller) -> LakekeeperBackend:

@@ -47,7 +47,7 @@ class PolarisBackend(GenericTableBackend):
     settings: ClassVar[type[PolarisSettings]] = PolarisSettings
     errors: ClassVar[ErrorTable] = ERRORS
     # A listing contains generic tables of all formats, without the format, and the spec requires all of them.
-    catalog_capabilities: Capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         min_depth=2,
         max_depth=None,
         paginates=False,
@@ -66,9 +66,9 @@ class PolarisBackend(GenericTableBackend):
         self.allow_aliases: bool = settings.allow_aliases
         self.configured_options: Mapping[str, str] | None = self._options
         if settings.vend_credentials:
-            self.catalog_capabilities = replace(self.catalog_capabilities, vends_unasked=True)
+            self.capabilities = replace(self.capabilities, vends_unasked=True)
         if settings.filter_tables:
-            self.catalog_capabilities = replace(self.catalog_capabilities, lists_only_lance=False)
+            self.capabilities = replace(self.capabilities, lists_only_lance=False)
 
     @classmethod
     def open(cls, settings: PolarisSettings, caller: Caller) -> PolarisBackend:

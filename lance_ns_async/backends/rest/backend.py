@@ -71,7 +71,7 @@ class RestBackend(Backend):
     settings: ClassVar[type[RestSettings]] = RestSettings
     errors: ClassVar[ErrorTable] = ERRORS
     takes_request_headers = True
-    catalog_capabilities: Capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         min_depth=0,
         max_depth=None,
         describe_batch=500,
@@ -98,8 +98,8 @@ class RestBackend(Backend):
         self._first_batch = asyncio.Lock()
         self._storage_options = settings.storage_options()
         self.configured_options: Mapping[str, str] | None = self._storage_options
-        self.catalog_capabilities = replace(
-            self.catalog_capabilities,
+        self.capabilities = replace(
+            self.capabilities,
             min_depth=settings.min_depth,
             max_depth=settings.max_depth,
             vends_unasked=settings.vend_credentials,

@@ -159,7 +159,7 @@ def lance_table(
     if vend is not None:
         storage_options = merge_options(storage_options, vend(body, location))
     return Table(
-        id, text(location), properties, storage_options or None, registration=registrations.identity(stored_properties)
+        id, location, properties, storage_options or None, registration=registrations.identity(stored_properties)
     )
 
 

@@ -55,16 +55,17 @@ class Routes:
 
     def table(self, id: TableId) -> str:
         """Returns the path of a table."""
-        if id.name in (".", ".."):
+        name = id[-1]
+        if name in (".", ".."):
             raise InvalidInputError(
-                f"table id {list(id)!r}: the name {id.name!r} would be rewritten by proxies; choose another"
+                f"table id {list(id)!r}: the name {name!r} would be rewritten by proxies; choose another"
             )
-        if self.names_hold_references and _REFERENCE.search(id.name):
+        if self.names_hold_references and _REFERENCE.search(name):
             raise InvalidInputError(
                 f"table id {list(id)!r}: this catalog reads text after '@' or '#' in a name as a branch or a time, "
                 "and removes backticks around it, so it would find another table; choose another name"
             )
-        return f"{_namespaces_path(self.prefix, self.separator, id[:-1])}/tables/{quote(id.name, safe='')}"
+        return f"{_namespaces_path(self.prefix, self.separator, id[:-1])}/tables/{quote(name, safe='')}"
 
     def page(self, token: str | None, limit: int | None) -> list[str]:
         """Returns the query parameters that request a page of a listing."""

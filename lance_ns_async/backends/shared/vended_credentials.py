@@ -63,6 +63,8 @@ def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
         The options; empty if the properties contain no credentials for Lance.
     """
     properties = {key: str(value) for key, value in config.items() if value is not None}
+    if not properties:
+        return {}
     s3, gcs, azure = partial(_s3, properties), partial(_gcs, properties), partial(_azure, properties, location)
     # A catalog may vend credentials for several stores.
     match location.partition(":")[0].lower():

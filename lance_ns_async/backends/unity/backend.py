@@ -52,7 +52,7 @@ class UnityBackend(Backend):
 
     settings: ClassVar[type[UnitySettings]] = UnitySettings
     errors: ClassVar[ErrorTable] = ERRORS
-    catalog_capabilities: Capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         min_depth=2,
         max_depth=2,
         paginates=True,
@@ -76,8 +76,8 @@ class UnityBackend(Backend):
         self._at_once = settings.max_in_flight
         self._creates = CreateQueue(settings.endpoint, settings.api_path)
         self._credentials = CredentialVendor(http, settings.credentials_operation)
-        self.catalog_capabilities = replace(
-            self.catalog_capabilities,
+        self.capabilities = replace(
+            self.capabilities,
             vends=settings.credentials_operation != "none",
             vends_unasked=settings.vend_credentials and settings.credentials_operation != "none",
         )

@@ -287,9 +287,9 @@ def credentials(body: Any) -> dict[str, str]:
 
 
 def _table(id: TableId, storage_options: Mapping[str, str] | None, body: Any) -> Table:
-    location, properties = text(body["storage_location"]), texts(body.get("properties"))
-    uuid = text(body.get("table_id") or "") or None
-    return Table(id, location, properties, storage_options, schema=schema(body.get("columns")), registration=uuid)
+    columns, uuid = schema(body.get("columns")), body.get("table_id") or None
+    properties = body.get("properties") or {}
+    return Table(id, body["storage_location"], properties, storage_options, schema=columns, registration=uuid)
 
 
 def _millis(value: Any) -> int:

@@ -11,8 +11,8 @@ from lance_namespace import RenameTableRequest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.observers import Observer
+from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tasks import SingleFlights
-from lance_ns_async.calls.traffic import CallLoad
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.many.patterns import What
 from lance_ns_async.model import TableId

@@ -22,7 +22,7 @@ from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, Unsu
 
 from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.paging import keep_all, take
-from lance_ns_async.calls.traffic import CallLoad
+from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.model import Id, NamespaceId, Page, TableId
 from lance_ns_async.operations import requests
 from lance_ns_async.spark.resolve.location import Location

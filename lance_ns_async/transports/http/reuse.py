@@ -85,11 +85,16 @@ class CheckedHandler(ResponseHandler):
         """Returns whether the connection is open and, if it is idle, fit for another request."""
         if not super().is_connected():
             return False
-        return not self._is_idle() or self._is_clean()
+        if not self._is_idle():
+            return True
+        if self._era != self._trust.era or self._buffer or self._tail or self._unread():
+            return False
+        # Only the parser knows about incomplete headers. The next exchange gets a new parser.
+        return self._parser is None or self._parser.feed_eof() is None
 
     def data_received(self, data: bytes) -> None:
-        # aiohttp also calls this without data, to resume its parser.
-        if data and self._is_idle():
+        # aiohttp also calls this without data, to resume its parser. Usually, data are the begin of a response.
+        if data and (self._answer is not None or not self._is_requested) and self._is_idle():
             self.abort()
             return
         super().data_received(data)
@@ -113,12 +118,6 @@ class CheckedHandler(ResponseHandler):
 
     def _is_idle(self) -> bool:
         return not self._is_requested or (self._answer is not None and self._answer.is_eof())
-
-    def _is_clean(self) -> bool:
-        if self._era != self._trust.era or self._buffer or self._tail or self._unread():
-            return False
-        # Only the parser knows about incomplete headers. The next exchange gets a new parser.
-        return self._parser is None or self._parser.feed_eof() is None
 
     def _refuse(self, why: str) -> None:
         self._buffer.clear()

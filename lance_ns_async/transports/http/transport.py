@@ -16,8 +16,8 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tagged_results import TaggedResults
-from lance_ns_async.errors import Code, Failure
-from lance_ns_async.masked import MaskedBytes
+from lance_ns_async.errors import AnotherAnswerError, Code, Failure
+from lance_ns_async.masked import MaskedBytes, without_frames
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
 from lance_ns_async.transports.http.redact import redact
@@ -35,7 +35,7 @@ from lance_ns_async.transports.http.wire import (
     WireClosedError,
     environment_proxy,
 )
-from lance_ns_async.transports.responses import UNREADABLE, decode_body, retry_after
+from lance_ns_async.transports.responses import UNREADABLE, decode_body, decoding_failure, outline, retry_after
 
 T = TypeVar("T")
 
@@ -52,6 +52,8 @@ _SIGN_IN = ("auth_token", "credential", "subject_token", "auth_command", "token"
 _MIXED_UP = "; is there a proxy before the server that confuses responses, or rewrites paths?"
 _LARGE = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
+
+_EMPTY = (b"", b"OK", b"200 OK")  # Bodies without JSON; some servers respond to a change with plain text.
 
 _KEPT_HEADERS = 8  # Number of different request headers that are kept.
 
@@ -144,7 +146,7 @@ class HttpTransport:
         Cost: one remote call; one more to fetch a token or keys, and one more to repeat a call after their rejection.
         """
         url = f"{self._base}{path}?{query}" if query else f"{self._base}{path}"
-        encoded, content_type = content or _content(body)
+        encoded, content_type = content or ((None, None) if body is None else (orjson.dumps(body), "application/json"))
         streamed = encoded if isinstance(encoded, StreamedBody) else None
         if streamed is not None and self._signer is not None:
             raise InvalidInputError("request_data: signed requests need all rows at once; pass bytes, not a reader")
@@ -170,7 +172,8 @@ class HttpTransport:
             if signer is not None:
                 assert not isinstance(encoded, StreamedBody)
                 request.headers = signer.sign(keys, method, url, request.headers, encoded)
-            if trace_headers := self._caller.trace_headers():
+            observers = self._caller.observers
+            if observers.all and (trace_headers := observers.trace_headers()):
                 # Not signed, because proxies may replace them.
                 request.headers = request.headers.copy()
                 request.headers.update(trace_headers)
@@ -184,7 +187,7 @@ class HttpTransport:
                         raise InvalidInputError(message) from streamed.error
                 raise
             if raw:
-                return decode_body(decode, response.content, advice=_MIXED_UP)
+                return decode_body(decode, response.content)
             if cache is not None and entry is not None and response.status_code == httpx.codes.NOT_MODIFIED:
                 return cache.confirm(path, entry)
             if len(response.content) < _LARGE:
@@ -249,23 +252,20 @@ class HttpTransport:
 
     def _decode(self, response: httpx.Response, request: EncodedRequest, decode: Callable[[Any], T]) -> T:
         try:
-            # The body is no variable, because it may contain credentials.
-            return decode_body(decode, self._parse(response, request), advice=_MIXED_UP)
-        except Failure as failure:
-            if failure.codes[0] == "mismatch" and (withdraw := response.extensions.get(WITHDRAW)) is not None:
-                withdraw()
-            raise
-
-    def _parse(self, response: httpx.Response, request: EncodedRequest) -> Any:
-        try:
-            # Some servers respond to a successful change with plain text.
-            return None if response.content in (b"", b"OK", b"200 OK") else orjson.loads(response.content)
-        except ValueError as e:
+            # Neither the body nor its JSON is a variable, because both may contain credentials.
+            return decode(None if response.content in _EMPTY else orjson.loads(response.content))
+        except orjson.JSONDecodeError as e:
             # An HTML page shows which server responded. Invalid JSON does not, and may contain credentials.
             may_quote = not self._confidential and response.content.lstrip()[:1] not in (b"{", b"[")
             excerpt = f" {_excerpt(response, self._request_secrets(request))}" if may_quote else ""
             message = f"an answer that is no JSON, so {self._advice}{excerpt}"
             raise Failure("unreadable", message=message) from e
+        except (AnotherAnswerError, *UNREADABLE) as e:
+            if isinstance(e, AnotherAnswerError) and (withdraw := response.extensions.get(WITHDRAW)) is not None:
+                withdraw()
+            failure = decoding_failure(e, outline(_json(response.content)), advice=_MIXED_UP)
+            del decode
+            raise failure from without_frames(e)
 
     def _request_secrets(self, request: EncodedRequest) -> Sequence[str]:
         """Returns the secrets in a request."""
@@ -448,12 +448,6 @@ def _was_turned_away(status: int) -> bool:
 def encode_form(form: Mapping[str, str]) -> tuple[MaskedBytes, str]:
     """Returns a form with secrets as the content of a request."""
     return MaskedBytes(urlencode(form).encode()), "application/x-www-form-urlencoded"
-
-
-def _content(body: Any) -> tuple[bytes | None, str | None]:
-    if body is not None:
-        return orjson.dumps(body), "application/json"
-    return None, None
 
 
 def _excerpt(response: httpx.Response, secrets: Sequence[str]) -> str:

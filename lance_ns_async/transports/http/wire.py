@@ -86,10 +86,16 @@ class EncodedRequest(httpx.Request):
         self.text = text
         self.headers = headers
         self.extensions: dict[str, Any] = {}
-        self.streamed: StreamedBody | None = content if isinstance(content, StreamedBody) else None
-        whole = b"" if content is None or isinstance(content, StreamedBody) else content
-        self.stream: httpx.ByteStream = httpx.ByteStream(whole)
-        self._content = whole
+        self.data: bytes | io.BytesIO | StreamedBody | None = content
+        """The body for aiohttp; a large one is a file, which aiohttp sends in pieces."""
+        self._content = content if isinstance(content, bytes) else b""
+        if len(self._content) > _PIECES_FROM:
+            self.data = io.BytesIO(self._content)
+
+    @cached_property
+    def stream(self) -> httpx.ByteStream:  # type: ignore[override]
+        """The body for other transports than this one."""
+        return httpx.ByteStream(self._content)
 
     @cached_property
     def url(self) -> httpx.URL:  # type: ignore[override]
@@ -193,22 +199,23 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         """Sends a request and returns the whole response."""
         session = self._session or self._open()
         text = request.text if isinstance(request, EncodedRequest) else str(request.url)
+        headers = request.headers
         try:
             async with session.request(
                 request.method,
                 # Without `encoded`, yarl would turn %2E into a dot and /%2E%2E/x into /x.
                 URL(text, encoded=True),
                 proxy=self._proxy("/".join(text.split("/", 3)[:3])),
-                headers=_pairs(request.headers),
-                data=_body(request),
+                headers=headers.pairs if isinstance(headers, FixedHeaders) else CIMultiDict(headers.multi_items()),
+                data=request.data if isinstance(request, EncodedRequest) else request.content or None,
                 allow_redirects=False,
             ) as answer:
                 body = await self._read(answer)
-                headers: Sequence[tuple[bytes, bytes]] = answer.raw_headers
+                pairs: Sequence[tuple[bytes, bytes]] = answer.raw_headers
                 if hdrs.CONTENT_ENCODING in answer.headers:
                     body = await self._unpack(body, ", ".join(answer.headers.getall(hdrs.CONTENT_ENCODING)))
-                    headers = [pair for pair in headers if pair[0].lower() != b"content-encoding"]
-                return WholeResponse(answer.status, headers, body, self._extensions)
+                    pairs = [pair for pair in pairs if pair[0].lower() != b"content-encoding"]
+                return WholeResponse(answer.status, pairs, body, self._extensions)
         except aiohttp.ClientConnectorCertificateError as e:
             raise UntrustedError(_connect_message(e)) from e
         except (aiohttp.ClientConnectorError, aiohttp.ClientProxyConnectionError) as e:
@@ -291,20 +298,6 @@ def environment_proxy(url: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
-
-
-def _body(request: httpx.Request) -> bytes | io.BytesIO | StreamedBody | None:
-    """Returns the body of a request; a large one as a file, which aiohttp sends in pieces."""
-    if isinstance(request, EncodedRequest) and request.streamed is not None:
-        return request.streamed
-    content = request.content
-    if len(content) > _PIECES_FROM:
-        return io.BytesIO(content)
-    return content or None
-
-
-def _pairs(headers: httpx.Headers) -> CIMultiDict[str]:
-    return headers.pairs if isinstance(headers, FixedHeaders) else CIMultiDict(headers.multi_items())
 
 
 def _direct(origin: str) -> None:

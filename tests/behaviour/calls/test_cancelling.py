@@ -209,7 +209,7 @@ def test_what_one_gives_up_is_no_loss_to_another_with_the_same_slots(
 ) -> None:
     async def main(loop: Watched) -> None:
         async with place.connected() as one, place.connected() as other:
-            assert one.session.caller.traffic is other.session.caller.traffic
+            assert one.session.caller.slots is other.session.caller.slots
             async with asyncio.TaskGroup() as group:
                 group.create_task(_attempted(one, place, attempted))
                 group.create_task(_answers(other, place))
@@ -381,14 +381,14 @@ async def _answers(ns: AsyncNamespace, place: Place) -> None:
 async def _free(ns: AsyncNamespace) -> bool:
     """Returns whether all slots can be acquired at once, and no more."""
     hold, caller = Turnstile(), ns.session.caller
-    most = caller.traffic.limit
+    most = caller.slots.limit
     async with asyncio.TaskGroup() as group:
         for _ in range(most + 1):
             group.create_task(caller.call(hold, subject=NamespaceId(), operation="hold", safe=False))
         await settle()
         had = hold.inside
         hold.open.set()
-    return had == most and caller.traffic.has_room
+    return had == most and caller.slots.has_room
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class ShelfBackend(Backend):
 
     settings = ShelfSettings
     errors = ERRORS
-    catalog_capabilities = Capabilities(min_depth=1, max_depth=None)
+    capabilities = Capabilities(min_depth=1, max_depth=None)
 
     def __init__(self, http: HttpTransport, settings: ShelfSettings) -> None:
         self._http = http

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_ns_async.calls.circuit import PROBE_INTERVAL, Budget, Circuit
+from lance_ns_async.calls.slots import PROBE_INTERVAL, Budget, Circuit
 from lance_ns_async.model import TableId
 
 TABLES = [TableId([f"t{n}"]) for n in range(20)]

@@ -209,17 +209,17 @@ def test_throttles_alone_use_up_the_retries(retries: int, attempts: int) -> None
 
 async def test_a_call_that_waits_for_the_pace_can_be_cancelled() -> None:
     to, hold = caller(Policy(max_retries=0, max_in_flight=3)), Turnstile()
-    while not to.traffic.is_paced:
+    while not to.slots.is_paced:
         with pytest.raises(ThrottlingError):
             await call(to, Script(throttle()))
     hold.open.set()
     waiting = [asyncio.create_task(call(to, hold)) for _ in range(9)]
     await settle()
-    assert to.traffic.snapshot().resting
+    assert to.slots.snapshot().resting
     for task in waiting:
         task.cancel()
     await asyncio.wait(waiting)
-    load = to.traffic.snapshot()
+    load = to.slots.snapshot()
     assert not load.resting and not load.in_flight and not load.waiting
     assert await call(to, Script()) == 1
 
@@ -230,4 +230,4 @@ async def test_a_call_that_waits_for_the_pace_ends_with_its_time() -> None:
         with deadline(0.05), pytest.raises((ThrottlingError, ServiceUnavailableError)) as error:
             await call(to, Script(throttle()))
     assert "the catalog throttles, and accepts about" in str(error.value)
-    assert "operation_timeout" in str(error.value) and to.traffic.has_room
+    assert "operation_timeout" in str(error.value) and to.slots.has_room

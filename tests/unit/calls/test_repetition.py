@@ -143,7 +143,7 @@ async def test_recovery_takes_no_retry() -> None:
 async def test_stale_connections_do_not_lower_the_limit() -> None:
     """They contain no information about the load of the catalog, unlike other lost connections."""
     by = caller(Policy(max_retries=0))
-    limit = by.traffic.limit
+    limit = by.slots.limit
     for _ in range(50):
         await ask(by, Script(Failure(STALE, "disconnected", message="lost")))
-    assert by.traffic.limit == limit
+    assert by.slots.limit == limit

@@ -141,7 +141,7 @@ async def test_slots_are_never_exceeded_nor_lost(
     tasks = [asyncio.create_task(call(to, hold)) for _ in range(slots + 3)]
     await settle()
     # Few slots may have led to a rate, which depends on the time that the calls took.
-    assert hold.inside <= to.traffic.limit <= slots and (to.traffic.is_paced or hold.inside == to.traffic.limit)
+    assert hold.inside <= to.slots.limit <= slots and (to.slots.is_paced or hold.inside == to.slots.limit)
     assert adaptive or hold.inside == slots
     hold.open.set()
     await asyncio.gather(*tasks)

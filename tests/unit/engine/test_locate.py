@@ -60,7 +60,7 @@ T, U = TableId(["t"]), TableId(["u"])
 class Answering(MemoryBackend):
     """Vends credentials, and counts the calls."""
 
-    catalog_capabilities = Capabilities(min_depth=0, max_depth=None, vends=True)
+    capabilities = Capabilities(min_depth=0, max_depth=None, vends=True)
 
     def __init__(self) -> None:
         super().__init__()

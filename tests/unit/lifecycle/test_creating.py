@@ -287,7 +287,7 @@ async def test_what_cannot_be_undone_is_reported(tmp_path: Path) -> None:
 
 async def test_a_declared_table_is_removed_if_its_describe_fails(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
-    catalog.backend.catalog_capabilities = replace(catalog.backend.catalog_capabilities, vends=True)
+    catalog.backend.capabilities = replace(catalog.backend.capabilities, vends=True)
     catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
 
     def heal(operation: str, _: Id) -> None:
@@ -302,7 +302,7 @@ async def test_a_declared_table_is_removed_if_its_describe_fails(tmp_path: Path)
 
 async def test_a_declaration_stays_if_it_is_unknown_whether_it_was_written_to(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
-    catalog.backend.catalog_capabilities = replace(catalog.backend.catalog_capabilities, vends=True)
+    catalog.backend.capabilities = replace(catalog.backend.capabilities, vends=True)
     catalog.backend.faults["describe_table", catalog.id] = ServiceUnavailableError("Service unavailable: t")
     with pytest.raises(ServiceUnavailableError) as raised:
         await catalog.create()

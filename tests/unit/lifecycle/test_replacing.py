@@ -59,7 +59,7 @@ class Stuck(MemoryBackend):
 class Fixed(Stuck):
     """The same for a catalog that cannot change a registration."""
 
-    catalog_capabilities = replace(Stuck.catalog_capabilities, replaces=False)
+    capabilities = replace(Stuck.capabilities, replaces=False)
     replace_table = Backend.replace_table
 
 

@@ -22,7 +22,7 @@ from lance_ns_async.backends.directory.places import Places, is_file_of
 from tests.support.processes import run_script
 
 ROWS = pa.table({"id": [1]})
-SIZE = DirectoryBackend.catalog_capabilities.declare_batch
+SIZE = DirectoryBackend.capabilities.declare_batch
 
 
 def requests(*names: str) -> list[RegisterTableRequest]:

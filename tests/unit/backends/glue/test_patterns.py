@@ -137,14 +137,14 @@ async def test_a_server_that_does_not_understand_patterns_gets_other_calls(serve
     server.switch(**{quirk: True})
     async with opened(server) as backend:
         parent = NamespaceId(["db"])
-        given_up = backend.capabilities.describe_batch
+        given_up = backend.capabilities_now.describe_batch
         first = await backend.describe_tables(parent, NAMES[-20:])
         for name in NAMES[-20:]:
             if name not in first:
                 assert (await backend.describe_table(parent.table(name))).id.name == name
-        assert given_up == 100 and backend.capabilities.describe_batch == 0
+        assert given_up == 100 and backend.capabilities_now.describe_batch == 0
         assert backend.capabilities.listing_has_locations
-        assert backend.catalog_capabilities.describe_batch == 100 and backend.server.traits.batches is False
+        assert backend.capabilities.describe_batch == 100 and backend.server.traits.batches is False
     assert server.calls.count("GetTables") <= 2
     async with connected(server) as ns:
         await resolved(ns, NAMES[-100:])
@@ -161,7 +161,7 @@ async def test_what_was_made_since_a_pattern_missed_it_alone_proves_nothing(serv
         assert len(await backend.describe_tables(parent, [*NAMES[:8], "late"])) == 8
         server.add_table("", "growing", "late")
         await backend.describe_table(parent.table("late"))
-        assert backend.capabilities.describe_batch == 100
+        assert backend.capabilities_now.describe_batch == 100
 
 
 async def test_the_prefix_patterns_of_moto_find_only_the_requested_tables() -> None:

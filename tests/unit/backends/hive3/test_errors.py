@@ -331,6 +331,6 @@ async def test_a_policy_of_the_users_own_opens_no_more_connections(server: FakeH
 
 
 def test_capabilities() -> None:
-    can = HiveBackend.catalog_capabilities
+    can = HiveBackend.capabilities
     assert (can.min_depth, can.max_depth, can.describe_batch, can.batch_from) == (2, 2, 100, 2)
     assert can.cascades and can.folds_case and can.lists_only_lance and not can.paginates

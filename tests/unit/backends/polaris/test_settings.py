@@ -116,7 +116,7 @@ def test_the_filter_decides_what_the_backend_says_of_its_listings(text: str, lis
     backend = PolarisBackend.open(settings, Caller(settings.policy(), PolarisBackend.errors))
     assert backend.capabilities.lists_only_lance is lists_only_lance
     assert backend.capabilities.min_depth == 2 and backend.capabilities.max_depth is None
-    assert PolarisBackend.catalog_capabilities.lists_only_lance
+    assert PolarisBackend.capabilities.lists_only_lance
 
 
 async def test_a_slash_at_the_end_of_the_endpoint_is_none_in_a_path() -> None:

@@ -1,4 +1,4 @@
-"""Slots, limiter, circuit breaker and retry budget of one catalog, shared by all callers in a process."""
+"""Slots, circuit breaker and retry budget of one catalog, shared by all callers in a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from math import inf
 from threading import RLock
 from time import monotonic
 
-from lance_ns_async.calls.circuit import Budget, Circuit
 from lance_ns_async.calls.limiter import Limiter, Sent
 from lance_ns_async.calls.shared import Shared, SharedByKey
 from lance_ns_async.calls.waiting import Waiter, WaiterQueue
@@ -18,6 +17,13 @@ from lance_ns_async.errors import Failure
 from lance_ns_async.model import Id
 
 _LONGEST_NAP = 0.1  # Seconds after which a call that waits for the pace checks whether the pace has changed.
+
+PROBE_INTERVAL = 5.0
+"""Seconds between two probe calls while the circuit is open."""
+
+_FEWEST = 10  # Number of consecutive failures that open the circuit, and of failing subjects that block an operation.
+
+_LEAST_RESERVE, _PER_RESPONSE = 100.0, 0.5  # Retries that a budget has at first, at least, and gets by a response.
 
 _MORE_TIME = "allow more time (operation_timeout or the argument timeout), or request less at a time"
 
@@ -61,7 +67,87 @@ class CallLoad:
     """Why it is this: `fixed`, `free`, `capped at 50`, `paced at 40/s`, `12% refused whatever the load`, or two."""
 
 
-class Traffic(Shared):
+class Circuit:
+    """Opens after `patience` seconds of failures without a response; then sends one probe call per `PROBE_INTERVAL`.
+
+    An open circuit also lets calls pass whose subject has not failed in the same operation, until `_FEWEST` subjects
+    have failed in it. The failure of one table or one operation does not predict the failure of others.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self.failures: int = 0
+        self._failing: dict[str, set[Id]] = {}
+        """The subjects that failed since the last response, by operation; at most `_FEWEST` for each operation."""
+        self._failing_since = 0.0
+        self.is_open: bool = False
+        self._probe_at = 0.0
+        """Time of the next probe call while the circuit is open."""
+        self._why = ""
+
+    def obstacle(self, now: float, operation: str, subject: Id) -> str | None:
+        """Returns the reason why a call must not be sent; None if it may be sent, which counts it as sent."""
+        if not self.is_open:
+            return None
+        failing = self._failing.get(operation, ())
+        if subject not in failing and len(failing) < _FEWEST:
+            return None
+        if now >= self._probe_at:
+            self._probe_at = now + PROBE_INTERVAL
+            return None
+        return (
+            f"not sent, because there was no response for {now - self._failing_since:.0f} s: {self._why}; "
+            f"the catalog is tried again in {self._probe_at - now:.0f} s"
+        )
+
+    def record_response(self) -> None:
+        """Records a response after failures, which closes the circuit."""
+        self.failures = 0
+        self._failing.clear()
+        self.is_open = False
+
+    def record_failure(self, now: float, operation: str, subject: Id, why: str) -> None:
+        """Records a call that was refused or got no response."""
+        if not self.failures:
+            self._failing_since = now
+        self.failures += 1
+        failing = self._failing.setdefault(operation, set())
+        if len(failing) < _FEWEST:
+            failing.add(subject)
+        self._why = why
+        lasting = self.failures >= _FEWEST and now - self._failing_since > self._patience
+        if lasting and not self.is_open:
+            self.is_open, self._probe_at = True, now + PROBE_INTERVAL
+
+
+class Budget:
+    """Retry budget: starts at twice `most`, but at least 100; each response adds half a retry, up to the initial value.
+
+    A failing catalog therefore receives at most half as many retries as it gives responses. The initial value covers a
+    sudden loss of capacity: all calls in flight may be refused, and many of them again before the limit has adapted.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = self._reserve = max(_LEAST_RESERVE, 2.0 * most)
+
+    @property
+    def left(self) -> int:
+        """The number of calls that may be sent again now."""
+        return int(self._left)
+
+    def record_response(self) -> None:
+        """Records a response."""
+        self._left = min(self._reserve, self._left + _PER_RESPONSE)
+
+    def take(self) -> bool:
+        """Returns whether a call may be sent again, and counts that retry."""
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Slots(Shared):
     """Slots for calls, granted to clients in turn, and to each one in order. Threads and event loops may share it."""
 
     def __init__(self, most: int, *, adaptive: bool, patience: float) -> None:
@@ -81,7 +167,7 @@ class Traffic(Shared):
     @property
     def has_room(self) -> bool:
         """Whether a call would get a slot immediately."""
-        return not self._waiting and self._used < self.limit
+        return self._used < self.limit and not self._waiting
 
     @property
     def is_paced(self) -> bool:
@@ -94,7 +180,7 @@ class Traffic(Shared):
             return CallLoad(
                 in_flight=self._used - self._resting,
                 resting=self._resting,
-                waiting=len(self._waiting),
+                waiting=self._waiting.count(),
                 limit=self.limit,
                 max_in_flight=self._most,
                 retries_left=self._budget.left,
@@ -145,11 +231,16 @@ class Traffic(Shared):
             Failure: The time `until` passed before the call could be sent, or the circuit is open.
         """
         now = monotonic()
+        limiter = self._limiter
         with self._lock:
-            # The usual case costs no further coroutine.
-            if now < until and self.has_room and not self.is_paced:
+            # The usual case costs no further call.
+            limit = self._most if limiter is None else limiter.limit
+            has_room = self._used + 1 <= limit and not self._waiting
+            if has_room and now < until and (limiter is None or not limiter.pacer.is_active):
                 self._used += 1
-                return self._start_call(now, operation, subject)
+                if self._circuit.is_open:
+                    return self._start_call(now, operation, subject)
+                return Sent(now) if limiter is None else limiter.send(now)
         await self._take_slot(until)
         return await self._wait_for_pace(operation, subject, until)
 
@@ -212,7 +303,18 @@ class Traffic(Shared):
         """Records the outcome and returns the slot, which stays empty for a moment first after a failure."""
         with self._lock:
             now = monotonic()
-            rest = min(self._record(now, sent, operation, subject, outcome, why), until - now)
+            if outcome is Outcome.ANSWERED:
+                self._responses += 1
+                self._budget.record_response()
+                if self._circuit.failures:
+                    self._circuit.record_response()
+                if self._limiter is not None:
+                    self._limiter.record_response(now, sent, self._used - self._resting - 1)
+                self._used -= 1
+                if self._waiting:
+                    self._grant()
+                return
+            rest = min(self._record_failure(now, sent, operation, subject, outcome, why), until - now)
             if rest <= 0:
                 self._give_back()
                 return
@@ -253,25 +355,22 @@ class Traffic(Shared):
             raise Failure("circuit", message=obstacle, delivered=False)
         return Sent(now) if self._limiter is None else self._limiter.send(now)
 
-    def _record(self, now: float, sent: Sent, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
-        """Records the outcome; returns the seconds for which the slot must stay empty."""
+    def _record_failure(self, now: float, sent: Sent, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
+        """Records a call without a response; returns the seconds for which its slot must stay empty."""
         if outcome is Outcome.ABANDONED:
-            return 0.0
-        in_flight = self._used - self._resting - 1
-        if outcome is Outcome.ANSWERED:
-            self._responses += 1
-            self._circuit.record_response()
-            self._budget.record_response()
-            if self._limiter is not None:
-                self._limiter.record_response(now, sent, in_flight)
             return 0.0
         self._circuit.record_failure(now, operation, subject, why)
         if self._limiter is None:
             return 0.0
+        in_flight = self._used - self._resting - 1
         return self._limiter.record_refusal(now, sent, in_flight, is_throttle=outcome is Outcome.THROTTLED)
 
     def _give_back(self) -> None:
         self._used -= 1
+        self._grant()
+
+    def _grant(self) -> None:
+        """Gives the free slots to calls that wait."""
         while self._waiting and self._used < self.limit and self._waiting.advance():
             self._used += 1
 
@@ -283,7 +382,7 @@ class Traffic(Shared):
                 self._waiting.remove(waiter)
 
 
-traffic_by_key: SharedByKey[Traffic] = SharedByKey()
-"""The traffic of each catalog and set of limits."""
+slots_by_key: SharedByKey[Slots] = SharedByKey()
+"""The slots of each catalog and set of limits."""
 
 _ids = count(1)

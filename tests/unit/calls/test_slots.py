@@ -13,12 +13,12 @@ import pytest
 from lance_namespace.errors import ServiceUnavailableError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, DirNamespace
-from lance_ns_async.calls import circuit
+from lance_ns_async.calls import slots as slots_module
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.limiter import Sent
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.calls.traffic import Outcome, Traffic, traffic_by_key
+from lance_ns_async.calls.slots import Outcome, Slots, slots_by_key
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
 from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
@@ -27,26 +27,26 @@ from tests.fakes.clock import run
 SOON = 60.0
 
 
-def slots(most: int, *, adaptive: bool = False) -> Traffic:
-    return Traffic(most, adaptive=adaptive, patience=30.0)
+def slots(most: int, *, adaptive: bool = False) -> Slots:
+    return Slots(most, adaptive=adaptive, patience=30.0)
 
 
-async def enter(traffic: Traffic) -> Sent:
-    return await traffic.enter("describe_table", TABLE, until=monotonic() + SOON)
+async def enter(slots: Slots) -> Sent:
+    return await slots.enter("describe_table", TABLE, until=monotonic() + SOON)
 
 
-async def leave(traffic: Traffic, sent: Sent) -> None:
-    await traffic.leave(sent, "describe_table", TABLE, Outcome.ANSWERED, why="ok", until=monotonic() + SOON)
+async def leave(slots: Slots, sent: Sent) -> None:
+    await slots.leave(sent, "describe_table", TABLE, Outcome.ANSWERED, why="ok", until=monotonic() + SOON)
 
 
 def test_equal_properties_share_and_others_do_not() -> None:
-    def limits(policy: Policy, key: str = "a") -> Traffic:
-        return policy.traffic(key)
+    def limits(policy: Policy, key: str = "a") -> Slots:
+        return policy.slots(key)
 
     one = limits(Policy())
     assert limits(Policy()) is one and limits(Policy(max_retries=9)) is one
     assert limits(Policy(), "b") is not one and limits(Policy(max_in_flight=5)) is not one
-    assert Policy().traffic() is not Policy().traffic()
+    assert Policy().slots() is not Policy().slots()
 
 
 async def test_two_namespaces_of_one_catalog_have_one_limit() -> None:
@@ -55,7 +55,7 @@ async def test_two_namespaces_of_one_catalog_have_one_limit() -> None:
         AsyncNamespace.connect("dir", {"root": "here"}) as two,
         AsyncNamespace.connect("dir", {"root": "there"}) as other,
     ):
-        assert one.session.caller.traffic is two.session.caller.traffic is not other.session.caller.traffic
+        assert one.session.caller.slots is two.session.caller.slots is not other.session.caller.slots
 
 
 def test_slots_are_kept_to_across_event_loops() -> None:
@@ -113,7 +113,7 @@ def test_a_loop_that_was_closed_with_its_calls_keeps_no_slot(calls: int) -> None
     loop.close()
     del begun
     gc.collect()
-    assert asyncio.run(call(to, Script())) == 1 and to.traffic.has_room
+    assert asyncio.run(call(to, Script())) == 1 and to.slots.has_room
 
 
 def test_who_waits_in_a_closed_loop_holds_on_to_no_slot() -> None:
@@ -128,7 +128,7 @@ def test_who_waits_in_a_closed_loop_holds_on_to_no_slot() -> None:
     loop.run_until_complete(settle())
     loop.close()
     gc.collect()
-    assert not to.traffic.has_room
+    assert not to.slots.has_room
 
     async def main() -> None:
         waiting = asyncio.create_task(call(to, Script()))
@@ -137,7 +137,7 @@ def test_who_waits_in_a_closed_loop_holds_on_to_no_slot() -> None:
         assert await waiting == 1
 
     asyncio.run(main())
-    assert to.traffic.has_room
+    assert to.slots.has_room
 
 
 async def test_a_cancelled_waiter_that_was_served_passes_the_slot_on() -> None:
@@ -179,12 +179,12 @@ async def test_a_catalog_that_refuses_is_asked_by_fewer_at_once() -> None:
     for _ in range(20):
         with pytest.raises(ServiceUnavailableError):
             await call(to, Script(busy()))
-    assert to.traffic.limit < 16
+    assert to.slots.limit < 16
     fixed = caller(Policy(max_in_flight=64, max_retries=0, adaptive=False))
     for _ in range(20):
         with pytest.raises(ServiceUnavailableError):
             await call(fixed, Script(busy()))
-    assert fixed.traffic.limit == 64
+    assert fixed.slots.limit == 64
 
 
 async def test_a_no_is_an_answer() -> None:
@@ -192,7 +192,7 @@ async def test_a_no_is_an_answer() -> None:
     for _ in range(50):
         with pytest.raises(TableNotFoundError):
             await call(to, Script(Failure(404, message="gone")))
-    assert await call(to, Script()) == 1 and to.traffic.limit == 32
+    assert await call(to, Script()) == 1 and to.slots.limit == 32
 
 
 async def test_when_nothing_is_answered_calls_fail_unsent_and_say_why() -> None:
@@ -222,13 +222,13 @@ def test_who_has_little_time_learns_nothing_of_the_catalog() -> None:
             # Long enough for the call to be sent on a busy machine.
             with deadline(0.02), pytest.raises(ServiceUnavailableError, match="no answer within"):
                 await call(to, Turnstile())
-        assert await call(to, Script()) == 1 and to.traffic.limit == 32
+        assert await call(to, Script()) == 1 and to.slots.limit == 32
 
     run(main())
 
 
 def test_an_open_circuit_closes_with_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit, "PROBE_INTERVAL", 0.0)
+    monkeypatch.setattr(slots_module, "PROBE_INTERVAL", 0.0)
 
     async def main() -> None:
         to = caller(Policy(max_retries=0, circuit_after=0))
@@ -264,7 +264,7 @@ async def test_a_slow_read_is_sent_a_second_time_and_the_first_answer_counts() -
 
     with to.observe(calls.append):
         assert await call(to, send) == "second"
-    assert [c.outcome for c in calls] == ["ok", "cancelled"] and not hold.inside and to.traffic.has_room
+    assert [c.outcome for c in calls] == ["ok", "cancelled"] and not hold.inside and to.slots.has_room
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ async def test_where_both_sendings_fail_the_call_goes_on_as_ever() -> None:
 def test_traffic_is_forgotten_with_its_last_user() -> None:
     ns = DirNamespace(root="somewhere-of-its-own")
     key = ns.namespace_id()
-    assert any(key in str(known) for known in traffic_by_key.keys())
+    assert any(key in str(known) for known in slots_by_key.keys())
     ns.close()
     del ns
-    assert not any(key in str(known) for known in traffic_by_key.keys())
+    assert not any(key in str(known) for known in slots_by_key.keys())
