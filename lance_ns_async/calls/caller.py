@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -243,7 +244,9 @@ class _Attempts(Generic[T]):
         return failure.is_surplus and self.surplus <= _MOST_SURPLUS
 
     def _pause(self, failure: Failure, attempt: int) -> float:
-        pause = self.policy.pause(attempt, failure.pace) + (failure.retry_after or 0.0)
+        # After two failures without a response to any call between them, a short pause would be too short again.
+        pace = inf if self.sent > 1 and self.responses == self.slots.responses else failure.pace
+        pause = self.policy.pause(attempt, pace) + (failure.retry_after or 0.0)
         since = failure.pauses_since
         over = 0.0 if since is None else asyncio.get_running_loop().time() - since
         return max(0.0, pause - over)

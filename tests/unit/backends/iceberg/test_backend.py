@@ -514,7 +514,8 @@ async def test_an_unknown_outcome_stays_unknown_when_looking_fails_too() -> None
 async def test_a_value_that_is_no_text_is_reported(value: object) -> None:
     with FakeIceberg() as server:
         server.add_table(("a",), "t")
-        body = {"metadata": {"location": "s3://b/t", "properties": {"table_type": "lance", "k": value}}}
+        properties = {"table_type": "lance", "k": value}
+        body = {"metadata": {"location": "s3://b/t", "table-uuid": "1", "properties": properties}}
         server.reply(json.dumps(body).encode(), match="tables/t")
         async with connected(server) as ns:
             with pytest.raises(InternalError, match="instead of a string"):
