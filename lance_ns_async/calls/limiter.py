@@ -191,12 +191,12 @@ class Limiter:
         return self._wakes[-1] - now
 
     def _speed_up(self, now: float) -> None:
-        """Raises the rate after a response."""
+        """Raises the rate after a response; ends it if nothing is refused for longer than a `Retry-After` of 1 s."""
         if self._best and self.pacer.rate > self._goodput / 3:
             self.pacer.rate *= 1 + _CREEP * (1 + self._sample / _CREEP_GROWS) ** 2
         else:
             self.pacer.rate *= _CLIMB if self.pacer.rate > GUESS / _DROP else 2
-        if self.pacer.rate > 2 * START / max(self._latency, 1e-3) and now > self._cut_at + 1:
+        if self.pacer.rate > 2 * START / max(self._latency, 1e-3) and now > self._cut_at + 1.5:
             self._begin_anew()
 
     def _slow_down(self, now: float) -> None:
