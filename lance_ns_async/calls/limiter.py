@@ -33,7 +33,7 @@ _FOLLOWS, _MEMORY, _REMEMBERED, _LATELY, _RECENT, _LONGEST_REST = 200, 2_000, 60
 """Outcomes that average the share of accidents; responses and seconds after which what was learned is forgotten; and
 seconds that average goodput, for which a response isolates a failure among accidents, and of a slot's longest rest."""
 _SURE, _EXPECTED = 3.0, 8
-"""What decides a trial: the logarithm of the odds, else the refusals to expect without a change."""
+"""What decides a trial: the logarithm of the odds (of a rate only with some calls), else the refusals to expect."""
 
 
 class Sent(NamedTuple):
@@ -191,12 +191,12 @@ class Limiter:
         return self._wakes[-1] - now
 
     def _speed_up(self, now: float) -> None:
-        """Raises the rate after a response."""
+        """Raises the rate after a response; ends it if nothing is refused for longer than a `Retry-After` of 1 s."""
         if self._best and self.pacer.rate > self._goodput / 3:
             self.pacer.rate *= 1 + _CREEP * (1 + self._sample / _CREEP_GROWS) ** 2
         else:
             self.pacer.rate *= _CLIMB if self.pacer.rate > GUESS / _DROP else 2
-        if self.pacer.rate > 2 * START / max(self._latency, 1e-3) and now > self._cut_at + 1:
+        if self.pacer.rate > 2 * START / max(self._latency, 1e-3) and now > self._cut_at + 1.5:
             self._begin_anew()
 
     def _slow_down(self, now: float) -> None:
@@ -236,8 +236,7 @@ class Limiter:
         share = (self._refusals - 2 * self.pacer.is_active) / (self._refusals + self._responses + in_flight)
         trial, rate = _Trial(min(0.9, max(_LEAK, share)), self.limit, self.pacer.rate), self.pacer.rate
         if self.pacer.is_active:
-            accepted = _BELOW * self._responses / max(now - self._since, 1e-3)
-            self._set_rate(now, min(rate, max(rate / _DROP, accepted)))
+            self._set_rate(now, min(rate, max(rate / _DROP, _BELOW * self._responses / max(now - self._since, 1e-3))))
         else:
             self._cut(self.limit / 2, self.limit)
         self._restart(now)
@@ -245,21 +244,22 @@ class Limiter:
 
     def _judge(self, trial: _Trial, now: float) -> None:
         """Ends a trial that tells enough: the load is the cause of the refusals, or it is not."""
-        responses, refusals, share = self._responses, self._refusals, trial.share
+        responses, refusals, share, is_paced = self._responses, self._refusals, trial.share, self.pacer.is_active
         # The logarithm of the odds that the load is the cause. Then only a small share is still refused.
-        rest = min(share / 4, _RESIDUE) if self.pacer.is_active else share / 4
+        rest, calls = min(share / 4, _RESIDUE) if is_paced else share / 4, responses + refusals
         odds = responses * log((1 - rest) / (1 - share)) + refusals * log(rest / share)
-        is_decided = abs(odds) >= _SURE or responses + refusals >= _EXPECTED / share
-        if now < self._cut_at + 2 * self._latency or not is_decided:
+        is_sure = abs(odds) >= _SURE and (calls >= _EXPECTED or not is_paced)
+        if now < self._cut_at + 2 * self._latency or not (is_sure or calls >= _EXPECTED / share):
             return
         delivered = _BELOW * responses / max(now - self._cut_at - self._latency, 1e-3)
         self._restart(now)
-        self._usual, self._usual_at = min(refusals / (responses + refusals), _MOST), now
+        known, found, self._usual_at = self._usual, refusals / calls, now
+        self._usual = found if found <= _MOST else min(share, _MOST)
         if odds < 0:
-            self.limit, self.plateau = max(trial.limit, self.limit), None
-            self.pacer.rate, self._best = trial.rate, 0.0
-        elif self.pacer.is_active:
-            self._best = self.pacer.rate
+            self.limit, self.plateau, self.pacer.rate, self._best = max(trial.limit, self.limit), None, trial.rate, 0.0
+        elif is_paced:
+            # The few calls at a rate do not disprove the accidents that were known before.
+            self._usual, self._best = min(max(found, known), share / 4), self.pacer.rate
         else:
             limit, self._hold = min(trial.limit, max(self.limit, delivered * self._latency)), _HOLD
             self._cut(limit, limit)
