@@ -60,6 +60,8 @@ def main() -> None:
             names = [f"t{number}" for number in range(TABLES)]
             for namespace in ("db", "new"):
                 server.add_namespace([namespace])
+            # The namespace of the table that is dropped contains another one.
+            server.add_table(["new"], "other")
             for name in names:
                 server.add_table(["db"], name)
             for run in ("warm-up", "counted"):

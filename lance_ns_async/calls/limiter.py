@@ -66,8 +66,7 @@ class Pacer:
 
     def send(self, now: float) -> None:
         """Records that a call is sent; two may catch up, so that late timers do not lower the rate."""
-        if self.rate < inf:
-            self._next_at = max(self._next_at, now - 2 / self.rate) + 1 / self.rate
+        self._next_at = max(self._next_at, now - 2 / self.rate) + 1 / self.rate
 
 
 class _Trial(NamedTuple):
@@ -112,7 +111,8 @@ class Limiter:
         """Records that a call is sent; returns what its outcome needs."""
         if now > self._refused_at + _REMEMBERED and (self.pacer.is_active or self.plateau is not None):
             self._begin_anew()
-        self.pacer.send(now)
+        if self.pacer.rate < inf:
+            self.pacer.send(now)
         self._number += 1
         if max(self._answered_at, self._refused_at) < now - 2 * self._latency:
             # Others may have left since the catalog was busy.
@@ -132,13 +132,14 @@ class Limiter:
         """Records a response, errors included; `in_flight` is the number of calls still under way."""
         self._goodput = self._goodput * exp((self._answered_at - now) / _LATELY) + 1 / _LATELY
         latency, self._answered_at, self._quiet = now - sent.at, now, self._quiet + (sent.at > self._refused_at)
+        is_paced = self.pacer.rate < inf
         self._latency += (latency - self._latency) / 8 if self._latency else latency
         # Many accepted calls in a row say that the share is smaller now.
         most = 6 / max(1, self._quiet) if now < self._usual_at + _REMEMBERED else 0.0
-        self._usual = min(self._usual * (1 - 1 / (_MEMORY if self.pacer.is_active else _FOLLOWS)), most)
+        self._usual = min(self._usual * (1 - 1 / (_MEMORY if is_paced else _FOLLOWS)), most)
         if sent.at < self._cut_at:
             return
-        is_paced, leak = self.pacer.is_active, max(_LEAK, 2 * self._usual / (1 - self._usual))
+        leak = max(_LEAK, 2 * self._usual / (1 - self._usual))
         self._responses, self._sample = self._responses + 1, self._sample + 1
         self._within = max(0.0, self._within - leak)
         if is_paced or sent.slot != "worked":

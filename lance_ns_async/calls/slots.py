@@ -236,7 +236,7 @@ class Slots(Shared):
             # The usual case costs no further call.
             limit = self._most if limiter is None else limiter.limit
             has_room = self._used + 1 <= limit and not self._waiting
-            if has_room and now < until and (limiter is None or not limiter.pacer.is_active):
+            if has_room and now < until and (limiter is None or limiter.pacer.rate == inf):
                 self._used += 1
                 if self._circuit.is_open:
                     return self._start_call(now, operation, subject)

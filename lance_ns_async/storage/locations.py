@@ -285,7 +285,7 @@ def default_location(root: str | None, id: TableId) -> str:
         root: A URI or a local path; None means the working directory.
         id: The id of the table.
     """
-    return "/".join((root_uri(root), *(_level(name) for name in id.parent), segment(id.name)))
+    return "/".join((root_uri(root), *map(_level, id[:-1]), segment(id[-1])))
 
 
 def unique_location(location: str) -> str:

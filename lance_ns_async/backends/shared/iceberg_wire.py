@@ -60,7 +60,7 @@ def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
 
 def identifier(id: TableId) -> dict[str, Any]:
     """Returns the id of a table in the form of Iceberg REST."""
-    return {"namespace": list(id.parent), "name": id.name}
+    return {"namespace": list(id[:-1]), "name": id[-1]}
 
 
 def new_key() -> str:
