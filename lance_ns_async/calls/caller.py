@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, ThrottlingError
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError
 
 from lance_ns_async.calls.deadline import operation_end, remaining
-from lance_ns_async.calls.hedging import hedge
 from lance_ns_async.calls.observers import Call, Observer, Observers
-from lance_ns_async.calls.policy import Policy
-from lance_ns_async.calls.remote_call import Recover, RemoteCall
-from lance_ns_async.calls.repetition import Repetition, TryAgainError
+from lance_ns_async.calls.policy import Policy, Repetition, TryAgainError
 from lance_ns_async.calls.slots import Outcome, Slots
 from lance_ns_async.calls.steps import begin_step, scheduler
-from lance_ns_async.errors import ErrorTable, Failure, spelled
+from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, spelled
 from lance_ns_async.model import Id
 
 T = TypeVar("T")
@@ -250,3 +247,111 @@ class _Attempts(Generic[T]):
         since = failure.pauses_since
         over = 0.0 if since is None else asyncio.get_running_loop().time() - since
         return max(0.0, pause - over)
+
+
+async def hedge(call: Callable[[bool], Awaitable[T]], *, after: float, may: Callable[[], bool]) -> T:
+    """Returns the first result of `call`, which is sent a second time if it is slow.
+
+    The slower call is cancelled. If one call fails, the other is awaited; if both fail, the first failure is raised.
+
+    Args:
+        call: Sends the call; receives whether this is the second sending.
+        after: Seconds before the second call is sent.
+        may: Returns whether the second call may be sent.
+    """
+    answers: list[T] = []
+    errors: list[Failure | LanceNamespaceError] = []
+    sendings = 1
+    is_settled = asyncio.Event()
+
+    async def run(is_second: bool) -> None:
+        try:
+            answers.append(await call(is_second))
+        except LanceNamespaceError as e:
+            # The error is the server's response; the other call would get the same one.
+            errors.insert(0, e)
+        except Failure as e:
+            errors.append(e)
+            if len(errors) < sendings:
+                return
+        is_settled.set()
+
+    # An anyio task group could hide a cancellation that arrives in the iteration of the loop in which its scope ends.
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run(False))]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(after):
+                await is_settled.wait()
+        if not is_settled.is_set() and may():
+            sendings = 2
+            tasks.append(group.create_task(run(True)))
+        await is_settled.wait()
+        for task in tasks:
+            task.cancel()
+    if answers:
+        return answers[0]
+    raise errors[0]
+
+
+STALE = "stale"
+"""Code of a failure on a reused connection that the server had closed meanwhile; it is no sign of load."""
+
+_LASTING = ("circuit", "untrusted")  # Codes of lasting unavailability: such calls are not sent again.
+
+Recover = Callable[[Failure], Awaitable[bool]]
+"""Removes the cause of a failure, which is rejected credentials or a stale connection; returns whether it did.
+
+The call is then sent again, at once and with the next attempt number. This happens once for each call, in addition to
+the retries, and within the time of the operation.
+"""
+
+
+# A frozen dataclass takes four times as long to create, which would be a tenth of the caller's time for a call.
+class RemoteCall(NamedTuple, Generic[T]):
+    """One remote call; see `Caller.call` for its attributes."""
+
+    send: Callable[[], Awaitable[T]]
+    subject: Id
+    operation: str
+    errors: ErrorTable
+    safe: bool
+    repeatable: bool
+    recover: Recover | None
+    until: float
+    """Time at which the operation ends, on the clock of `time.monotonic`."""
+
+    def error_class(self, failure: Failure) -> type[LanceNamespaceError]:
+        """Returns the error class that the error table has for a failure."""
+        return error_class(failure, self.subject, self.operation, self.errors)
+
+    def error(self, failure: Failure) -> LanceNamespaceError:
+        """Returns the error to raise for a failure."""
+        if not self.safe and failure.delivered is None:
+            failure.message += "; whether it took effect is unknown"
+        return error_for(failure, self.subject, self.operation, self.errors)
+
+    def outcome(self, failure: Failure) -> Outcome:
+        """Returns what a failure says about the load of the catalog."""
+        error = self.error_class(failure)
+        if failure.codes[0] == STALE:
+            return Outcome.ABANDONED
+        if issubclass(error, ThrottlingError):
+            return Outcome.THROTTLED
+        if 503 in failure.codes:
+            return Outcome.REFUSED
+        return Outcome.FAILED if issubclass(error, ServiceUnavailableError) else Outcome.ANSWERED
+
+    def may_retry(self, failure: Failure) -> bool:
+        """Returns whether sending the call again after a failure is useful and safe."""
+        if failure.codes[0] in _LASTING or not self._is_harmless_after(failure):
+            return False
+        return failure.transient or issubclass(self.error_class(failure), ServiceUnavailableError | ThrottlingError)
+
+    def may_recover(self, failure: Failure) -> bool:
+        """Returns whether `recover` can perhaps remove the cause, and sending the call again is safe."""
+        if self.recover is None or not self._is_harmless_after(failure):
+            return False
+        return failure.codes[0] == STALE or issubclass(self.error_class(failure), UnauthenticatedError)
+
+    def _is_harmless_after(self, failure: Failure) -> bool:
+        return not failure.is_final and (self.safe or self.repeatable or failure.delivered is False)

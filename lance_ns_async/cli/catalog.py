@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lance_ns_async.cli import exposure, profiles, secrets
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
+
+from lance_ns_async import Namespace
+from lance_ns_async.cli import profiles, secrets
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.parsing import parse_pair, read_text
+from lance_ns_async.errors import nearest
+from lance_ns_async.model import Id, NamespaceId, TableId
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
@@ -46,8 +53,6 @@ class Catalog:
             try:
                 yield namespace
             except (NamespaceNotFoundError, TableNotFoundError) as error:
-                from lance_ns_async.cli.suggesting import suggest_id
-
                 for suggestion in filter(None, (suggest_id(namespace, id) for id in about)):
                     error.add_note(suggestion)
                 raise
@@ -147,8 +152,8 @@ def _assignment(text: str) -> tuple[str, str]:
         return key, value
     file = Path(value[1:]).expanduser()
     content = read_text(file, f"-p {key}=@{value[1:]}").removesuffix("\n")
-    if exposure.secrets_among([key]):
-        exposure.warn_if_exposed(file, key)
+    if secrets.secrets_among([key]):
+        secrets.warn_if_exposed(file, key)
     return key, content
 
 
@@ -171,3 +176,38 @@ def _merge(impl: str, layers: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
 def _fold(impl: str, key: str) -> str:
     name, _ = secrets.split(key)
     return name.removeprefix(f"{impl}.").replace("-", "_").replace(".", "_").lower()
+
+
+_SIBLINGS = 200  # Maximum number of tables, and of namespaces, that are compared with an id.
+
+
+def suggest_id(catalog: Namespace, id: Id) -> str | None:
+    """Returns what an id that does not exist probably means; None if that is unknown.
+
+    Cost: one listing of the tables beside the id, and one of the namespaces; for each level that does not exist, again.
+    """
+    # A suggestion must not hide the error itself.
+    with suppress(LanceNamespaceError):
+        return _suggest(catalog, id)
+    return None
+
+
+def _suggest(catalog: Namespace, id: Id, rest: tuple[str, ...] = ()) -> str | None:
+    """Returns the suggestion; `rest` are the names below a namespace that does not exist."""
+    if not id:
+        return None
+    parent = NamespaceId(id[:-1])
+    try:
+        namespaces = [it.name for it in islice(catalog.iter_namespaces(parent), _SIBLINGS)]
+    except NamespaceNotFoundError:
+        return _suggest(catalog, parent, (id[-1], *rest))
+    if isinstance(id, TableId):
+        if not rest and id.name in namespaces:
+            return f"it is a namespace: list its tables with lance-ns ls {shlex.quote(str(id))}, or use '{id}.**'"
+        names = list(catalog.list_tables({"id": list(parent), "limit": _SIBLINGS}).tables)
+    else:
+        names = namespaces
+    near = nearest(id[-1], names)
+    if near is None or near == id[-1]:
+        return None
+    return f"did you mean {TableId((*parent, near, *rest)) if rest else type(id)((*parent, near))}?"

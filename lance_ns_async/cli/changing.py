@@ -12,8 +12,7 @@ import typer
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.errors import Code, Misuse
-from lance_ns_async.cli.messages import say
+from lance_ns_async.cli.errors import Code, Misuse, say
 from lance_ns_async.cli.options import ChangeFormat, DryRun, NewTable, TableName, TableNames, Yes, exit_after
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair

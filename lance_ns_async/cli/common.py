@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lance_ns_async.cli import completing, messages
+from lance_ns_async.cli import completing, errors
 from lance_ns_async.cli.catalog import Catalog, require
 from lance_ns_async.cli.errors import DEBUG, Misuse
 from lance_ns_async.cli.output import Format
@@ -117,7 +117,7 @@ class CommonOptions:
     def apply(self, context: typer.Context) -> None:
         """Sets how much is shown."""
         long = ((it.name, opt) for it in context.command.params for opt in it.opts if opt.startswith("--"))
-        messages.set_up(quiet=self.quiet, options={str(name): option for name, option in long})
+        errors.set_up(quiet=self.quiet, options={str(name): option for name, option in long})
         context.meta[DEBUG] = self.debug
         if self.verbose or self.debug:
             logging.basicConfig(format="%(relativeCreated)7.0f ms %(message)s", stream=sys.stderr)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lance_ns_async.cli import messages, output
+from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import OutputFormat, exit_after
@@ -80,7 +80,7 @@ def conformance(
     if unknown := set(feature or ()) - set(FEATURES):
         raise Misuse(f"--feature {min(unknown)}: there is none; use {', '.join(FEATURES)}")
     target = _target(on, path, server, header or (), parent)
-    with show_progress(messages.shows_progress(), "conformance") as progress:
+    with show_progress(errors.shows_progress(), "conformance") as progress:
         result = run(target, features=feature or (), read_only=read_only, progress=progress)
     if report is not None:
         try:
@@ -95,8 +95,8 @@ def conformance(
     )
     output.write(rows, COLUMNS, format, sys.stdout)
     for what in result.leftovers:
-        messages.say(f"left behind: {what}")
-    messages.summarize(result.line(), problems=not result.conforms)
+        errors.say(f"left behind: {what}")
+    errors.summarize(result.line(), problems=not result.conforms)
     exit_after(not result.conforms)
 
 

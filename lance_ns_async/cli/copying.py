@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from lance_ns_async.cli import messages, output
+from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_profile
@@ -129,7 +129,7 @@ def copy(
             partial=partial,
             dry_run=dry_run,
             journal=journal,
-            progress=messages.shows_progress(),
+            progress=errors.shows_progress(),
         )
     output.write_report(report, COLUMNS, format)
     exit_after(report.problems)

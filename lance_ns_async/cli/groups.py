@@ -12,8 +12,17 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from lance_ns_async.cli.errors import DEBUG, FOR_TYPER, USAGE_ERROR, Code, close, describe_usage, exit_code, root_cause
-from lance_ns_async.cli.messages import say
+from lance_ns_async.cli.errors import (
+    DEBUG,
+    FOR_TYPER,
+    USAGE_ERROR,
+    Code,
+    close,
+    describe_usage,
+    exit_code,
+    root_cause,
+    say,
+)
 
 SETTINGS: Mapping[str, Any] = {"help_option_names": ["-h", "--help"]}
 """Settings of all commands."""

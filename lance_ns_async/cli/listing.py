@@ -5,24 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lance_ns_async.cli import output
+from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_namespace
-from lance_ns_async.cli.messages import counted, hint, say
-from lance_ns_async.cli.options import OutputFormat, Secrets, TableName, exit_after
+from lance_ns_async.cli.errors import counted, hint, say
+from lance_ns_async.cli.options import OutputFormat, Secrets, TableName, Version, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format, OutputRow
-from lance_ns_async.cli.selecting import match_namespaces, match_tables, open_table
+from lance_ns_async.cli.parsing import parse_pair
+from lance_ns_async.cli.selecting import find_version, hint_at_missing, match_namespaces, match_tables, open_table
 
 if TYPE_CHECKING:
     from lance_namespace.errors import LanceNamespaceError
 
     from lance_ns_async import Namespace
     from lance_ns_async.model import NamespaceId, TableId
+
 
 _GROUP = 5_000  # Number of tables that are located together: enough for concurrency, but few enough for early output.
 
@@ -130,3 +133,116 @@ def describe(
         description["storage_options"] = dict.fromkeys(options, MASK)
     fields = {key: value for key, value in description.items() if value not in ({}, [])}
     output.write_object({"id": str(id), "names": list(id), **fields}, format)
+
+
+@with_common_options
+def schema(on: CommonOptions, table: TableName, version: Version = None, format: OutputFormat = Format.TABLE) -> None:
+    """Show the columns of a table and their types; opens the dataset."""
+    with open_table(on, table) as (catalog, id):
+        fields = list(catalog.open(id, version=find_version(catalog, id, version)).schema)
+    rows = [{"column": it.name, "type": str(it.type), "nullable": it.nullable} for it in fields]
+    output.write(rows, ("column", "type", "nullable"), format, sys.stdout)
+
+
+@with_common_options
+def versions(
+    on: CommonOptions,
+    table: TableName,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of versions.")] = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """List the versions of a table, the newest first."""
+    with open_table(on, table) as (catalog, id):
+        response = catalog.list_table_versions({"id": list(id), "limit": limit, "descending": True})
+    rows = [{"version": it.version, "created": _time(it.timestamp_millis)} for it in response.versions]
+    output.write(rows, ("version", "created"), format, sys.stdout)
+
+
+@with_common_options
+def tags(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
+    """List the tags of a table."""
+    with open_table(on, table) as (catalog, id):
+        response = catalog.list_table_tags({"id": list(id)})
+    rows = [{"tag": name, "version": it.version, "branch": it.branch} for name, it in response.tags.items()]
+    output.write(rows, ("tag", "version", "branch"), format, sys.stdout)
+
+
+@with_common_options
+def indices(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
+    """List the indexes of a table, and how many rows they cover."""
+    with open_table(on, table) as (catalog, id):
+        response = catalog.list_table_indices({"id": list(id)})
+    rows = [
+        {
+            "index": it.index_name,
+            "type": it.index_type,
+            "columns": ", ".join(it.columns),
+            "rows": it.num_indexed_rows,
+            "rows without": it.num_unindexed_rows,
+        }
+        for it in response.indexes
+    ]
+    output.write(rows, ("index", "type", "columns", "rows", "rows without"), format, sys.stdout)
+
+
+def _time(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")
+
+
+COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
+
+
+@with_common_options
+def find(
+    on: CommonOptions,
+    what: What,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", help="With this column: name, name:type or :type, e.g. 'vec:vector[768]'."),
+    ] = None,
+    min_rows: Annotated[int | None, typer.Option("--min-rows", help="Minimum number of rows.")] = None,
+    max_rows: Annotated[int | None, typer.Option("--max-rows", help="Maximum number of rows.")] = None,
+    min_size: Annotated[str | None, typer.Option("--min-size", help="Minimum size, e.g. 10GB.")] = None,
+    max_size: Annotated[str | None, typer.Option("--max-size", help="Maximum size, e.g. 10GB.")] = None,
+    min_versions: Annotated[int | None, typer.Option("--min-versions", help="Minimum number of versions.")] = None,
+    older_than: Annotated[str | None, typer.Option("--older-than", help="Last write before, e.g. 30d.")] = None,
+    newer_than: Annotated[str | None, typer.Option("--newer-than", help="Last write within, e.g. 12h.")] = None,
+    index: Annotated[list[str] | None, typer.Option("--index", help="With an index of this column.")] = None,
+    no_index: Annotated[list[str] | None, typer.Option("--no-index", help="Without an index of this column.")] = None,
+    stale_index: Annotated[
+        list[str] | None,
+        typer.Option("--stale-index", help="With rows that an index of this column lacks; '*' is any column."),
+    ] = None,
+    property: Annotated[
+        list[str] | None,
+        typer.Option("--with-property", metavar="KEY=VALUE", help="With this property in the catalog."),
+    ] = None,
+    sort: Annotated[
+        str, typer.Option("--sort", help="id, rows, size, versions, version or last_write; with - for descending.")
+    ] = "id",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of tables.")] = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Find tables by columns, rows, size, age, indexes and properties; opens each dataset once."""
+    from lance_ns_async.fleet import Conditions, sync
+
+    where = Conditions(
+        columns=column or (),
+        index=index or (),
+        no_index=no_index or (),
+        stale_index=stale_index or (),
+        properties=dict(parse_pair("--with-property", text) for text in property or ()),
+        min_rows=min_rows,
+        max_rows=max_rows,
+        min_size=min_size,
+        max_size=max_size,
+        min_versions=min_versions,
+        older_than=older_than,
+        newer_than=newer_than,
+    )
+    with on.require().open() as catalog:
+        report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=errors.shows_progress())
+        hint_at_missing(catalog, what, report.problems)
+    output.write_report(report, COLUMNS, format)
+    require_tables(report.rows, report.counters.get("tables", 0), what)
+    exit_after(report.problems)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lance_ns_async.cli import messages, output
+from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, require_tables
@@ -107,7 +107,7 @@ def maintain(
             executor = SparkEngine(spark)
         work: Any = sync.plan_maintenance if dry_run else sync.maintain
         result: Report | MaintenancePlan = work(
-            namespace, what, engine=executor, progress=messages.shows_progress(), **steps
+            namespace, what, engine=executor, progress=errors.shows_progress(), **steps
         )
         hint_at_missing(namespace, what, result.problems)
     _write(result, format_for(format, out), out)
@@ -138,6 +138,6 @@ def _write(result: Report | MaintenancePlan, format: Format, file: Path | None) 
         output.write_result(result, rows, PLAN_COLUMNS, format, file)
         if format is not Format.PARQUET:
             for row in result.problems:
-                messages.say(f"{row.outcome}: {row.reason}")
+                errors.say(f"{row.outcome}: {row.reason}")
     is_short = file is None and format not in (Format.JSON, Format.PARQUET)
-    messages.summarize(result.line() if is_short else result, problems=result.problems)
+    errors.summarize(result.line() if is_short else result, problems=result.problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from typing import Annotated
 
 import typer
@@ -11,11 +12,13 @@ from lance_ns_async.cli import output
 from lance_ns_async.cli.changing import ask
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.completing import complete_namespace
+from lance_ns_async.cli.errors import counted, hint
 from lance_ns_async.cli.groups import Command, Group
 from lance_ns_async.cli.listing import write_listing
 from lance_ns_async.cli.options import ChangeFormat, NamespaceName, OutputFormat, Yes
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair
+from lance_ns_async.model import NamespaceId
 
 ns: typer.Typer = typer.Typer(
     cls=Group, help="List, describe, create and drop namespaces.", rich_markup_mode=None, no_args_is_help=True
@@ -95,3 +98,22 @@ def drop(
     with on.require().open(id) as catalog, output.tell_changes(format) as tell:
         catalog.drop_namespace({"id": list(id), "behavior": "Cascade" if cascade else "Restrict"})
         tell(f"dropped {id}", id, "dropped")
+
+
+@with_common_options
+def partitions(
+    on: CommonOptions,
+    where: Annotated[
+        str | None, typer.Argument(help="Condition in Lance's SQL, e.g. \"region = 'EU'\".", show_default=False)
+    ] = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """List the partitions of a directory that may have rows which match a condition."""
+    chosen = on.require()
+    with chosen.open(NamespaceId()) as catalog:
+        rows = [
+            {"values": dict(it.values), "spec": it.spec_version, "id": str(it.id), "location": it.location}
+            for it in catalog.list_partitions(where)
+        ]
+    if not output.write(counted(iter(rows), "partitions"), ("values", "spec", "id"), format, sys.stdout):
+        hint("no partition may have such rows" if where else "no partitions yet")

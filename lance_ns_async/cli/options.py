@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli.completing import complete_namespace, complete_table
-from lance_ns_async.cli.errors import Code
-from lance_ns_async.cli.messages import say
+from lance_ns_async.cli.errors import Code, say
 from lance_ns_async.cli.output import Format
 
 What = Annotated[

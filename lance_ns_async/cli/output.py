@@ -5,22 +5,27 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
-from lance_ns_async.cli import messages
-from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.messages import summarize, use_options
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lance_ns_async.cli import errors
+from lance_ns_async.cli.errors import Misuse, summarize, use_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_ns_async.fleet import MaintenancePlan, Report
     from lance_ns_async.model import Id
+
 
 OutputRow = Mapping[str, Any]
 
@@ -67,7 +72,7 @@ def write(rows: Iterable[OutputRow], columns: Sequence[str], format: Format, str
             render = printable if stream.isatty() else str
             stream.writelines("\t".join(map(render, line)) + "\n" for line in lines)
         case Format.TABLE:
-            from lance_ns_async.cli.tables import lay_rows
+            from lance_ns_async.cli.output import lay_rows
 
             gathered = list(counted())
             numbers = {column for column in columns if _is_number(gathered, column)}
@@ -152,7 +157,7 @@ def tell_changes(format: Format | None) -> Iterator[TellChange]:
 
     def tell(sentence: str, id: Id, outcome: str, location: str | None = None) -> None:
         if format is None:
-            messages.tell(sentence)
+            errors.tell(sentence)
         rows.append({"id": str(id), "names": list(id), "outcome": outcome, "location": location})
 
     try:
@@ -193,7 +198,7 @@ def write_rows(rows: pa.Table, format: Format, file: Path | None) -> None:
     if file is not None:
         from lance_ns_async.rendering import counted
 
-        messages.hint(f"wrote {counted(rows.num_rows, 'rows')} to {file}")
+        errors.hint(f"wrote {counted(rows.num_rows, 'rows')} to {file}")
 
 
 def write_object(row: OutputRow, format: Format) -> None:
@@ -205,7 +210,7 @@ def write_object(row: OutputRow, format: Format) -> None:
         fields = [{"field": key, "value": value} for key, value in row.items()] if format is Format.PLAIN else [row]
         write(fields, list(fields[0]), format, sys.stdout)
         return
-    from lance_ns_async.cli.tables import lay_fields
+    from lance_ns_async.cli.output import lay_fields
 
     lay_fields({key: _text(value) for key, value in row.items()})
 
@@ -233,3 +238,82 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+_UNLIMITED_WIDTH = 100_000
+"""Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
+
+_GAP = 2  # Spaces between columns.
+_NARROW = 24  # Minimum width in which the values of the widest column are continued in the next line.
+
+
+class OutputConsole(Console):
+    """A console on standard output or another text stream; if that is not a terminal, its width is unlimited."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        super().__init__(file=stream, highlight=False, markup=False)
+        if not self.is_terminal:
+            self.width = _UNLIMITED_WIDTH
+
+    def lay(self, table: Table) -> None:
+        """Prints the table; removes trailing spaces if the output is not a terminal."""
+        if self.is_terminal:
+            self.print(table)
+            return
+        with self.capture() as capture:
+            self.print(table)
+        for line in capture.get().splitlines():
+            self.file.write(f"{line.rstrip()}\n")
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Raises BrokenPipeError, for which the command has its own exit code."""
+        raise BrokenPipeError
+
+
+def lay_rows(rows: Sequence[Sequence[str]], columns: Sequence[str], numbers: Collection[str], stream: IO[str]) -> None:
+    """Prints rows below the names of their columns; in a narrow terminal, a line for each field; nothing for no rows.
+
+    Args:
+        rows: The values of each row.
+        columns: The names of the columns.
+        numbers: The columns that are aligned to the right.
+        stream: Where the table goes.
+    """
+    if not rows:
+        return
+    console = OutputConsole(stream)
+    widths = [max(map(_width, values)) for values in zip(columns, *rows, strict=True)]
+    widest = widths.index(max(widths))
+    left = console.width - (sum(widths) - widths[widest]) - _GAP * (len(widths) - 1)
+    if left < min(widths[widest], _NARROW):
+        for number, row in enumerate(rows):
+            if number:
+                console.print()
+            _lay_fields({column: value for column, value in zip(columns, row, strict=True) if value}, console)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        # A truncated id or location is useless, so the longest values continue in the next line.
+        justify: Literal["left", "right"] = "right" if column in numbers else "left"
+        table.add_column(column, overflow="fold", justify=justify, no_wrap=number != widest)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.lay(table)
+
+
+def lay_fields(fields: Mapping[str, str]) -> None:
+    """Prints one line for each field to standard output."""
+    _lay_fields(fields, OutputConsole())
+
+
+def _lay_fields(fields: Mapping[str, str], console: OutputConsole) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key, value in fields.items():
+        table.add_row(key, Text(value))
+    console.lay(table)
+
+
+def _width(text: str) -> int:
+    return max(map(cell_len, text.splitlines()), default=0)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
-from lance_ns_async.cli import completing, exposure, messages, output, profiles, secrets
+from lance_ns_async.cli import completing, errors, output, profiles, secrets
 from lance_ns_async.cli.catalog import Catalog, choose
 from lance_ns_async.cli.common import IMPLS, CommonOptions, with_common_options
 from lance_ns_async.cli.doctor import check
@@ -81,10 +85,10 @@ def add(
             properties[f"{key}_keyring"] = user
         content.setdefault("profiles", profiles.new_table())[name] = {"impl": on.impl, **properties}
         is_default = content.setdefault("default", name) == name
-    messages.tell(f"added profile {name} to {file}" + ("; it is the default" if is_default else ""))
-    if plain := exposure.secrets_among(properties):
+    errors.tell(f"added profile {name} to {file}" + ("; it is the default" if is_default else ""))
+    if plain := secrets.secrets_among(properties):
         key = plain[0]
-        messages.hint(f"{', '.join(plain)}: in the file, which only you can read; --ask {key} keeps it in the keyring")
+        errors.hint(f"{', '.join(plain)}: in the file, which only you can read; --ask {key} keeps it in the keyring")
 
 
 @profile.command(cls=Command)
@@ -100,7 +104,7 @@ def properties(
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """List the properties of a kind of catalog, with their defaults."""
-    from lance_ns_async.cli.describing import property_rows
+    from lance_ns_async.cli.profile_commands import property_rows
 
     output.write(property_rows(kind), ("property", "default", "meaning"), format, sys.stdout)
 
@@ -123,7 +127,7 @@ def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> Non
             }
 
     if not output.write(rows(), ("default", "profile", "impl", "file"), format, sys.stdout):
-        messages.hint("no profiles; add one with lance-ns profile add NAME -i IMPL -p KEY=VALUE")
+        errors.hint("no profiles; add one with lance-ns profile add NAME -i IMPL -p KEY=VALUE")
 
 
 @profile.command(cls=Command)
@@ -131,7 +135,7 @@ def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> Non
 def show(on: CommonOptions, name: Name, show_secrets: Secrets = False, format: OutputFormat = Format.TABLE) -> None:
     """Show the properties of a profile; runs no commands, and does not read the keyring."""
     impl, properties = profiles.profile(name, profiles.files_with_profiles(on.config, os.environ))
-    masked = {} if show_secrets else dict.fromkeys(exposure.secrets_among(properties), MASK)
+    masked = {} if show_secrets else dict.fromkeys(secrets.secrets_among(properties), MASK)
     output.write_object({"profile": name, "impl": impl, **properties, **masked}, format)
 
 
@@ -149,7 +153,7 @@ def use(on: CommonOptions, name: Name) -> None:
     with profiles.edit(profiles.file_for_new(on.config, os.environ)) as content:
         profiles.find(name, profiles.files_with_profiles(on.config, os.environ))
         content["default"] = name
-    messages.tell(f"the default is profile {name}")
+    errors.tell(f"the default is profile {name}")
 
 
 @profile.command(cls=Command)
@@ -166,7 +170,7 @@ def remove(on: CommonOptions, name: Name) -> None:
         with profiles.edit(profiles.file_for_new(on.config, os.environ)) as content:
             if content.get("default") == name:
                 del content["default"]
-    messages.tell(f"removed profile {name} from {file}")
+    errors.tell(f"removed profile {name} from {file}")
 
 
 def _ask(key: str) -> str:
@@ -183,3 +187,33 @@ def _users(name: str, content: Mapping[str, Any]) -> Sequence[str]:
     """Returns the names of the profile's own secrets in the keyring."""
     own = ((secrets.split(key), value) for key, value in content.items())
     return [user for (key, source), user in own if source == "keyring" and user == f"{name}.{key}"]
+
+
+def property_rows(impl: str) -> Iterator[Mapping[str, Any]]:
+    """Yields a row for each property: those that a catalog requires first, and then its own."""
+    from lance_ns_async import registry
+    from lance_ns_async.calls.policy import Policy
+
+    settings = registry.load(impl).settings
+    meanings = dict(_attribute_docstrings(Policy))
+    for cls in reversed(settings.__mro__):
+        if hasattr(cls, "model_fields"):
+            meanings.update(_attribute_docstrings(cls))
+    for name in settings.names(aliases=False):
+        field = settings.model_fields[name.removesuffix(".*")]
+        default = "required" if field.is_required() else _text(field.default)
+        yield {"property": name, "default": default, "meaning": meanings.get(name.removesuffix(".*"), "")}
+
+
+def _attribute_docstrings(cls: type[Any]) -> Iterator[tuple[str, str]]:
+    """Yields the names of attributes with the first paragraphs of the docstrings below them."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    body = definition.body if isinstance(definition, ast.ClassDef) else []
+    for attribute, following in pairwise(body):
+        match attribute, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, " ".join(inspect.cleandoc(text).split("\n\n")[0].split())
+
+
+def _text(default: Any) -> str:
+    return "" if default in (None, {}, (), "") else str(default)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lance_ns_async.cli import exposure, private_files, secrets
+from lance_ns_async.cli import private_files, secrets
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.errors import suggest
 
@@ -103,8 +103,8 @@ def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
     commands = [key for key in properties if secrets.split(key)[1] == "command"]
     if commands and file == _IN_DIRECTORY:
         raise Misuse(f"{where}: {commands[0]} is not run from a file of the current directory; use --config {file}")
-    if exposed := exposure.secrets_among(properties):
-        exposure.warn_if_exposed(file, f"{', '.join(exposed)} of profile {name!r}")
+    if exposed := secrets.secrets_among(properties):
+        secrets.warn_if_exposed(file, f"{', '.join(exposed)} of profile {name!r}")
     return properties.pop("impl"), properties
 
 

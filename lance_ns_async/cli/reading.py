@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lance_ns_async.cli import messages, output
+from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.messages import hint
+from lance_ns_async.cli.errors import Misuse, hint
 from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import read_text
@@ -199,11 +198,11 @@ def search(
             filter=filter,
             columns=column_names(columns),
             timeout=timeout,
-            progress=messages.shows_progress(),
+            progress=errors.shows_progress(),
         )
         problems = [row for row in ranked.table_rows() if row.outcome in ranked.problem_outcomes]
         hint_at_missing(catalog, what, problems)
     require_tables(problems, len(ranked.searched), what)
     output.write_rows(ranked.rows, format_for(format, out), out)
-    messages.summarize(ranked, problems=problems)
+    errors.summarize(ranked, problems=problems)
     exit_after(problems)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lance_ns_async.cli import messages, output
+from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.options import FormatOrSuffix, Out, Secrets, exit_after
@@ -53,7 +53,7 @@ def resolve(
     with LocationResolver.connect(catalog.impl, catalog.properties) as resolver:
         locations = resolver.prefetch(targets, pin_versions=pin, on_error=on_error)
     _write(locations, format_for(format, out), out, secrets=show_secrets)
-    messages.summarize(locations.report, problems=locations.report.problems)
+    errors.summarize(locations.report, problems=locations.report.problems)
     exit_after(locations.report.problems)
 
 

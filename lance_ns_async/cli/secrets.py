@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.errors import Misuse, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 SERVICE = "lance-ns"
 """The service in the keyring below which secrets are stored."""
@@ -98,3 +104,40 @@ def _keyring(what: str) -> Iterator[ModuleType]:
         reason = str(error).partition(". ")[0].rstrip(".")
         advice = f"name a command that prints the secret instead, with -p {what.rpartition('.')[2]}_command=COMMAND"
         raise Misuse(f"{what}: the keyring cannot be used ({reason}); {advice}") from error
+
+
+_SECRET = re.compile(
+    r"^header[._-]|(^|[._-])(credential|password|proxy|(auth[._-]?)?token|secret)$"
+    r"|secret|session[._-]?token|sas[._-]?token|account[._-]?key|private[._-]?key|external[._-]?id"
+    r"|service[._-]?account[._-]?key|oauth:token-type:",
+    re.IGNORECASE,
+)
+"""Names of properties whose values are secrets; file paths, such as `client_key`, are not included."""
+
+
+def secrets_among(properties: Iterable[str]) -> list[str]:
+    """Returns the names of properties whose values are secrets; those that say where a secret is have none."""
+    return [name for name in properties if _SECRET.search(name) and split(name)[1] is None]
+
+
+def warn_if_exposed(file: Path, what: str) -> None:
+    """Warns on standard error if others can read or change a file with a secret.
+
+    The file is used nevertheless: containers get their secrets in files that all their users can read.
+
+    Args:
+        file: A file that was read. Pipes and devices cause no warning.
+        what: The secret in the file, for the message.
+    """
+    if os.name != "posix":
+        return
+    try:
+        status = file.stat()
+    except OSError:
+        # The file was readable just before, so it was replaced or removed meanwhile.
+        return
+    access = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    if stat.S_ISREG(status.st_mode) and access:
+        can = "change" if access & (stat.S_IWGRP | stat.S_IWOTH) else "read"
+        reason = f"others on this machine can {can} it (mode {stat.S_IMODE(status.st_mode):04o})"
+        say(f"warning: {file} holds {what}, and {reason}: chmod 600 {quote(str(file))}")

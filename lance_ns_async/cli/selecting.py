@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lance_ns_async.cli import messages
+from lance_ns_async import Namespace
+from lance_ns_async.cli import errors
+from lance_ns_async.cli.catalog import suggest_id
 from lance_ns_async.cli.common import CommonOptions
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.errors import suggest
+from lance_ns_async.model import NamespaceId, TableId
 
 if TYPE_CHECKING:
-    from lance_ns_async import Namespace
     from lance_ns_async.fleet import Row
     from lance_ns_async.model import NamespaceId, TableId
+
 
 _SHOWN = 5  # Maximum number of tables in a message.
 
@@ -104,7 +107,6 @@ def match_namespaces(catalog: Namespace, pattern: str) -> Iterator[NamespaceId]:
 
 def hint_at_missing(catalog: Namespace, what: Sequence[str], rows: Iterable[Row]) -> None:
     """Writes what ids probably mean that do not exist, according to the rows of a report. Cost: as `suggest_id`."""
-    from lance_ns_async.cli.suggesting import suggest_id
     from lance_ns_async.model import TableId, is_pattern
     from lance_ns_async.rendering import MISSING
 
@@ -112,7 +114,7 @@ def hint_at_missing(catalog: Namespace, what: Sequence[str], rows: Iterable[Row]
     ids = [id for id in (TableId(text) for text in what if not is_pattern(text)) if id in missing]
     for id in ids[:_SHOWN]:
         if (suggestion := suggest_id(catalog, id)) is not None:
-            messages.hint(f"{id}: {suggestion}")
+            errors.hint(f"{id}: {suggestion}")
 
 
 def name_some(ids: Sequence[TableId]) -> str:

@@ -18,11 +18,10 @@ import typer
 
 from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.errors import Code, Misuse
-from lance_ns_async.cli.exposure import warn_if_exposed
-from lance_ns_async.cli.messages import hint, say
+from lance_ns_async.cli.errors import Code, Misuse, hint, say
 from lance_ns_async.cli.options import exit_after
 from lance_ns_async.cli.parsing import parse_pair, read_text
+from lance_ns_async.cli.secrets import warn_if_exposed
 
 if TYPE_CHECKING:
     import ssl

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lance_ns_async.cli import messages, output
+from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.groups import Command, Group
@@ -59,7 +59,7 @@ def add(
 ) -> None:
     """Add a client and print its token, which is shown only once; the file has its hash.
 
-    A running server notices the change within a second. To change the rights, edit the file.
+    A running server notices the change within a second. To change the rights, edit_file the file.
     """
     from lance_ns_async.gateway.rights import Principal
     from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
@@ -71,7 +71,7 @@ def add(
             raise Misuse(f"{name} exists in {tokens}; use token rotate for a new token, or remove it first")
         content[name] = {**principal.to_dict(), HASHES: [hash_of(secret)]}
     print(secret)
-    messages.hint(
+    errors.hint(
         f"added {name} to {tokens}; in a file, the token is used as: lance-ns -i rest -p uri=URL -p auth_token=@FILE"
     )
 
@@ -127,7 +127,7 @@ def rotate(
     if secret is not None:
         print(secret)
     state = "one token" if secret is None else "a new token"
-    messages.hint(f"{name} has {state}; {refused} from before will be refused within a second")
+    errors.hint(f"{name} has {state}; {refused} from before will be refused within a second")
 
 
 @token.command(cls=Command)
@@ -137,7 +137,7 @@ def remove(on: CommonOptions, name: _Name, tokens: _File) -> None:
     with edit(tokens, _check) as content:
         _find(content, name, tokens)
         del content[name]
-    messages.tell(f"removed {name} from {tokens}")
+    errors.tell(f"removed {name} from {tokens}")
 
 
 def _find(content: Any, name: str, file: Path) -> Any:

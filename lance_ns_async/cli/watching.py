@@ -11,8 +11,7 @@ import typer
 
 from lance_ns_async.cli import private_files
 from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.messages import hint
+from lance_ns_async.cli.errors import Misuse, hint
 from lance_ns_async.cli.options import What, exit_after
 
 

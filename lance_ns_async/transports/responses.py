@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -81,3 +81,14 @@ def outline(body: Any) -> str:
     if isinstance(body, dict):
         return f"it holds {', '.join(map(str, body))}"[:_OUTLINE_LENGTH]
     return f"it is a {type(body).__name__}"
+
+
+_LEAST = 4  # Minimum length of a redacted secret; a shorter text occurs in ordinary words.
+
+
+def redact(text: str, secrets: Iterable[str | None]) -> str:
+    """Returns the text with `***` instead of each secret; None and secrets of under 4 characters are skipped."""
+    for secret in secrets:
+        if secret and len(secret) >= _LEAST:
+            text = text.replace(secret, "***")
+    return text

@@ -14,7 +14,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, Code
 from lance_ns_async.model import TableId
 from lance_ns_async.settings import HttpSettings
-from lance_ns_async.transports.http.tokens import Tokens
+from lance_ns_async.transports.http.token_sources import Tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 TABLE = TableId(["db", "t"])

@@ -19,7 +19,7 @@ from lance_namespace import (
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.glue.backend import GlueBackend, GlueSettings
-from lance_ns_async.backends.glue.errors import ERRORS
+from lance_ns_async.backends.glue.wire import ERRORS
 from lance_ns_async.calls.caller import Caller
 from tests.fakes.glue import FakeGlue
 

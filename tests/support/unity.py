@@ -10,8 +10,8 @@ from lance_namespace import DeclareTableRequest, DeclareTableResponse, DescribeT
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.unity.backend import UnityBackend
-from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.backends.unity.settings import UnitySettings
+from lance_ns_async.backends.unity.wire import ERRORS
 from lance_ns_async.calls.caller import Caller
 from tests.fakes.unity import API, FakeUnity
 

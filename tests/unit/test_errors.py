@@ -38,7 +38,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport
-from lance_ns_async.backends.iceberg.errors import ERRORS
+from lance_ns_async.backends.iceberg.wire import ERRORS
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import (

@@ -25,7 +25,6 @@ from pydantic import Field, field_validator
 from lance_ns_async.backends.base import Backend, Capabilities, Declaration, KeepPartitions
 from lance_ns_async.backends.directory import partitions
 from lance_ns_async.backends.directory.dropping import Dropping
-from lance_ns_async.backends.directory.errors import ERRORS
 from lance_ns_async.backends.directory.manifest import (
     MANIFEST,
     Change,
@@ -36,7 +35,7 @@ from lance_ns_async.backends.directory.manifest import (
 )
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
-from lance_ns_async.backends.directory.transport import LanceTransport, error_of
+from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport, error_of
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import BadLocationError, ErrorTable, Failure
@@ -99,6 +98,10 @@ class DirSettings(Settings):
     def path(self) -> str:
         """The directory as an absolute path, or as the URI in the settings."""
         return self.root.rstrip("/") if "://" in self.root else abspath(expanduser(self.root))
+
+
+ERRORS = LANCE_ERRORS
+"""pylance's errors; the backend adds no codes of its own."""
 
 
 class DirectoryBackend(Backend):

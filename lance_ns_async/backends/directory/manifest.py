@@ -23,8 +23,7 @@ from lance_namespace import DropNamespaceRequest
 
 from lance_ns_async.backends.directory.partition_columns import with_partition_values
 from lance_ns_async.calls.caller import Caller
-from lance_ns_async.calls.policy import Policy
-from lance_ns_async.calls.repetition import TryAgainError
+from lance_ns_async.calls.policy import Policy, TryAgainError
 from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.model import DELIMITER, local_path
 from lance_ns_async.storage.lance_layout import DATA, VERSIONS

@@ -19,9 +19,9 @@ from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.glue import wire
 from lance_ns_async.backends.glue.catalogs import Catalogs
 from lance_ns_async.backends.glue.credentials import LakeFormation, Operation
-from lance_ns_async.backends.glue.errors import ERRORS
 from lance_ns_async.backends.glue.namespaces import Namespaces
 from lance_ns_async.backends.glue.patterns import Patterns
+from lance_ns_async.backends.glue.wire import ERRORS
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.calls.caller import Caller

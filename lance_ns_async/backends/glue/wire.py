@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import lance_namespace.errors as err
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.shared.response_checks import text
-from lance_ns_async.errors import not_lance
+from lance_ns_async.errors import ErrorTable, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.storage import locations
 from lance_ns_async.storage.options import merge_options
+from lance_ns_async.transports.aws.failures import AWS_ERRORS
 
 KIND = "glue.kind"
 """The namespace property with the kind, `catalog` or `database`; used in requests and responses, never stored."""
@@ -333,3 +335,19 @@ def _token(answer: Any) -> str | None:
 def _path(id: str) -> list[str]:
     path = id.partition(":")[2]
     return path.split("/") if path else []
+
+
+ERRORS: ErrorTable = {
+    **AWS_ERRORS,
+    ("EntityNotFoundException", "namespace"): err.NamespaceNotFoundError,
+    ("EntityNotFoundException", "table"): err.TableNotFoundError,
+    # A declaration fails with this code if the table's database is missing.
+    ("EntityNotFoundException", "declare_table"): err.NamespaceNotFoundError,
+    ("AlreadyExistsException", "namespace"): err.NamespaceAlreadyExistsError,
+    ("AlreadyExistsException", "table"): err.TableAlreadyExistsError,
+    ("FederatedResourceAlreadyExistsException", "namespace"): err.NamespaceAlreadyExistsError,
+    ("FederatedResourceAlreadyExistsException", "table"): err.TableAlreadyExistsError,
+    ("ConcurrentModificationException", "replace_table"): err.ConcurrentModificationError,
+    # Lake Formation has filters of rows or cells for the table, which Lance cannot apply.
+    "PermissionTypeMismatchException": err.PermissionDeniedError,
+}

@@ -24,13 +24,13 @@ from lance_ns_async.backends.hive3.checks import (
     new_database,
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
-from lance_ns_async.backends.hive3.errors import ERRORS
 from lance_ns_async.backends.hive3.event_log import READ_EVENTS, changes, events_at
 from lance_ns_async.backends.hive3.events import Position
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
 from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.responses import (
     CATALOG_LOCATION,
+    ERRORS,
     LOCATION,
     OWNER,
     OWNER_TYPE,

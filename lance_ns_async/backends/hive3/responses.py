@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import lance_namespace.errors as err
 from lance_namespace.errors import ConcurrentModificationError, UnsupportedOperationError
 
 from lance_ns_async.backends.hive3 import locations
 from lance_ns_async.backends.hive3.wire import OWNER_TYPES, Change, HiveCatalog, HiveDatabase, table_parameters
 from lance_ns_async.backends.shared import registrations, response_checks
-from lance_ns_async.errors import Code, error_about, not_lance
+from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, error_about, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.transports.thrift.binary import struct_field, text, text_pairs
 from lance_ns_async.transports.thrift.decoder import Decoder, fields_of, struct_in
@@ -262,3 +263,31 @@ def _table(id: TableId, storage_options: Mapping[str, str] | None, fields: Any) 
         registration=registrations.identity(parameters, fields.get(4), fields.get(25)),
         is_owned=parameters.get("EXTERNAL", "").lower() != "true",
     )
+
+
+ERRORS: ErrorTable = {
+    **COMMON_ERRORS,
+    "unauthenticated": err.UnauthenticatedError,
+    "UNKNOWN_METHOD": err.UnsupportedOperationError,
+    "NoSuchDatabase": err.NamespaceNotFoundError,
+    "NoSuchTable": err.TableNotFoundError,
+    "TableExists": err.TableAlreadyExistsError,
+    ("Duplicate", "namespace"): err.NamespaceAlreadyExistsError,
+    ("Duplicate", "table"): err.TableAlreadyExistsError,
+    "NotEmpty": err.NamespaceNotEmptyError,
+    "Denied": err.PermissionDeniedError,
+    "Unacceptable": err.InvalidInputError,
+    "NotStored": err.InvalidInputError,
+    "Replaced": err.ConcurrentModificationError,
+    "Incomparable": err.InternalError,
+    # The lengths were checked before the call, so another client removed the table during it.
+    ("NotStored", "replace_table"): err.ConcurrentModificationError,
+    "UnknownDBException": err.NamespaceNotFoundError,
+    ("NoSuchObjectException", "namespace"): err.NamespaceNotFoundError,
+    ("NoSuchObjectException", "declare_table"): err.NamespaceNotFoundError,
+    ("AlreadyExistsException", "namespace"): err.NamespaceAlreadyExistsError,
+    ("AlreadyExistsException", "table"): err.TableAlreadyExistsError,
+    "InvalidObjectException": err.InvalidInputError,
+    "InvalidOperationException": err.InvalidInputError,
+    "MetaException": err.InternalError,
+}

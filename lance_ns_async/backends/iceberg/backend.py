@@ -17,9 +17,15 @@ import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
 from lance_ns_async.backends.iceberg import credentials, versions
-from lance_ns_async.backends.iceberg.errors import ERRORS
 from lance_ns_async.backends.iceberg.settings import IcebergSettings
-from lance_ns_async.backends.iceberg.wire import declaration, is_registered_as, replacement, table, table_of_uuid
+from lance_ns_async.backends.iceberg.wire import (
+    ERRORS,
+    declaration,
+    is_registered_as,
+    replacement,
+    table,
+    table_of_uuid,
+)
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
 from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, table_names
 from lance_ns_async.backends.shared.lost_responses import create_or_find

@@ -19,7 +19,7 @@ from lance_ns_async.backends.iceberg.schema import iceberg_schema
 from lance_ns_async.backends.shared.iceberg_wire import identifier
 from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.calls.caller import Caller
-from lance_ns_async.calls.repetition import TryAgainError
+from lance_ns_async.calls.policy import TryAgainError
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import error_about, failure_of
 from lance_ns_async.model import Table, TableId

@@ -16,12 +16,11 @@ from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, T
 
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.lakekeeper import wire
-from lance_ns_async.backends.lakekeeper.errors import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
+from lance_ns_async.backends.lakekeeper.wire import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, OtherSpellingError, declaration
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
-from lance_ns_async.backends.shared.iceberg_server_config import Routes
-from lance_ns_async.backends.shared.iceberg_wire import identifier, namespace_names
+from lance_ns_async.backends.shared.iceberg_wire import Routes, identifier, namespace_names
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of

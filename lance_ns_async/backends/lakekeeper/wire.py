@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+import lance_namespace.errors as err
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.shared import iceberg_server_config, iceberg_wire, vended_credentials
+from lance_ns_async.backends.shared import iceberg_wire, vended_credentials
 from lance_ns_async.backends.shared.generic_tables import lance_table
-from lance_ns_async.backends.shared.iceberg_server_config import Routes
-from lance_ns_async.backends.shared.iceberg_wire import table_names
+from lance_ns_async.backends.shared.iceberg_wire import IN_PROGRESS, Routes, table_names
 from lance_ns_async.backends.shared.response_checks import text
-from lance_ns_async.errors import Code
+from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 API = "/lakekeeper/v1"
@@ -30,7 +30,7 @@ _DELETED = re.compile(r"([1-9]\d*) soft-deleted")
 
 def decode_config(body: Any) -> Routes:
     """Returns the paths and options in a configuration; this server has the lifetime of keys among the overrides."""
-    return iceberg_server_config.routes({**(body.get("overrides") or {}), **body})
+    return iceberg_wire.routes({**(body.get("overrides") or {}), **body})
 
 
 def explain(body: Any) -> tuple[tuple[Code, ...], str]:
@@ -107,3 +107,29 @@ def decode_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any)
 def _vended_options(body: Mapping[str, Any], location: str) -> Mapping[str, str]:
     entry = vended_credentials.nearest(body.get("storage-credentials") or (), location)
     return vended_credentials.storage_options(vended_credentials.combine(body.get("config") or {}, entry), location)
+
+
+LOCATION_TAKEN = "LocationAlreadyTaken"
+
+ERRORS: ErrorTable = {
+    **HTTP_ERRORS,
+    IN_PROGRESS: err.ServiceUnavailableError,
+    LOCATION_TAKEN: err.InvalidInputError,
+    "ConcurrentUpdateError": err.ConcurrentModificationError,
+    "GenericTableNotFound": err.TableNotFoundError,
+    "NamespaceNotEmptyException": err.NamespaceNotEmptyError,
+    "NamespaceProtected": err.PermissionDeniedError,
+    "NoSuchGenericTableException": err.TableNotFoundError,
+    "NoSuchNamespaceException": err.NamespaceNotFoundError,
+    "NoSuchWarehouseException": err.InternalError,
+    "ProtectedTabularDeletionWithoutForce": err.PermissionDeniedError,
+    ("NoSuchWarehouseException", "get_config"): err.InvalidInputError,
+    # A load cannot distinguish which level is missing, so a removal does not, either.
+    ("NoSuchNamespaceException", "describe_table"): err.TableNotFoundError,
+    ("NoSuchNamespaceException", "deregister_table"): err.TableNotFoundError,
+    (404, "declare_table"): err.NamespaceNotFoundError,
+    (409, "create_namespace"): err.NamespaceAlreadyExistsError,
+    (409, "declare_table"): err.TableAlreadyExistsError,
+    (409, "drop_namespace"): err.NamespaceNotEmptyError,
+    (409, "rename_table"): err.TableAlreadyExistsError,
+}

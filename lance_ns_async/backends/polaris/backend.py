@@ -15,8 +15,8 @@ from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.polaris import wire
-from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
 from lance_ns_async.backends.polaris.settings import EVERY, PolarisSettings
+from lance_ns_async.backends.polaris.wire import ERRORS, TOKEN_ERRORS
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, declaration, lance_table
 from lance_ns_async.backends.shared.iceberg_wire import namespace_names, table_names
 from lance_ns_async.backends.shared.lost_responses import create_or_check_race

@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import lance_namespace.errors as err
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.shared import iceberg_wire, vended_credentials
 from lance_ns_async.backends.shared.generic_tables import present_properties
 from lance_ns_async.backends.shared.lost_responses import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, text
-from lance_ns_async.errors import Code
+from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable
 from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.storage import locations
 from lance_ns_async.storage.locations import segment
 from lance_ns_async.transports.http import oauth2
+from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 
 CATALOGS = "/management/v1/catalogs"
 """The path of the list of catalogs."""
@@ -178,3 +181,36 @@ def _segment(id: NamespaceId | TableId, name: str) -> str:
             f"{id.kind} id {list(id)!r}: Polaris cannot address {name!r}, which proxies or the server rewrite"
         )
     return quote(name, safe="")
+
+
+_OF_THE_SERVICE: ErrorTable = {
+    "MissingOrInvalidRealm": err.InternalError,
+    "NotAllowedException": err.InternalError,
+    "NotFoundException": err.InternalError,
+}
+"""Errors for an unknown realm, path or method; they never mean that a table or a namespace is missing."""
+
+ERRORS: ErrorTable = {
+    **HTTP_ERRORS,
+    **SIGNING_ERRORS,
+    **_OF_THE_SERVICE,
+    LOCATION_TAKEN: err.InvalidInputError,
+    "ForbiddenException": err.PermissionDeniedError,
+    "IllegalArgumentException": err.InvalidInputError,
+    "NamespaceNotEmptyException": err.NamespaceNotEmptyError,
+    "NoSuchNamespaceException": err.NamespaceNotFoundError,
+    "NoSuchTableException": err.TableNotFoundError,
+    # A load cannot distinguish which level is missing, so a removal does not, either.
+    ("NoSuchNamespaceException", "describe_table"): err.TableNotFoundError,
+    ("NoSuchNamespaceException", "deregister_table"): err.TableNotFoundError,
+    ("AlreadyExistsException", "create_namespace"): err.NamespaceAlreadyExistsError,
+    ("AlreadyExistsException", "declare_table"): err.TableAlreadyExistsError,
+    (404, "declare_table"): err.NamespaceNotFoundError,
+    (404, "list_catalogs"): err.InvalidInputError,
+    (409, "create_namespace"): err.NamespaceAlreadyExistsError,
+    (409, "declare_table"): err.TableAlreadyExistsError,
+    (409, "drop_namespace"): err.NamespaceNotEmptyError,
+    501: err.InternalError,
+}
+
+TOKEN_ERRORS: ErrorTable = {**OAUTH2_ERRORS, **_OF_THE_SERVICE}

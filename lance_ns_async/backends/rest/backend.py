@@ -18,8 +18,8 @@ import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend, Capabilities, OperationMissingError
 from lance_ns_async.backends.rest import operations, wire
-from lance_ns_async.backends.rest.errors import ERRORS
 from lance_ns_async.backends.rest.settings import RestSettings
+from lance_ns_async.backends.rest.wire import ERRORS
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import create_or_check_race, create_or_find
 from lance_ns_async.backends.shared.response_checks import ignore

@@ -7,15 +7,26 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+import lance_namespace.errors as err
 from lance_namespace.errors import ErrorCode, InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 
 from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.lost_responses import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, check_name, text, texts
-from lance_ns_async.errors import AnotherAnswerError, Code, failure_of, without_source
+from lance_ns_async.errors import (
+    HTTP_ERRORS,
+    PHRASES,
+    AnotherAnswerError,
+    Code,
+    ErrorTable,
+    NotALanceTableError,
+    failure_of,
+    without_source,
+)
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.spec.extensions import UNAVAILABLE
 from lance_ns_async.storage.options import merge_options
+from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 
 NOT_LANCE = "not a Lance table"
 """Code of this package for a table of another format, which the protocol reports as an invalid input."""
@@ -172,3 +183,34 @@ def own_table(id: TableId, options: Mapping[str, str] | None, identity: str | No
     if identity is None or own.registration is None:
         raise ValueError("it is unknown who registered the table")
     return own if own.registration == identity else None
+
+
+_NO_OPERATION = (404, 405, 406, 501)
+"""Statuses of a server, or of a proxy, that does not have the path of an operation."""
+
+ERRORS: ErrorTable = {
+    **HTTP_ERRORS,
+    **SIGNING_ERRORS,
+    **{cls.code.name: cls for cls in PHRASES},
+    NOT_LANCE: NotALanceTableError,
+    (NOT_EMPTY, "namespace"): err.NamespaceNotEmptyError,
+    # Without a code of the protocol, these do not mean that an object is missing.
+    **{(status, kind): err.UnsupportedOperationError for status in _NO_OPERATION for kind in ("namespace", "table")},
+    # The first versions of the protocol, and the exceptions of Gravitino.
+    "ForbiddenException": err.PermissionDeniedError,
+    "IllegalArgumentException": err.InvalidInputError,
+    "NoSuchCatalogException": err.NamespaceNotFoundError,
+    "NoSuchSchemaException": err.NamespaceNotFoundError,
+    "NoSuchTableException": err.TableNotFoundError,
+    "NonEmptyCatalogException": err.NamespaceNotEmptyError,
+    "NonEmptySchemaException": err.NamespaceNotEmptyError,
+    "SchemaAlreadyExistsException": err.NamespaceAlreadyExistsError,
+    "TableAlreadyExistsException": err.TableAlreadyExistsError,
+    "UnauthorizedException": err.UnauthenticatedError,
+    "UnsupportedOperationException": err.UnsupportedOperationError,
+    (OLD_NOT_FOUND, "namespace"): err.NamespaceNotFoundError,
+    (OLD_NOT_FOUND, "table"): err.TableNotFoundError,
+    (OLD_CONFLICT, "create_namespace"): err.NamespaceAlreadyExistsError,
+    (OLD_CONFLICT, "drop_namespace"): err.NamespaceNotEmptyError,
+    (OLD_CONFLICT, "table"): err.TableAlreadyExistsError,
+}

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from lance_ns_async.backends.base import Backend
-from lance_ns_async.backends.shared.iceberg_server_config import Routes, routes
-from lance_ns_async.backends.shared.iceberg_wire import namespace_names, namespace_properties, new_key
+from lance_ns_async.backends.shared.iceberg_wire import Routes, namespace_names, namespace_properties, new_key, routes
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tasks import SingleFlight

@@ -24,9 +24,9 @@ from lance_ns_async.backends.unity.columns import columns
 from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
 from lance_ns_async.backends.unity.create_queue import CreateQueue
 from lance_ns_async.backends.unity.credentials import CredentialVendor
-from lance_ns_async.backends.unity.errors import ERRORS
 from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
+from lance_ns_async.backends.unity.wire import ERRORS
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import ErrorTable, Failure, error_about, error_for, failure_of, spelled

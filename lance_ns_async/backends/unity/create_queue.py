@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.calls.deadline import remaining
-from lance_ns_async.calls.turns import turns_for
+from lance_ns_async.calls.waiting import turns_for
 from lance_ns_async.errors import error_about
 from lance_ns_async.model import Id
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import lance_namespace.errors as err
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.shared.lost_responses import LOST_RACE
@@ -15,7 +16,7 @@ from lance_ns_async.backends.shared.response_checks import check_levels, text, t
 from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.unity.columns import schema
 from lance_ns_async.backends.unity.locations import stored_location
-from lance_ns_async.errors import AnotherAnswerError, Code, not_lance
+from lance_ns_async.errors import COMMON_ERRORS, AnotherAnswerError, Code, ErrorTable, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.transports.http import oauth2
 
@@ -336,3 +337,35 @@ def _full_name(id: Id) -> str:
 def _page(token: str | None) -> Mapping[str, str]:
     size = {"max_results": str(PAGE_SIZE)}
     return size if token is None else {**size, "page_token": token}
+
+
+ERRORS: ErrorTable = {
+    **COMMON_ERRORS,
+    "CATALOG_NOT_FOUND": err.NamespaceNotFoundError,
+    "SCHEMA_NOT_FOUND": err.NamespaceNotFoundError,
+    ("TABLE_NOT_FOUND", "table"): err.TableNotFoundError,
+    "SCHEMA_ALREADY_EXISTS": err.NamespaceAlreadyExistsError,
+    "TABLE_ALREADY_EXISTS": err.TableAlreadyExistsError,
+    ("ALREADY_EXISTS", "create_namespace"): err.NamespaceAlreadyExistsError,
+    ("ALREADY_EXISTS", "declare_table"): err.TableAlreadyExistsError,
+    ("FAILED_PRECONDITION", "drop_namespace"): err.NamespaceNotEmptyError,
+    "INVALID_ARGUMENT": err.InvalidInputError,
+    "UNAUTHENTICATED": err.UnauthenticatedError,
+    "PERMISSION_DENIED": err.PermissionDeniedError,
+    "RESOURCE_EXHAUSTED": err.ThrottlingError,
+    "REQUEST_LIMIT_EXCEEDED": err.ThrottlingError,
+    DUPLICATE: err.InternalError,
+    ("DELTA_ONLY", "declare_table"): err.UnsupportedOperationError,
+    # There is no 404: without an error code, it means a wrong path and not a missing table.
+    400: err.InvalidInputError,
+    401: err.UnauthenticatedError,
+    403: err.PermissionDeniedError,
+    # A proxy requires credentials.
+    407: err.UnauthenticatedError,
+    408: err.ServiceUnavailableError,
+    429: err.ThrottlingError,
+    501: err.UnsupportedOperationError,
+    502: err.ServiceUnavailableError,
+    503: err.ServiceUnavailableError,
+    504: err.ServiceUnavailableError,
+}

@@ -22,7 +22,7 @@ from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.transports.aws.failures import failure
-from lance_ns_async.transports.aws.logs import call_unlogged
+from lance_ns_async.transports.aws.wire import call_unlogged
 
 _EARLY, _LATE = (900.0, 0.25), (600.0, 0.1)
 """Times before expiry, in seconds and as a fraction of the lifetime: for an early renewal, and for the end of use.

@@ -21,9 +21,8 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, Failure
-from lance_ns_async.transports.http.redact import redact
 from lance_ns_async.transports.http.tls import UNTRUSTED
-from lance_ns_async.transports.responses import retry_after
+from lance_ns_async.transports.responses import redact, retry_after
 
 AwsError: TypeAlias = BotoCoreError | ClientError | ResponseParserError
 """The exceptions of a failed call of botocore."""

@@ -19,9 +19,9 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.transports.aws.credentials import ChainCredentials, Keys, KeySource, StaticCredentials
 from lance_ns_async.transports.aws.failures import AWS_ERRORS
-from lance_ns_async.transports.aws.logs import suppress_logs
 from lance_ns_async.transports.aws.settings import SigningSettings
 from lance_ns_async.transports.aws.transport import AwsTransport, assume_role
+from lance_ns_async.transports.aws.wire import suppress_logs
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 

@@ -35,14 +35,11 @@ from lance_ns_async.transports.aws.credentials import (
     assumed_session,
 )
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, SIGNATURES, failure
-from lance_ns_async.transports.aws.logs import call_unlogged
-from lance_ns_async.transports.aws.parser import PlainJsonParsers
 from lance_ns_async.transports.aws.settings import AwsSettings, RoleSettings, SigningSettings
-from lance_ns_async.transports.aws.wire import DirectSession
-from lance_ns_async.transports.http.redact import redact
+from lance_ns_async.transports.aws.wire import DirectSession, PlainJsonParsers, call_unlogged
 from lance_ns_async.transports.http.reuse import Trust
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
-from lance_ns_async.transports.responses import decode_body
+from lance_ns_async.transports.responses import decode_body, redact
 
 T = TypeVar("T")
 

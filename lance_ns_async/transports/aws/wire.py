@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, TypeVar
 
+import orjson
 from aiobotocore.httpsession import AIOHTTPSession
+from aiobotocore.parsers import AioJSONParser, AioResponseParserFactory, AioRestJSONParser
 from botocore.exceptions import HTTPClientError
+from botocore.parsers import ResponseParserError
 
 from lance_ns_async.transports.http.reuse import Trust
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
@@ -68,3 +76,110 @@ class _DirectResponse:
         if size > self._max_bytes:
             raise ResponseTooLargeError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
         return bytes(body)
+
+
+T = TypeVar("T")
+
+_TALKATIVE = (
+    "aiobotocore.endpoint",
+    "aiobotocore.parsers",
+    "botocore.auth",
+    "botocore.endpoint",
+    "botocore.parsers",
+    "botocore.utils",
+)
+"""Loggers that quote requests, which contain the session token, and responses, in which STS returns new keys."""
+
+_ours: ContextVar[bool] = ContextVar("lance_ns_async_aws_call", default=False)
+
+
+async def call_unlogged(call: Awaitable[T]) -> T:
+    """Returns the result of a call of botocore whose requests and responses are not logged, whatever the log level.
+
+    Other users of botocore in the process log as before.
+    """
+    with suppress_logs():
+        return await call
+
+
+@contextmanager
+def suppress_logs() -> Iterator[None]:
+    """Suppresses the log records of botocore's work in this context that quote requests or responses."""
+    _silence()
+    token = _ours.set(True)
+    try:
+        yield
+    finally:
+        _ours.reset(token)
+
+
+@cache
+def _silence() -> None:
+    for name in _TALKATIVE:
+        logging.getLogger(name).addFilter(_is_not_ours)
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    return not _ours.get()
+
+
+_ERROR_MEMBERS = ("__type", "message", "Message")
+
+
+class _PlainJson:
+    """Parses successful responses as plain JSON, with times as numbers and with unknown members.
+
+    botocore parses the errors.
+    """
+
+    async def parse(self, response: Any, shape: Any) -> Any:
+        if response["status_code"] != 200 or (shape is not None and shape.event_stream_name):
+            return await super().parse(response, shape)  # type: ignore[misc]  # that of the parser
+        body = response["body"]
+        if not isinstance(body, bytes):
+            body = await body
+        try:
+            content = orjson.loads(body) if body else {}
+        except ValueError as e:
+            raise ResponseParserError(str(e)) from e
+        if not isinstance(content, dict):
+            raise ResponseParserError(f"a {type(content).__name__} instead of an object")
+        headers = response["headers"]
+        content["ResponseMetadata"] = {
+            "HTTPStatusCode": 200,
+            "HTTPHeaders": headers,
+            "RequestId": headers.get("x-amzn-requestid"),
+        }
+        return content
+
+    def _parse_body_as_json(self, body_contents: bytes) -> Any:
+        """Returns the members of an error, or its text if it is not a JSON object.
+
+        botocore itself fails on error formats that no service of AWS uses.
+        """
+        try:
+            members = orjson.loads(body_contents) if body_contents else {}
+        except ValueError:
+            members = None
+        if not isinstance(members, dict):
+            return {"message": body_contents.decode("utf-8", "replace")}
+        return {name: value for name, value in members.items() if name not in _ERROR_MEMBERS or isinstance(value, str)}
+
+
+class PlainJsonParser(_PlainJson, AioJSONParser):  # type: ignore[misc]  # the package ships no types
+    """Parses responses of services like Glue."""
+
+
+class PlainRestJsonParser(_PlainJson, AioRestJSONParser):  # type: ignore[misc]  # the package ships no types
+    """Parses responses of services like Lake Formation, whose operations are paths; members in headers are omitted."""
+
+
+class PlainJsonParsers(AioResponseParserFactory):  # type: ignore[misc]  # the package ships no types
+    """Factory of parsers: plain JSON for JSON, botocore's parsers for all other protocols."""
+
+    def create_parser(self, protocol_name: str) -> Any:
+        if protocol_name == "json":
+            return PlainJsonParser(**self._defaults)
+        if protocol_name == "rest-json":
+            return PlainRestJsonParser(**self._defaults)
+        return super().create_parser(protocol_name)

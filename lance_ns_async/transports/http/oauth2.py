@@ -19,8 +19,15 @@ from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of, wit
 from lance_ns_async.masked import MaskedBytes
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.settings import HttpSettings, Seconds, TokenFunction, Url
-from lance_ns_async.transports.http.token_sources import command_tokens, function_tokens, parse_command
-from lance_ns_async.transports.http.tokens import LIFETIME, RenewedTokens, Token, Tokens
+from lance_ns_async.transports.http.token_sources import (
+    LIFETIME,
+    RenewedTokens,
+    Token,
+    Tokens,
+    command_tokens,
+    function_tokens,
+    parse_command,
+)
 from lance_ns_async.transports.http.transport import Explain, HttpTransport, encode_form
 
 OAUTH2_ERRORS: ErrorTable = {

@@ -20,10 +20,9 @@ from lance_ns_async.errors import AnotherAnswerError, Code, Failure
 from lance_ns_async.masked import MaskedBytes, without_frames
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
-from lance_ns_async.transports.http.redact import redact
 from lance_ns_async.transports.http.signatures import REJECTION_CODES, Signer, rejection
 from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
-from lance_ns_async.transports.http.tokens import Tokens
+from lance_ns_async.transports.http.token_sources import Tokens
 from lance_ns_async.transports.http.wire import (
     WITHDRAW,
     AiohttpWire,
@@ -35,7 +34,7 @@ from lance_ns_async.transports.http.wire import (
     WireClosedError,
     environment_proxy,
 )
-from lance_ns_async.transports.responses import UNREADABLE, decode_body, decoding_failure, outline, retry_after
+from lance_ns_async.transports.responses import UNREADABLE, decode_body, decoding_failure, outline, redact, retry_after
 
 T = TypeVar("T")
 

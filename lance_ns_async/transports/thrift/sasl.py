@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.errors import Failure
 from lance_ns_async.masked import MaskedBytes
-from lance_ns_async.transports.http.redact import redact
+from lance_ns_async.transports.responses import redact
 from lance_ns_async.transports.thrift.binary import on_one_line
 from lance_ns_async.transports.thrift.decoder import MalformedError
 

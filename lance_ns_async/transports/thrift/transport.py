@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.calls.caller import Caller
-from lance_ns_async.calls.remote_call import STALE
+from lance_ns_async.calls.caller import STALE, Caller
 from lance_ns_async.errors import Code, Failure
 from lance_ns_async.model import Id
 from lance_ns_async.transports.responses import decode_body

@@ -17,7 +17,7 @@ from lance_namespace.errors import InternalError, ServiceUnavailableError, Throt
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.transports.http.tokens import RenewedTokens, Token
+from lance_ns_async.transports.http.token_sources import RenewedTokens, Token
 from tests.fakes.polaris import FakePolaris
 from tests.support.polaris import connected, described, list_requests
 
@@ -28,7 +28,7 @@ TOKENS = "POST catalog/v1/oauth/tokens"
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time in seconds, as the only element."""
     now = [1000.0]
-    monkeypatch.setattr("lance_ns_async.transports.http.tokens.monotonic", lambda: now[0])
+    monkeypatch.setattr("lance_ns_async.transports.http.token_sources.monotonic", lambda: now[0])
     return now
 
 

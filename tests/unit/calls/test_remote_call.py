@@ -18,7 +18,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.transports.http.tokens import RenewedTokens, Token
+from lance_ns_async.transports.http.token_sources import RenewedTokens, Token
 from tests.fakes.plain import over, plain
 from tests.fakes.sockets import Said, Script, http
 

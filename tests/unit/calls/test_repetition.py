@@ -7,12 +7,10 @@ import asyncio
 import pytest
 from lance_namespace.errors import ConcurrentModificationError, ServiceUnavailableError, UnauthenticatedError
 
-from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.caller import STALE, Caller
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.calls.policy import Policy
-from lance_ns_async.calls.remote_call import STALE
-from lance_ns_async.calls.repetition import TryAgainError
+from lance_ns_async.calls.policy import Policy, TryAgainError
 from lance_ns_async.errors import Failure
 from tests.fakes.calls import ERRORS, TABLE, Script, busy, caller
 from tests.fakes.clock import run

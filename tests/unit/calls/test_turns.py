@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lance_ns_async.calls.turns import Turns, turns_for
+from lance_ns_async.calls.waiting import Turns, turns_for
 
 FORKING = """
 import asyncio, os
-from lance_ns_async.calls.turns import Turns
+from lance_ns_async.calls.waiting import Turns
 
 turns = Turns()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lance_ns_async.cli.catalog import choose
-from lance_ns_async.cli.exposure import secrets_among, warn_if_exposed
+from lance_ns_async.cli.secrets import secrets_among, warn_if_exposed
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files have no such modes here")
 

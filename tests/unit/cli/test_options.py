@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lance_ns_async.cli import messages
-from lance_ns_async.cli.errors import Code
-from lance_ns_async.cli.messages import use_options
+from lance_ns_async.cli import errors
+from lance_ns_async.cli.errors import Code, use_options
 from lance_ns_async.cli.parsing import parse_storage_options
 from tests.support.commands import Run
 
@@ -43,7 +42,7 @@ def test_messages_name_options(message: str, expected: str) -> None:
         "on_error": "--on-error",
         "take_over": "--take-over",
     }
-    messages.set_up(quiet=False, options=options)
+    errors.set_up(quiet=False, options=options)
     assert use_options(message, is_usage=True) == expected
 
 
@@ -51,5 +50,5 @@ def test_ids_are_no_options() -> None:
     options = {"take_over": "--take-over", "on_error": "--on-error"}
     message = "Table not found: take_over; on_error='report' leaves it out"
     expected = "Table not found: take_over; --on-error report leaves it out"
-    messages.set_up(quiet=False, options=options)
+    errors.set_up(quiet=False, options=options)
     assert use_options(message) == expected

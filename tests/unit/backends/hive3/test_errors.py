@@ -25,7 +25,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.backends.hive3.backend import HiveBackend
-from lance_ns_async.backends.hive3.errors import ERRORS
+from lance_ns_async.backends.hive3.responses import ERRORS
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from tests.fakes.certificates import Certificates
 from tests.fakes.hive3 import FakeHive

@@ -11,8 +11,7 @@ from lance_namespace import DeclareTableRequest, RegisterTableRequest
 from lance_namespace.errors import ServiceUnavailableError, TableAlreadyExistsError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.backends.shared.iceberg_server_config import routes
-from lance_ns_async.backends.shared.iceberg_wire import new_key
+from lance_ns_async.backends.shared.iceberg_wire import new_key, routes
 from tests.fakes.iceberg import FakeIceberg
 
 DECLARE = DeclareTableRequest(id=["a", "t"], location="s3://bucket/t")

@@ -32,7 +32,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId
-from lance_ns_async.backends.polaris.errors import ERRORS, TOKEN_ERRORS
+from lance_ns_async.backends.polaris.wire import ERRORS, TOKEN_ERRORS
 from lance_ns_async.errors import HTTP_ERRORS
 from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 from tests.fakes.faults import When

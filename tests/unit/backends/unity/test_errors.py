@@ -31,7 +31,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId
-from lance_ns_async.backends.unity.errors import ERRORS
+from lance_ns_async.backends.unity.wire import ERRORS
 from lance_ns_async.errors import COMMON_ERRORS
 from tests.fakes.unity import FakeUnity
 from tests.support.unity import connected, declared, described, list_requests

@@ -36,7 +36,7 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async.backends.glue.errors import ERRORS
+from lance_ns_async.backends.glue.wire import ERRORS
 from lance_ns_async.errors import COMMON_ERRORS, Code, error_class
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, failure

@@ -24,7 +24,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.glue.backend import GlueSettings
 from lance_ns_async.calls.observers import Call
-from lance_ns_async.transports.aws.parser import PlainJsonParsers
+from lance_ns_async.transports.aws.wire import PlainJsonParsers
 from tests.fakes.certificates import Certificates
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Said, Script, http

@@ -14,7 +14,7 @@ from lance_namespace.errors import InternalError, InvalidInputError, ServiceUnav
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, OAuth2Settings, grant_tokens, token
-from lance_ns_async.transports.http.tokens import LIFETIME, RenewedTokens
+from lance_ns_async.transports.http.token_sources import LIFETIME, RenewedTokens
 from lance_ns_async.transports.http.wire import AiohttpWire
 from tests.fakes.sockets import Said, Script, http
 

@@ -27,13 +27,14 @@ from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, failure_of
 from lance_ns_async.transports.http.token_sources import (
+    LIFETIME,
+    RenewedTokens,
     command_tokens,
     function_tokens,
     parse_command,
     parse_output,
     parse_result,
 )
-from lance_ns_async.transports.http.tokens import LIFETIME, RenewedTokens
 
 TOKEN = "hush-hush-4711-0815"
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from lance_namespace.errors import ServiceUnavailableError, UnauthenticatedError
 
-from lance_ns_async.transports.http.tokens import RenewedTokens, Token
+from lance_ns_async.transports.http.token_sources import RenewedTokens, Token
 
 
 class Endpoint:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InternalError
 
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.transports.http.unpacking import TooLongError, UnpackError, unpack
+from lance_ns_async.transports.http.wire import TooLongError, UnpackError, unpack
 from tests.fakes.plain import plain
 from tests.fakes.sockets import Said, Script, http
 
