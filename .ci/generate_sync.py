@@ -31,7 +31,7 @@ from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.facade.base import ByProperties, Facade, documented_by
 from lance_ns_async.operations.requests import several
-from lance_ns_async.calls.tracebacks import without_inner_calls
+from lance_ns_async.errors import without_inner_calls
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TypeVar
 

@@ -15,9 +15,9 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tagged_results import CacheUse
-from lance_ns_async.calls.tracebacks import short_tracebacks
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
+from lance_ns_async.errors import short_tracebacks
 from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.many import bulk, opening, watching
 from lance_ns_async.many import rows as many_rows

@@ -10,10 +10,10 @@ import pyarrow as pa
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.calls.tracebacks import without_inner_calls
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
+from lance_ns_async.errors import without_inner_calls
 from lance_ns_async.facade.base import ByProperties, Facade, documented_by
 from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.many import bulk, opening, watching

@@ -21,7 +21,7 @@ import pyarrow as pa
 from benchmarks.connector.cell import NAMES, ROWS, WARM, WAYS, Run
 from benchmarks.connector.report import write
 from benchmarks.support.progress import progress
-from lance_ns_async.spark.connector import CONNECTOR
+from lance_ns_async.spark.session import CONNECTOR
 
 LOOK = 5.0
 """Seconds between two readings of the load average."""

@@ -21,7 +21,7 @@ from time import perf_counter
 from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace
-from lance_ns_async.fleet.report import Report
+from lance_ns_async.fleet.run import Report
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
-from lance_ns_async.cli.options import (
+from lance_ns_async.cli.common import (
+    CommonOptions,
     FormatOrSuffix,
     Journal,
     Out,
@@ -17,6 +17,7 @@ from lance_ns_async.cli.options import (
     What,
     exit_after,
     require_tables,
+    with_common_options,
 )
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import parse_storage_options

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import (
+    ChangeFormat,
+    CommonOptions,
+    DryRun,
+    NewTable,
+    TableName,
+    TableNames,
+    Yes,
+    exit_after,
+    with_common_options,
+)
 from lance_ns_async.cli.errors import Code, Misuse, say
-from lance_ns_async.cli.options import ChangeFormat, DryRun, NewTable, TableName, TableNames, Yes, exit_after
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair
 from lance_ns_async.cli.selecting import name_some, open_table, select_tables

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import CommonOptions, OutputFormat, exit_after, with_common_options
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import OutputFormat, exit_after
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair, read_text
 

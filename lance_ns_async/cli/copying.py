@@ -11,10 +11,9 @@ import typer
 
 from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import CommonOptions, DryRun, Journal, OutputFormat, exit_after, with_common_options
 from lance_ns_async.cli.completing import complete_profile
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import DryRun, Journal, OutputFormat, exit_after
 from lance_ns_async.cli.output import Format
 
 COLUMNS = ("id", "target", "outcome", "reason")

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 import typer
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import CommonOptions, OutputFormat, with_common_options
 from lance_ns_async.cli.completing import complete_table
 from lance_ns_async.cli.errors import Code, Misuse, describe_error, exit_code
-from lance_ns_async.cli.options import OutputFormat
 from lance_ns_async.cli.output import Format
 
 if TYPE_CHECKING:

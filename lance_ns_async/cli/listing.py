@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import (
+    CommonOptions,
+    OutputFormat,
+    Secrets,
+    TableName,
+    Version,
+    What,
+    exit_after,
+    require_tables,
+    with_common_options,
+)
 from lance_ns_async.cli.completing import complete_namespace
 from lance_ns_async.cli.errors import counted, hint, say
-from lance_ns_async.cli.options import OutputFormat, Secrets, TableName, Version, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format, OutputRow
 from lance_ns_async.cli.parsing import parse_pair
 from lance_ns_async.cli.selecting import find_version, hint_at_missing, match_namespaces, match_tables, open_table

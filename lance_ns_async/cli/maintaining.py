@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import (
+    CommonOptions,
+    FormatOrSuffix,
+    Out,
+    What,
+    exit_after,
+    require_tables,
+    with_common_options,
+)
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import FormatOrSuffix, Out, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import parse_pair
 from lance_ns_async.cli.selecting import hint_at_missing

@@ -10,12 +10,11 @@ import typer
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.changing import ask
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import ChangeFormat, CommonOptions, NamespaceName, OutputFormat, Yes, with_common_options
 from lance_ns_async.cli.completing import complete_namespace
 from lance_ns_async.cli.errors import counted, hint
 from lance_ns_async.cli.groups import Command, Group
 from lance_ns_async.cli.listing import write_listing
-from lance_ns_async.cli.options import ChangeFormat, NamespaceName, OutputFormat, Yes
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair
 from lance_ns_async.model import NamespaceId

@@ -142,7 +142,7 @@ def write_report(report: Report, columns: Sequence[str], format: Format) -> None
 
 def report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
     """Yields the rows of a report; reasons name options, and for people, rows of a dry run say what would be done."""
-    from lance_ns_async.fleet.report import WOULD
+    from lance_ns_async.fleet.run import WOULD
 
     is_for_people = report.dry_run and format in (Format.TABLE, Format.PLAIN)
     for row in report.rows:

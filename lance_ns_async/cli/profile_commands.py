@@ -16,12 +16,11 @@ import typer
 
 from lance_ns_async.cli import completing, errors, output, profiles, secrets
 from lance_ns_async.cli.catalog import Catalog, choose
-from lance_ns_async.cli.common import IMPLS, CommonOptions, with_common_options
+from lance_ns_async.cli.common import IMPLS, CommonOptions, OutputFormat, Secrets, with_common_options
 from lance_ns_async.cli.doctor import check
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.groups import Command, Group
 from lance_ns_async.cli.listing import MASK
-from lance_ns_async.cli.options import OutputFormat, Secrets
 from lance_ns_async.cli.output import Format
 
 profile: typer.Typer = typer.Typer(

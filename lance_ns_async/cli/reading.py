@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import (
+    CommonOptions,
+    FormatOrSuffix,
+    Out,
+    TableName,
+    Version,
+    What,
+    exit_after,
+    require_tables,
+    with_common_options,
+)
 from lance_ns_async.cli.errors import Misuse, hint
-from lance_ns_async.cli.options import FormatOrSuffix, Out, TableName, Version, What, exit_after, require_tables
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import read_text
 from lance_ns_async.cli.selecting import find_version, hint_at_missing, open_table

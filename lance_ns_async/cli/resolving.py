@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import CommonOptions, FormatOrSuffix, Out, Secrets, exit_after, with_common_options
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.cli.options import FormatOrSuffix, Out, Secrets, exit_after
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import read_text
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import CommonOptions, exit_after, with_common_options
 from lance_ns_async.cli.errors import Code, Misuse, hint, say
-from lance_ns_async.cli.options import exit_after
 from lance_ns_async.cli.parsing import parse_pair, read_text
 from lance_ns_async.cli.secrets import warn_if_exposed
 

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import CommonOptions, OutputFormat, with_common_options
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.groups import Command, Group
-from lance_ns_async.cli.options import OutputFormat
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.private_files import edit
 

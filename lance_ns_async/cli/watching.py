@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from lance_ns_async.cli import private_files
-from lance_ns_async.cli.common import CommonOptions, with_common_options
+from lance_ns_async.cli.common import CommonOptions, What, exit_after, with_common_options
 from lance_ns_async.cli.errors import Misuse, hint
-from lance_ns_async.cli.options import What, exit_after
 
 
 @with_common_options

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import lance_namespace
+import pyarrow as pa
 import pytest
 from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
 
@@ -72,3 +73,27 @@ def expect(*errors: type[LanceNamespaceError]) -> Iterator[None]:
             pytest.fail(f"expected {expected}, got {type(e).__name__} (code {int(e.code)}): {e}", pytrace=False)
     else:
         pytest.fail(f"expected {expected}, but the call succeeded", pytrace=False)
+
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "text": ["red apple", "green pear", "blue plum"],
+        "v": pa.array([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]], pa.list_(pa.float32(), 2)),
+    }
+)
+
+
+def stream(rows: pa.Table) -> bytes:
+    """Returns the rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def read_file(data: bytes) -> list[dict[str, Any]]:
+    """Returns the rows in an Arrow IPC file."""
+    rows: list[dict[str, Any]] = pa.ipc.open_file(data).read_all().to_pylist()
+    return rows

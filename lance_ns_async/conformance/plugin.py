@@ -26,9 +26,8 @@ from lance_namespace import (
     ListTablesRequest,
 )
 
-from lance_ns_async.conformance.home import Home, pages
+from lance_ns_async.conformance.home import ROWS, Home, pages, stream
 from lance_ns_async.conformance.report import Call, Check, Report, Result
-from lance_ns_async.conformance.rows import ROWS, stream
 from lance_ns_async.conformance.targets import Target, class_target, close, server_target
 
 _CALLS = pytest.StashKey[list[Call]]()

@@ -18,8 +18,8 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tagged_results import CacheUse
-from lance_ns_async.calls.tracebacks import without_inner_calls
 from lance_ns_async.engine.describe import Places
+from lance_ns_async.errors import without_inner_calls
 from lance_ns_async.facade.background_loop import BackgroundLoop, loop_lock
 from lance_ns_async.many import bulk
 from lance_ns_async.model import Table, TableId

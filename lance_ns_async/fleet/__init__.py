@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions
     from lance_ns_async.fleet.maintenance.plan import MaintenancePlan, TablePlan
     from lance_ns_async.fleet.maintenance.run import maintain, plan_maintenance
-    from lance_ns_async.fleet.report import Report
+    from lance_ns_async.fleet.run import Report
     from lance_ns_async.fleet.table_search import find
     from lance_ns_async.tabular import Row
 

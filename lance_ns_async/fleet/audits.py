@@ -13,8 +13,7 @@ from lance_ns_async.errors import suggest
 from lance_ns_async.fleet import audit_checks, storage_state
 from lance_ns_async.fleet.audit_checks import KINDS, Finding
 from lance_ns_async.fleet.reading import list_names, read_and_examine
-from lance_ns_async.fleet.report import Report
-from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.fleet.run import Report, Run, failure_row, start
 from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.fleet.unclaimed import find_unclaimed
 from lance_ns_async.lifecycle import replacing

@@ -10,14 +10,22 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.fleet.copy_outcomes import PROBLEMS, CopyOutcomes
-from lance_ns_async.fleet.copy_plan import CREATED, CopyOptions, CopyPlan, CopyPlanner, Mode, map_tables
+from lance_ns_async.fleet.copy_plan import (
+    CREATED,
+    CopyOptions,
+    CopyPlan,
+    CopyPlanner,
+    IdMapping,
+    Mode,
+    Rename,
+    To,
+    map_tables,
+)
 from lance_ns_async.fleet.copy_reading import read_extra_tables, read_pairs, read_target
 from lance_ns_async.fleet.copy_run import CopyRun
-from lance_ns_async.fleet.id_mapping import IdMapping, Rename, To
 from lance_ns_async.fleet.journal import function_name, open_journal
 from lance_ns_async.fleet.reading import Reading, read_tables
-from lance_ns_async.fleet.report import Report
-from lance_ns_async.fleet.run import start
+from lance_ns_async.fleet.run import Report, start
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import TableId
 from lance_ns_async.progress import ProgressCallback

@@ -11,8 +11,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Names
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.describe import describe_tables
-from lance_ns_async.fleet.copy_plan import DataPair, StoredData, TargetState
-from lance_ns_async.fleet.id_mapping import IdMapping
+from lance_ns_async.fleet.copy_plan import DataPair, IdMapping, StoredData, TargetState
 from lance_ns_async.fleet.reading import Reading, describe_namespaces, list_names
 from lance_ns_async.lifecycle import commits
 from lance_ns_async.many import bulk

@@ -19,8 +19,7 @@ from lance_ns_async.engine.declare import Outcome
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.journal import Journal, JournalEntry, function_name, open_journal
 from lance_ns_async.fleet.reading import namespaces_of
-from lance_ns_async.fleet.report import Report
-from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.fleet.run import Report, Run, failure_row, start
 from lance_ns_async.fleet.unclaimed import describe_missing, find_missing
 from lance_ns_async.many import bulk
 from lance_ns_async.model import DELIMITER, NamespaceId, Table, TableId

@@ -11,8 +11,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Table
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
 from lance_ns_async.fleet.reading import read_and_examine
-from lance_ns_async.fleet.report import Report
-from lance_ns_async.fleet.run import failure_row, start
+from lance_ns_async.fleet.run import Report, failure_row, start
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import Table
 from lance_ns_async.progress import ProgressCallback

@@ -12,12 +12,11 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Names
 from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Declaration
 from lance_ns_async.calls.tasks import each, in_slices
-from lance_ns_async.calls.tracebacks import without_inner_calls
 from lance_ns_async.engine import declare, describe
 from lance_ns_async.engine.declare import Outcome, Record
 from lance_ns_async.engine.list import Listed, Lister, TableFilter
 from lance_ns_async.engine.results import BulkResult
-from lance_ns_async.errors import raise_first
+from lance_ns_async.errors import raise_first, without_inner_calls
 from lance_ns_async.lifecycle.claims import Claims
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.operations import requests

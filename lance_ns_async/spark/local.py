@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.spark.connector import connector_settings, has_connector
 from lance_ns_async.spark.java import spark_java_home
+from lance_ns_async.spark.session import connector_settings, has_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from lance_ns_async.operations import requests
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.settings import conceal
 from lance_ns_async.spark.locations import Locations
-from lance_ns_async.spark.resolve.cache import LocationCache
+from lance_ns_async.spark.resolve.location import LocationCache
 from lance_ns_async.spark.resolve.prefetch import PrefetchRequest, prefetch
 from lance_ns_async.sync import Namespace
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from lance_ns_async.fleet.report import Report
+    from lance_ns_async.fleet.run import Report
     from lance_ns_async.spark.resolve.report import WriteReport
     from lance_ns_async.spark.write.groups import By, Into
 

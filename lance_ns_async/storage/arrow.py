@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from lance_namespace.errors import InternalError, InvalidInputError
+from pyarrow import types
 
 from lance_ns_async.storage import guard
-from lance_ns_async.storage.decimal_memory import align, align_reader
 from lance_ns_async.storage.threads import under_way
 
 _FILE_MAGIC = b"ARROW1"
@@ -186,3 +186,75 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
     rows = max(1, _BATCH_BYTES * table.num_rows // max(1, table.nbytes))
     return table.to_reader(max_chunksize=rows)
+
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+_USUAL = 8
+_WIDE = 16  # Required alignment of decimals, and of string and binary views, in bytes.
+
+
+def align(rows: Rows) -> Rows:
+    """Returns the same rows; columns with an unsupported alignment are copied."""
+    columns = rows.columns
+    copies = [_column(column) for column in columns]
+    if all(new is old for new, old in zip(copies, columns, strict=True)):
+        return rows
+    return type(rows).from_arrays(copies, schema=rows.schema)
+
+
+def align_reader(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Returns a reader of the same rows, aligned."""
+    return pa.RecordBatchReader.from_batches(reader.schema, map(align, reader))
+
+
+def _column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    if isinstance(column, pa.Array):
+        return _array(column)
+    chunks = column.chunks
+    copies = [_array(chunk) for chunk in chunks]
+    if all(new is old for new, old in zip(copies, chunks, strict=True)):
+        return column
+    return pa.chunked_array(copies, column.type)
+
+
+def _array(array: pa.Array) -> pa.Array:
+    type = array.type
+    if not _contains(type, types.is_dictionary):
+        return _plain(array)
+    # The buffers, and a concatenation, do not include dictionaries.
+    if isinstance(array, pa.DictionaryArray):
+        indices, dictionary = _plain(array.indices), _array(array.dictionary)
+        return pa.DictionaryArray.from_arrays(indices, dictionary, ordered=type.ordered)
+    if isinstance(array, pa.StructArray):
+        fields = [_array(array.field(n)) for n in range(type.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
+    if isinstance(array, pa.ListArray | pa.LargeListArray):
+        copy = _concatenate(array)
+        return copy.from_arrays(copy.offsets, _array(copy.values), type=type, mask=copy.is_null())
+    return _plain(array)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    is_wide = _contains(
+        array.type, types.is_decimal128, types.is_decimal256, types.is_string_view, types.is_binary_view
+    )
+    step = _WIDE if is_wide else _USUAL
+    if all(buffer is None or buffer.address % step == 0 for buffer in array.buffers()):
+        return array
+    return _concatenate(array)
+
+
+def _concatenate(array: pa.Array) -> pa.Array:
+    # A concatenation of several arrays is copied to new memory.
+    return pa.concat_arrays([array[:0], array])
+
+
+def _contains(type: pa.DataType, *checks: Callable[[pa.DataType], bool]) -> bool:
+    """Returns whether one of the checks applies to the type, at any depth."""
+    if isinstance(type, pa.BaseExtensionType):
+        return _contains(type.storage_type, *checks)
+    for check in checks:
+        if check(type):
+            return True
+    return any(_contains(type.field(n).type, *checks) for n in range(type.num_fields))

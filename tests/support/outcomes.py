@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lance_ns_async.fleet.report import Report
+from lance_ns_async.fleet.run import Report
 
 
 def table_counts(report: Report) -> dict[str, int]:

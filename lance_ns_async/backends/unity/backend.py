@@ -7,14 +7,16 @@ other dialects, including Databricks', are decoded as far as they are known.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 import lance_namespace.errors as err
+from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
@@ -22,13 +24,12 @@ from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
 from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
-from lance_ns_async.backends.unity.create_queue import CreateQueue
-from lance_ns_async.backends.unity.credentials import CredentialVendor
-from lance_ns_async.backends.unity.locations import normalize_location
 from lance_ns_async.backends.unity.settings import UnitySettings
-from lance_ns_async.backends.unity.wire import ERRORS
+from lance_ns_async.backends.unity.wire import ERRORS, CredentialVendor, normalize_location
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.calls.waiting import turns_for
 from lance_ns_async.errors import ErrorTable, Failure, error_about, error_for, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
@@ -39,6 +40,7 @@ from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
@@ -371,3 +373,43 @@ class UnityBackend(Backend):
 
 def _error(code: str, id: Id, operation: str, why: str) -> err.LanceNamespaceError:
     return error_for(Failure(code, message=why, delivered=False), id, operation, ERRORS)
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class CreateQueue:
+    """Creates tables and schemas of one server; calls with the same id run one after another in this process.
+
+    The server may create a name twice for two concurrent calls. All namespaces with the same endpoint share the order,
+    whatever their credentials. Calls of other processes can only be detected afterwards.
+    """
+
+    def __init__(self, endpoint: str, api_path: str) -> None:
+        self._turns = turns_for(("unity", server_key(endpoint, api_path)))
+
+    async def in_turn(self, id: Id, create: Callable[[], Awaitable[T]], conflict: type[LanceNamespaceError]) -> T:
+        """Returns the result of `create`."""
+        has_begun = False
+
+        async def work(exists_already: bool) -> T:
+            nonlocal has_begun
+            has_begun = True
+            if exists_already:
+                raise error_about(conflict, id, "created by another call while this one waited")
+            return await create()
+
+        try:
+            return await self._turns.run((id.kind, id), work, timeout=remaining())
+        except TimeoutError:
+            if has_begun:
+                raise
+            message = "the operation timed out while another call was creating it"
+            raise error_about(ServiceUnavailableError, id, message) from None
+
+
+def server_key(endpoint: str, api_path: str) -> str:
+    """Returns the same key for URLs of one server that differ in letter case, default port or trailing slashes."""
+    parts = urlsplit(endpoint)
+    path = parts.path.rstrip("/").removesuffix(api_path)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}{path}{api_path}"

@@ -8,8 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from lance_ns_async.backends.unity.credentials import Operation
-from lance_ns_async.backends.unity.wire import possible
+from lance_ns_async.backends.unity.wire import Operation, possible
 from lance_ns_async.settings import LocationSettings, Seconds
 from lance_ns_async.storage.locations import checked_root
 from lance_ns_async.transports.http.oauth2 import ACCESS_TOKEN, OAuth2Settings, TokenType

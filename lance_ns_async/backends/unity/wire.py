@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from os.path import isabs
+from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 import lance_namespace.errors as err
-from lance_namespace.errors import InvalidInputError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, PermissionDeniedError
 
 from lance_ns_async.backends.shared.lost_responses import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, text, texts
 from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.unity.columns import schema
-from lance_ns_async.backends.unity.locations import stored_location
-from lance_ns_async.errors import COMMON_ERRORS, AnotherAnswerError, Code, ErrorTable, not_lance
+from lance_ns_async.errors import COMMON_ERRORS, AnotherAnswerError, Code, ErrorTable, failure_of, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.transports.http import oauth2
+from lance_ns_async.transports.http.transport import HttpTransport
 
 TOKENS = "/api/1.0/unity-control/auth/tokens"
 """The path of the server's token endpoint, which exchanges tokens of the identity providers that it trusts."""
@@ -369,3 +371,106 @@ ERRORS: ErrorTable = {
     503: err.ServiceUnavailableError,
     504: err.ServiceUnavailableError,
 }
+
+
+Operation = Literal["auto", "read", "read_write", "none"]
+"""Permission of the requested credentials; `auto` requests write access, and read access if that is denied."""
+
+_NOT_SET_UP = ("FAILED_PRECONDITION", 404, 405)
+"""Codes of a server that is not configured to vend credentials, or that has no such call."""
+
+
+class CredentialVendor:
+    """Requests a table's temporary credentials; caches nothing, because permissions can change at any time."""
+
+    def __init__(self, http: HttpTransport, operation: Operation) -> None:
+        self._http = http
+        self._operation = operation
+
+    async def vend(self, id: TableId, uuid: str) -> Mapping[str, str]:
+        """Returns the credentials as Lance's storage options; empty if the server vends none.
+
+        Cost: one call, or two if write access is denied with `auto`.
+        """
+        if self._operation == "none":
+            return {}
+        if self._operation != "auto":
+            return await self._request(id, uuid, self._operation)
+        try:
+            return await self._request(id, uuid, "read_write")
+        except PermissionDeniedError:
+            return await self._request(id, uuid, "read")
+
+    async def _request(self, id: TableId, uuid: str, operation: str) -> Mapping[str, str]:
+        try:
+            return await self._http.request(
+                "POST",
+                "/temporary-table-credentials",
+                body={"table_id": uuid, "operation": operation.upper()},
+                subject=id,
+                operation="vend_credentials",
+                decode=credentials,
+                safe=True,
+            )
+        except LanceNamespaceError as e:
+            if (failure := failure_of(e)) is not None and failure.codes[0] in _NOT_SET_UP:
+                return {}
+            raise
+
+
+SCHEMES = ("file", "s3", "gs", "abfss")
+"""The URI schemes that the server accepts, in lower case only, and that Lance can open."""
+
+_LONGEST = 2048
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def normalize_location(id: TableId, raw: str) -> str:
+    """Returns the location in the form that the server accepts, which is always a URI.
+
+    Args:
+        raw: A URI, or an absolute local path.
+    """
+    if not raw:
+        raise _location_error(id, raw, "is empty; omit it for the default location")
+    scheme = _SCHEME.match(raw)
+    if not scheme and not isabs(raw):
+        raise _location_error(id, raw, "is relative; give an absolute path or a URI")
+    location = raw if scheme else Path(raw).as_uri()
+    if raw.startswith("s3a://"):
+        location = f"s3://{raw.removeprefix('s3a://')}"
+    elif scheme and scheme[1] not in SCHEMES:
+        raise _location_error(id, raw, f"has the scheme {scheme[1]!r}; use one of {', '.join(SCHEMES)}")
+    if re.match(r"file:[^/]", raw):
+        raise _location_error(id, raw, "is a relative file URI; give an absolute one, file:///path")
+    if any(c.isspace() or not c.isprintable() for c in location):
+        raise _location_error(id, raw, "has a space or a control character; write it percent-encoded, a space as %20")
+    if len(location) > _LONGEST:
+        raise _location_error(id, f"{raw[:40]}...", f"has {len(location)} characters; at most {_LONGEST} are allowed")
+    _, bucket, path = _parts(location)
+    if not path or (not bucket and not location.startswith("file:")):
+        raise _location_error(id, raw, "has no bucket, or no path in it; give both, e.g. s3://bucket/tables/t.lance")
+    return location
+
+
+def stored_location(location: str) -> str:
+    """Returns the normalized form in which the server stores a location."""
+    scheme, bucket, path = _parts(location)
+    return f"{scheme}://{'' if scheme == 'file' else bucket}/{path}"
+
+
+def _parts(location: str) -> tuple[str, str, str]:
+    """Returns scheme, bucket and path, with dot segments resolved."""
+    scheme, _, rest = location.partition(":")
+    bucket, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+    names: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            del names[-1:]
+        elif name not in ("", "."):
+            names.append(name)
+    return scheme, bucket, "/".join(names)
+
+
+def _location_error(id: TableId, location: str, why: str) -> InvalidInputError:
+    return InvalidInputError(f"table {id}: its location {location!r} {why}")

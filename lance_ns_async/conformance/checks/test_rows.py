@@ -20,8 +20,7 @@ from lance_namespace import (
     UpdateTableRequest,
 )
 
-from lance_ns_async.conformance.home import Home, expect
-from lance_ns_async.conformance.rows import ROWS, read_file, stream
+from lance_ns_async.conformance.home import ROWS, Home, expect, read_file, stream
 
 
 def test_a_created_table_has_its_rows(ns: LanceNamespace, home: Home) -> None:

@@ -21,8 +21,7 @@ from lance_namespace import (
     UpdateTableTagRequest,
 )
 
-from lance_ns_async.conformance.home import expect, pages
-from lance_ns_async.conformance.rows import ROWS, stream
+from lance_ns_async.conformance.home import ROWS, expect, pages, stream
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, Loca
 from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
 from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, MaintenancePlan, TablePlan
 from lance_ns_async.fleet.reading import read_tables
-from lance_ns_async.fleet.report import Report
-from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.fleet.run import Report, Run, failure_row, start
 from lance_ns_async.lifecycle import commits, concurrent_changes
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import Table, TableId, local_path

@@ -10,8 +10,7 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.gateway.explorer import layout, values
-from lance_ns_async.gateway.explorer.html import Markup, html, link, name
-from lance_ns_async.gateway.explorer.layout import Page
+from lance_ns_async.gateway.explorer.layout import Markup, Page, html, link, name
 from lance_ns_async.gateway.explorer.reading import CatalogReader, run_all, show, show_error
 from lance_ns_async.model import Id, NamespaceId, TableId
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
-from lance_ns_async.gateway.explorer.html import Markup, html, visible
+from lance_ns_async.gateway.explorer.layout import Markup, html, visible
 from lance_ns_async.gateway.responses import RequestError, log_unexpected
 from lance_ns_async.spec.routes import BY_OPERATION
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
 
 from lance_ns_async.errors import shortened
-from lance_ns_async.gateway.explorer.html import Markup, html, visible
+from lance_ns_async.gateway.explorer.layout import Markup, html, visible
 
 MAX_COLUMNS = 50
 """Maximum number of columns of the sample."""

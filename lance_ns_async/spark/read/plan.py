@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from lance_ns_async.spark.distribution import distribute
+from lance_ns_async.spark.session import distribute
 
 OPENING = 10_000
 """Cost of opening one table, as the number of rows that take about the same time to read."""

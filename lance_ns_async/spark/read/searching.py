@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lance_ns_async.spark.distribution import distribute
+from lance_ns_async.spark.session import distribute
 
 if TYPE_CHECKING:
     import lance_namespace as spec
@@ -55,8 +55,7 @@ def search(
     from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.many.rows import result
     from lance_ns_async.model import TableId
-    from lance_ns_async.spark.job_errors import cause_of, rebuild
-    from lance_ns_async.spark.session import default_tasks, one_task_each
+    from lance_ns_async.spark.session import cause_of, default_tasks, one_task_each, rebuild
 
     tasks = default_tasks(spark) if partitions is None else partitions
     groups = distribute(list(locations), lambda at: (at.rows or 0) + OPENING, tasks)

@@ -16,8 +16,7 @@ from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.many.patterns import What
 from lance_ns_async.model import TableId
-from lance_ns_async.spark.resolve.cache import LEAD
-from lance_ns_async.spark.resolve.location import Location
+from lance_ns_async.spark.resolve.location import LEAD, Location
 from lance_ns_async.spark.serve.namespace import PrefetchNamespace
 from lance_ns_async.sync import Namespace
 

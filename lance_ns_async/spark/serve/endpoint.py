@@ -17,12 +17,11 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.facade.background_loop import BackgroundLoop
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.model import TableId
-from lance_ns_async.spark.connector import CATALOG, has_connector
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import PrefetchReport
 from lance_ns_async.spark.serve.catalog import CatalogNamespace, Resolver
 from lance_ns_async.spark.serve.namespace import PrefetchNamespace
-from lance_ns_async.spark.session import check_session
+from lance_ns_async.spark.session import CATALOG, check_session, has_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

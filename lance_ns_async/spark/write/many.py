@@ -15,15 +15,12 @@ import pyarrow as pa
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.errors import error_about
-from lance_ns_async.fleet.report import Report
-from lance_ns_async.fleet.run import Run, failure_row, start
+from lance_ns_async.fleet.run import Report, Run, failure_row, start
 from lance_ns_async.lifecycle.staging import StagedWrite
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.spark.delivery import Delivery
-from lance_ns_async.spark.job_errors import cause_of, rebuild
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
-from lance_ns_async.spark.session import context_of, describe_jobs
+from lance_ns_async.spark.session import Delivery, cause_of, context_of, describe_jobs, rebuild
 from lance_ns_async.spark.write.groups import INDEX, By, Group, Grouping, Into, name_tables, raise_problems
 from lance_ns_async.spark.write.task_writer import COLUMN, tables_writer
 from lance_ns_async.spark.write.write import Writing, check_frame, describe_write

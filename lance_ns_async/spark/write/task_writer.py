@@ -115,7 +115,7 @@ def conform(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatc
     """Returns the batch with the schema `want`."""
     import pyarrow as pa
 
-    from lance_ns_async.storage.decimal_memory import align
+    from lance_ns_async.storage.arrow import align
 
     arrays = []
     for field in want:

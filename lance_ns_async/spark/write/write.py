@@ -14,11 +14,17 @@ from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, T
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.lifecycle.staging import StagedWrite, Staging
 from lance_ns_async.model import TableId
-from lance_ns_async.spark.delivery import Delivery
-from lance_ns_async.spark.job_errors import cause_of
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import WriteReport
-from lance_ns_async.spark.session import INTERRUPT, context_of, describe_jobs, label, local_properties
+from lance_ns_async.spark.session import (
+    INTERRUPT,
+    Delivery,
+    cause_of,
+    context_of,
+    describe_jobs,
+    label,
+    local_properties,
+)
 from lance_ns_async.spark.write import fitting
 from lance_ns_async.spark.write.task_writer import COLUMN, Sink, fragments_writer
 from lance_ns_async.sync import Namespace

@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Namespace, Table, TableId
 from lance_ns_async.spark import LocationResolver, Locations
-from lance_ns_async.spark.resolve.cache import LocationCache
+from lance_ns_async.spark.resolve.location import LocationCache
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.renewing import KeyedS3, RenewingPolaris
 

@@ -20,6 +20,7 @@ from lance_ns_async.fleet.copy_plan import (
     DataPair,
     Declare,
     Deregister,
+    IdMapping,
     Keep,
     MappedIds,
     NewNamespace,
@@ -29,7 +30,6 @@ from lance_ns_async.fleet.copy_plan import (
     TargetState,
     map_tables,
 )
-from lance_ns_async.fleet.id_mapping import IdMapping
 from lance_ns_async.fleet.reading import Reading
 
 ANY = Capabilities(min_depth=0, max_depth=None)

@@ -4,7 +4,7 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import NamespaceId, TableId
-from lance_ns_async.fleet.id_mapping import IdMapping, To
+from lance_ns_async.fleet.copy_plan import IdMapping, To
 
 ORDERS = TableId(["hive", "sales", "orders"])
 

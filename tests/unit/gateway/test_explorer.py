@@ -24,7 +24,7 @@ from lance_namespace_urllib3_client.models.tag_contents import TagContents
 from lance_ns_async.gateway import Gateway, serving, tokens
 from lance_ns_async.gateway.explorer.pages import search
 from lance_ns_async.gateway.explorer.reading import CatalogReader
-from lance_ns_async.gateway.explorer.sign_in import LIFETIME, Attempts, BrowserSessions
+from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, BrowserSessions
 from lance_ns_async.gateway.explorer.table import snippets
 from lance_ns_async.gateway.explorer.values import cell, sample_table, type_text
 from tests.support.lake import ROWS, Lake, lake, stream

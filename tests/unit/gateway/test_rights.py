@@ -379,7 +379,7 @@ async def test_ready_means_that_the_catalog_answers(monkeypatch: pytest.MonkeyPa
             return spec.ListNamespacesResponse(namespaces=[])
 
     now = time.monotonic()
-    monkeypatch.setattr("lance_ns_async.gateway.readiness.monotonic", lambda: now)
+    monkeypatch.setattr("lance_ns_async.gateway.server.monotonic", lambda: now)
     namespace = Failing()
     async with serving(namespace) as gateway:
         for method in ("GET", "HEAD", "GET"):

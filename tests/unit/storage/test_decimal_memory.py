@@ -12,7 +12,7 @@ import pytest
 
 from lance_ns_async import AsyncNamespace, DirNamespace
 from lance_ns_async.gateway import serving
-from lance_ns_async.storage.decimal_memory import align, align_reader
+from lance_ns_async.storage.arrow import align, align_reader
 from tests.support.lake import stream
 
 WIDE = pa.decimal128(20, 3)

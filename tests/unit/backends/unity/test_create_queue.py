@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
-from lance_ns_async.backends.unity.create_queue import server_key
+from lance_ns_async.backends.unity.backend import server_key
 from lance_ns_async.calls.deadline import deadline
 from tests.fakes.unity import FakeUnity
 from tests.support.unity import connected, declared, list_requests, opened

@@ -17,7 +17,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import Table, TableId
 from lance_ns_async.many.patterns import Selection
 from lance_ns_async.spark import LocationResolver
-from lance_ns_async.spark.resolve.cache import LocationCache
+from lance_ns_async.spark.resolve.location import LocationCache
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.spark_lake import ROWS, Lake, lake_in, resolver_of
 
