@@ -24,7 +24,7 @@ from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.changes import Change
 from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
-from lance_ns_async.model import NamespaceId, Partition, Table, TableId
+from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partition, Table, TableId
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, remote, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, with_fields
@@ -1269,8 +1269,8 @@ class AsyncNamespace:
         since: str | None = None,
         existing: bool = False,
         versions: bool = True,
-        every: float | None = 10.0,
-        examine_every: float = 60.0,
+        every: float | None = WATCH_EVERY,
+        examine_every: float = EXAMINE_EVERY,
     ) -> AsyncGenerator[Change, None]:
         """Yields the tables that are created, dropped, renamed or replaced, or have new versions, as it happens.
 

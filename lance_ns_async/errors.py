@@ -119,7 +119,7 @@ HTTP_STATUSES: Mapping[err.ErrorCode, int] = {
 }
 """The HTTP status for each error code of the spec."""
 
-_LONGEST_ID, _LONGEST_MESSAGE, _LONGEST_CODE = 600, 1000, 100
+_MAX_ID_LENGTH, _MAX_MESSAGE_LENGTH, _MAX_CODE_LENGTH = 600, 1000, 100
 """Maximum number of characters in a message of an id, of a server's message and of a server's error code."""
 
 _THROTTLED = 429
@@ -153,12 +153,12 @@ class Failure(Exception):
         transient: bool = False,
     ) -> None:
         # Both texts come from a server, and go to logs, observers and terminals.
-        message = shortened(one_line(message), _LONGEST_MESSAGE)
+        message = shortened(one_line(message), _MAX_MESSAGE_LENGTH)
         super().__init__(message)
         # HTTP 429 is throttling, whatever the error code in the body: proxies and catalogs reuse codes for it.
         codes = (_THROTTLED,) if _THROTTLED in codes else codes
         self.codes: tuple[Code, ...] = tuple(
-            shortened(one_line(code), _LONGEST_CODE) if isinstance(code, str) else code for code in codes
+            shortened(one_line(code), _MAX_CODE_LENGTH) if isinstance(code, str) else code for code in codes
         )
         """The codes of the failure, from the most to the least specific."""
         self.message = message
@@ -313,7 +313,7 @@ def reduce_to_lines(error: err.LanceNamespaceError) -> None:
 
 def not_lance(id: Id, why: str) -> NotALanceTableError:
     """Returns the error for a table of another format than Lance."""
-    reason = shortened(one_line(why), _LONGEST_MESSAGE)
+    reason = shortened(one_line(why), _MAX_MESSAGE_LENGTH)
     return NotALanceTableError(f"{PHRASES[err.InvalidInputError]}: {spelled(id)} is no Lance table: {reason}")
 
 
@@ -322,30 +322,15 @@ def without_source(text: str) -> str:
     return re.sub(r",? /\S+\.rs:\d+(:\d+)?,?", "", text)
 
 
-def without_user(text: str) -> str:
-    """Returns the text with user, password and query of each URL hidden."""
-    text = re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
-    return re.sub(r"(?<=\w)(://[^\s?#]*)\?[^\s#]+", r"\1?***", text)
-
-
-_SECRET = re.compile("secret|token|passw|passphrase|pwd|credential|key|sas|authorization|signature", re.IGNORECASE)
-"""Matches names of properties whose values must not appear in errors."""
-
-
-def mask(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns properties for use in errors: values that are, or may contain, credentials are hidden."""
-    return {key: "***" if _SECRET.search(key) else without_user(value) for key, value in properties.items()}
-
-
 def spelled(subject: Id) -> str:
     """Returns the subject on one line, shortened; the root stands for calls about no particular object."""
     text = str(subject) if subject else "the catalog"
-    text = shortened(text, _LONGEST_ID)
+    text = shortened(text, _MAX_ID_LENGTH)
     # Not `one_line`, because ids with a line end and with a blank are different ids.
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-_LONGEST_NAME = 200  # Maximum length of a name that is compared with others; that takes quadratic time.
+_MAX_NAME_LENGTH = 200  # Maximum length of a name that is compared with others; that takes quadratic time.
 
 
 def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | None:
@@ -356,7 +341,7 @@ def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | 
         names: The known names.
         likeness: How similar the two must be, from 0 to 1.
     """
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _MAX_NAME_LENGTH:
         return None
     near = get_close_matches(name, list(names), n=1, cutoff=likeness)
     return near[0] if near else None

@@ -19,6 +19,9 @@ DELIMITER = "$"
 MAX_LEVELS = 100
 """Maximum number of names of an id, and of levels of a pattern; some work on ids is quadratic in it."""
 
+WATCH_EVERY, EXAMINE_EVERY = 10.0, 60.0
+"""Default seconds between two looks of a watch, and those in which it examines every table once."""
+
 EXPIRY = "expires_at_millis"
 """The storage option with the time at which the other options expire."""
 

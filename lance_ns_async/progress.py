@@ -19,7 +19,7 @@ class Steps:
         self._callback = callback
         self._count = 0
 
-    def settle(self, steps: int = 1) -> None:
+    def advance(self, steps: int = 1) -> None:
         """Reports `steps` more finished steps."""
         self._count += steps
         self._callback(self._count, self._total)
@@ -30,7 +30,7 @@ class Steps:
 
         def callback(finished: int, total: int) -> None:
             nonlocal before
-            self.settle(finished - before)
+            self.advance(finished - before)
             before = finished
 
         return callback

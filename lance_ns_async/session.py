@@ -55,7 +55,7 @@ class Session:
     """
 
     def __init__(self, backend: Backend, caller: Caller, opener: Opener, *, id: str, root: str | None = None) -> None:
-        """Creates a session; see `open_session`.
+        """Creates a session; see `open_catalog`.
 
         Args:
             backend: The catalog.
@@ -237,7 +237,7 @@ class Session:
             return work(opened[0])
 
         try:
-            async with concurrent_changes.explain(self.backend, table):
+            async with concurrent_changes.explain_conflict(self.backend, table):
                 return await in_thread(table, run, changes=changes)
         except TableColumnNotFoundError as e:
             unknown = _UNKNOWN_COLUMN.search(str(e))
@@ -265,7 +265,7 @@ def with_request_scopes(cls: C) -> C:
     return cls
 
 
-def open_session(
+def open_catalog(
     impl: str,
     properties: Mapping[str, str],
     *,
@@ -283,7 +283,7 @@ def open_session(
     properties = conceal(properties)
     backend_class = registry.load(impl)
     settings = backend_class.settings.parse(properties)
-    limits, id = settings.within(policy or settings.policy()), _id(impl, settings, properties)
+    limits, id = settings.limit(policy or settings.policy()), _id(impl, settings, properties)
     caller = Caller(limits, backend_class.errors, slots=limits.slots(id))
     backend = backend_class.open(settings, caller)
     return Session(backend, caller, Opener(connect_callbacks), id=id, root=getattr(settings, "root", None))

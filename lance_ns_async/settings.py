@@ -18,10 +18,10 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import suggest
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
-_USUAL = Policy()
+_DEFAULT_POLICY = Policy()
 _CLIENT = ("client_id", "client_secret", "clientid", "clientsecret", "oauth2_credential")
 """Names that users give to the two parts of `credential`."""
-_MOST_NAMES = 5  # Maximum number of known properties in a message.
+_MAX_NAMES = 5  # Maximum number of known properties in a message.
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -162,16 +162,16 @@ class Settings(BaseModel, ABC):
     in_millis: ClassVar[tuple[str, ...]] = ()
     """Durations that other clients set in milliseconds, as a property with `_millis` after the name."""
 
-    max_retries: int = Field(default=_USUAL.max_retries, ge=0)
-    max_in_flight: int = Field(default=_USUAL.max_in_flight, ge=1)
-    adaptive: bool = _USUAL.adaptive
-    circuit_after: Seconds = Field(default=_USUAL.circuit_after, ge=0)
+    max_retries: int = Field(default=_DEFAULT_POLICY.max_retries, ge=0)
+    max_in_flight: int = Field(default=_DEFAULT_POLICY.max_in_flight, ge=1)
+    adaptive: bool = _DEFAULT_POLICY.adaptive
+    circuit_after: Seconds = Field(default=_DEFAULT_POLICY.circuit_after, ge=0)
     hedge_after: Seconds | None = Field(default=None, gt=0)
     attempt_timeout: Seconds | None = Field(default=None, gt=0)
     """None means the default of the backend."""
-    operation_timeout: Seconds = Field(default=_USUAL.operation_timeout, gt=0)
-    backoff_initial: Seconds = Field(default=_USUAL.backoff_initial, ge=0)
-    backoff_max: Seconds = Field(default=_USUAL.backoff_max, ge=0)
+    operation_timeout: Seconds = Field(default=_DEFAULT_POLICY.operation_timeout, gt=0)
+    backoff_initial: Seconds = Field(default=_DEFAULT_POLICY.backoff_initial, ge=0)
+    backoff_max: Seconds = Field(default=_DEFAULT_POLICY.backoff_max, ge=0)
     storage: Secrets = {}
     """`storage.*` properties: storage options for Lance, without the prefix."""
 
@@ -202,13 +202,13 @@ class Settings(BaseModel, ABC):
             backoff_max=self.backoff_max,
         )
 
-    def within(self, policy: Policy) -> Policy:
+    def limit(self, policy: Policy) -> Policy:
         """Returns the policy, reduced to what the backend's connections can support."""
         return policy
 
     def usual_attempt(self) -> float:
         """Returns the maximum seconds of one attempt of a call if `attempt_timeout` is not set."""
-        return _USUAL.attempt_timeout
+        return _DEFAULT_POLICY.attempt_timeout
 
     def storage_options(self) -> dict[str, str] | None:
         """Returns the storage options for Lance; None if none are configured."""
@@ -249,7 +249,7 @@ class Settings(BaseModel, ABC):
 
     @classmethod
     def _hint(cls, name: str) -> str:
-        near = suggest(name, cls.names(), most=_MOST_NAMES)
+        near = suggest(name, cls.names(), most=_MAX_NAMES)
         is_own = near.startswith("known") and cls.__module__.startswith(f"{__name__.partition('.')[0]}.")
         if folded(name) in _CLIENT and "credential" in cls.model_fields:
             return "use credential=ID:SECRET"

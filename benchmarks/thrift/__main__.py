@@ -64,7 +64,7 @@ async def ways(port: int) -> AsyncIterator[dict[str, Describe]]:
         return result(wire.GET_TABLE, reply, lambda name, message: (), lambda value: value[1])
 
     async def call() -> str:
-        location: str = (await pool.lend(exchange))[7][2]
+        location: str = (await pool.run_on_connection(exchange))[7][2]
         return location
 
     def request() -> Any:

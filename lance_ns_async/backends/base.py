@@ -56,7 +56,7 @@ class Capabilities:
     """Whether a catalog that folds case lists names as they were declared; if not, it stores them in lower case."""
     vends: bool = False
     """Whether the catalog may vend credentials for a table's storage; if not, `vend` has no effect."""
-    vends_unasked: bool = False
+    vends_by_default: bool = False
     """Whether credentials are also requested if a request does not set `vend_credentials`."""
     renames: bool = False
     """Whether a table can be renamed without moving its data."""

@@ -17,7 +17,7 @@ from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError,
 from lance_ns_async.calls.deadline import operation_end, remaining
 from lance_ns_async.calls.observers import Call, Observer, Observers
 from lance_ns_async.calls.policy import Policy, Repetition, TryAgainError
-from lance_ns_async.calls.slots import Outcome, Slots
+from lance_ns_async.calls.slots import CallOutcome, Slots
 from lance_ns_async.calls.steps import begin_step, scheduler
 from lance_ns_async.errors import ErrorTable, Failure, error_class, error_for, spelled
 from lance_ns_async.model import Id
@@ -25,8 +25,8 @@ from lance_ns_async.model import Id
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
-_LONGEST_PAUSE_IN_THREAD = 1.0  # Maximum seconds of a pause that holds a slot and a worker thread.
-_MOST_SURPLUS = 4  # Maximum number of attempts of a call that do not count because they may have been one too many.
+_MAX_PAUSE_SECONDS_IN_THREAD = 1.0  # Maximum seconds of a pause that holds a slot and a worker thread.
+_MAX_SURPLUS = 4  # Maximum number of attempts of a call that do not count because they may have been one too many.
 
 
 class Caller:
@@ -127,7 +127,7 @@ class Caller:
             TryAgainError,
             attempts,
             monotonic() + (self._enough if left is None else min(left, self._enough)),
-            pause=lambda _, attempt: min(self.policy.pause(attempt), _LONGEST_PAUSE_IN_THREAD),
+            pause=lambda _, attempt: min(self.policy.pause(attempt), _MAX_PAUSE_SECONDS_IN_THREAD),
         )
         try:
             return repetition.run_in_thread(work)
@@ -136,15 +136,15 @@ class Caller:
 
     async def _attempt(self, call: RemoteCall[T], attempt: int, hedge: bool = False) -> T:
         sent = await self.slots.enter(call.operation, call.subject, until=call.until)
-        text, outcome = "failed", Outcome.ABANDONED
+        text, outcome = "failed", CallOutcome.ABANDONED
         try:
             limit = min(self.policy.attempt_timeout, call.until - sent.at)
             async with asyncio.timeout(limit):
                 result = await call.send()
-            text, outcome = "ok", Outcome.ANSWERED
+            text, outcome = "ok", CallOutcome.ANSWERED
             return result
         except TimeoutError:
-            text, outcome = "timeout", Outcome.FAILED if limit >= self._enough else Outcome.ABANDONED
+            text, outcome = "timeout", CallOutcome.FAILED if limit >= self._enough else CallOutcome.ABANDONED
             raise Failure("timeout", message=f"no answer within {max(limit, 0):.3g} s") from None
         except Failure as failure:
             text, outcome = str(failure.codes[0]), call.outcome(failure)
@@ -154,7 +154,7 @@ class Caller:
                 failure.is_surplus = self.slots.is_surplus(sent)
             raise
         except LanceNamespaceError as error:
-            text, outcome = type(error).__name__, Outcome.ANSWERED
+            text, outcome = type(error).__name__, CallOutcome.ANSWERED
             raise
         except asyncio.CancelledError:
             text = "cancelled"
@@ -238,7 +238,7 @@ class _Attempts(Generic[T]):
         if self._is_throttle(failure):
             return True
         self.surplus += failure.is_surplus
-        return failure.is_surplus and self.surplus <= _MOST_SURPLUS
+        return failure.is_surplus and self.surplus <= _MAX_SURPLUS
 
     def _pause(self, failure: Failure, attempt: int) -> float:
         # After two failures without a response to any call between them, a short pause would be too short again.
@@ -330,16 +330,16 @@ class RemoteCall(NamedTuple, Generic[T]):
             failure.message += "; whether it took effect is unknown"
         return error_for(failure, self.subject, self.operation, self.errors)
 
-    def outcome(self, failure: Failure) -> Outcome:
+    def outcome(self, failure: Failure) -> CallOutcome:
         """Returns what a failure says about the load of the catalog."""
         error = self.error_class(failure)
         if failure.codes[0] == STALE:
-            return Outcome.ABANDONED
+            return CallOutcome.ABANDONED
         if issubclass(error, ThrottlingError):
-            return Outcome.THROTTLED
+            return CallOutcome.THROTTLED
         if 503 in failure.codes:
-            return Outcome.REFUSED
-        return Outcome.FAILED if issubclass(error, ServiceUnavailableError) else Outcome.ANSWERED
+            return CallOutcome.REFUSED
+        return CallOutcome.FAILED if issubclass(error, ServiceUnavailableError) else CallOutcome.ANSWERED
 
     def may_retry(self, failure: Failure) -> bool:
         """Returns whether sending the call again after a failure is useful and safe."""

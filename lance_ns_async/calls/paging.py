@@ -16,11 +16,11 @@ from lance_ns_async.model import Id, Page
 
 T = TypeVar("T")
 
-_LONGEST_TOKEN = 200  # Maximum number of characters of a page token in a message.
+_MAX_TOKEN_LENGTH = 200  # Maximum number of characters of a page token in a message.
 _MAX_TOKEN = 64 << 10
 """Maximum number of characters of a page token; one that a client has made could take long to read."""
-_MOST_REPEATED = 100  # Maximum number of pages in a row that came before; real catalogs repeat none.
-_MOST_EMPTY = 100_000
+_MAX_REPEATED_PAGES = 100  # Maximum number of pages in a row that came before; real catalogs repeat none.
+_MAX_EMPTY_PAGES = 100_000
 """Maximum number of pages in a row without items; real catalogs have some where a user may see only a few objects."""
 
 Fetch = Callable[[str | None], Awaitable[Page[T]]]
@@ -102,7 +102,7 @@ class Progress:
         if page.token is None:
             return
         if page.token in self._tokens:
-            raise self._endless(f"page token {shortened(page.token, _LONGEST_TOKEN)!r} came twice")
+            raise self._endless(f"page token {shortened(page.token, _MAX_TOKEN_LENGTH)!r} came twice")
         self._tokens.add(page.token)
         if not page.items:
             self._empty += 1
@@ -111,10 +111,10 @@ class Progress:
             self._empty = 0
             self._repeated = self._repeated + 1 if content in self._pages else 0
             self._pages.add(content)
-        if self._empty > _MOST_EMPTY:
-            raise self._endless(f"{_MOST_EMPTY:,} pages in a row are empty")
-        if self._repeated > _MOST_REPEATED:
-            raise self._endless(f"{_MOST_REPEATED} pages in a row came before, with other page tokens")
+        if self._empty > _MAX_EMPTY_PAGES:
+            raise self._endless(f"{_MAX_EMPTY_PAGES:,} pages in a row are empty")
+        if self._repeated > _MAX_REPEATED_PAGES:
+            raise self._endless(f"{_MAX_REPEATED_PAGES} pages in a row came before, with other page tokens")
 
     def _endless(self, reason: str) -> InternalError:
         listing = "listing" if self._at is None else f"listing of {spelled(self._at)}"

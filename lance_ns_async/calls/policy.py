@@ -18,18 +18,18 @@ from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception
 from lance_ns_async.calls.slots import Slots, slots_by_key
 from lance_ns_async.calls.tasks import pause
 
-_MOST_IN_FLIGHT = 256
+_MAX_IN_FLIGHT = 256
 
 
-def _most_in_flight() -> int:
+def _max_in_flight() -> int:
     """Returns the default for `max_in_flight`: each call may need a connection, and each connection is an open file."""
     with suppress(ImportError):  # Windows has no such limit.
         import resource
 
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if files != resource.RLIM_INFINITY:
-            return max(1, min(_MOST_IN_FLIGHT, files // 4))
-    return _MOST_IN_FLIGHT
+            return max(1, min(_MAX_IN_FLIGHT, files // 4))
+    return _MAX_IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Policy:
     """
     backoff_max: float = 5.0
     """The longest pause before any retry, unless the server asks for a longer one."""
-    max_in_flight: int = _most_in_flight()
+    max_in_flight: int = _max_in_flight()
     """Maximum number of concurrent calls, shared by all namespaces with the same properties.
 
     It is 256, or a quarter of the files that the process may open if that is less. The calls begin with 32; more follow

@@ -19,7 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
-_LONGEST_NOTE = 400
+_MAX_NOTE_LENGTH = 400
 
 _UNDO_SECONDS = 30.0  # Seconds that all calls of a rollback together may take, beyond the operation's own time.
 
@@ -97,4 +97,4 @@ async def run_cleanup(work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, 
 
 
 def _not_undone(error: BaseException) -> str:
-    return f"and the rollback failed ({type(error).__name__}: {shortened(str(error), _LONGEST_NOTE)})"
+    return f"and the rollback failed ({type(error).__name__}: {shortened(str(error), _MAX_NOTE_LENGTH)})"

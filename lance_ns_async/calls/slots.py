@@ -16,19 +16,21 @@ from lance_ns_async.calls.waiting import Waiter, WaiterQueue
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import Id
 
-_LONGEST_NAP = 0.1  # Seconds after which a call that waits for the pace checks whether the pace has changed.
+_MAX_NAP_SECONDS = 0.1  # Seconds after which a call that waits for the pace checks whether the pace has changed.
 
 PROBE_INTERVAL = 5.0
 """Seconds between two probe calls while the circuit is open."""
 
-_FEWEST = 10  # Number of consecutive failures that open the circuit, and of failing subjects that block an operation.
+_MIN_FAILURES = (
+    10  # Number of consecutive failures that open the circuit, and of failing subjects that block an operation.
+)
 
 _LEAST_RESERVE, _PER_RESPONSE = 100.0, 0.5  # Retries that a budget has at first, at least, and gets by a response.
 
 _MORE_TIME = "allow more time (operation_timeout or the argument timeout), or request less at a time"
 
 
-class Outcome(Enum):
+class CallOutcome(Enum):
     """The outcome of a call, as a sign of the catalog's load."""
 
     ANSWERED = auto()
@@ -70,15 +72,15 @@ class CallLoad:
 class Circuit:
     """Opens after `patience` seconds of failures without a response; then sends one probe call per `PROBE_INTERVAL`.
 
-    An open circuit also lets calls pass whose subject has not failed in the same operation, until `_FEWEST` subjects
-    have failed in it. The failure of one table or one operation does not predict the failure of others.
+    An open circuit also lets calls pass whose subject has not failed in the same operation, until `_MIN_FAILURES`
+    subjects have failed in it. The failure of one table or one operation does not predict the failure of others.
     """
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self.failures: int = 0
         self._failing: dict[str, set[Id]] = {}
-        """The subjects that failed since the last response, by operation; at most `_FEWEST` for each operation."""
+        """The subjects that failed since the last response, by operation; at most `_MIN_FAILURES` for each."""
         self._failing_since = 0.0
         self.is_open: bool = False
         self._probe_at = 0.0
@@ -90,7 +92,7 @@ class Circuit:
         if not self.is_open:
             return None
         failing = self._failing.get(operation, ())
-        if subject not in failing and len(failing) < _FEWEST:
+        if subject not in failing and len(failing) < _MIN_FAILURES:
             return None
         if now >= self._probe_at:
             self._probe_at = now + PROBE_INTERVAL
@@ -112,10 +114,10 @@ class Circuit:
             self._failing_since = now
         self.failures += 1
         failing = self._failing.setdefault(operation, set())
-        if len(failing) < _FEWEST:
+        if len(failing) < _MIN_FAILURES:
             failing.add(subject)
         self._why = why
-        lasting = self.failures >= _FEWEST and now - self._failing_since > self._patience
+        lasting = self.failures >= _MIN_FAILURES and now - self._failing_since > self._patience
         if lasting and not self.is_open:
             self.is_open, self._probe_at = True, now + PROBE_INTERVAL
 
@@ -289,7 +291,7 @@ class Slots(Shared):
                         continue
                 if now >= until:
                     raise Failure("deadline", message=self._pace_message(), delivered=False)
-                await asyncio.sleep(min(delay, until - now, _LONGEST_NAP))
+                await asyncio.sleep(min(delay, until - now, _MAX_NAP_SECONDS))
         finally:
             with self._lock:
                 self._queue_start += 1
@@ -299,11 +301,13 @@ class Slots(Shared):
         with self._lock:
             return self._start_call(sent_at, operation, subject)
 
-    async def leave(self, sent: Sent, operation: str, subject: Id, outcome: Outcome, *, why: str, until: float) -> None:
+    async def leave(
+        self, sent: Sent, operation: str, subject: Id, outcome: CallOutcome, *, why: str, until: float
+    ) -> None:
         """Records the outcome and returns the slot, which stays empty for a moment first after a failure."""
         with self._lock:
             now = monotonic()
-            if outcome is Outcome.ANSWERED:
+            if outcome is CallOutcome.ANSWERED:
                 self._responses += 1
                 self._budget.record_response()
                 if self._circuit.failures:
@@ -355,15 +359,17 @@ class Slots(Shared):
             raise Failure("circuit", message=obstacle, delivered=False)
         return Sent(now) if self._limiter is None else self._limiter.send(now)
 
-    def _record_failure(self, now: float, sent: Sent, operation: str, subject: Id, outcome: Outcome, why: str) -> float:
+    def _record_failure(
+        self, now: float, sent: Sent, operation: str, subject: Id, outcome: CallOutcome, why: str
+    ) -> float:
         """Records a call without a response; returns the seconds for which its slot must stay empty."""
-        if outcome is Outcome.ABANDONED:
+        if outcome is CallOutcome.ABANDONED:
             return 0.0
         self._circuit.record_failure(now, operation, subject, why)
         if self._limiter is None:
             return 0.0
         in_flight = self._used - self._resting - 1
-        return self._limiter.record_refusal(now, sent, in_flight, is_throttle=outcome is Outcome.THROTTLED)
+        return self._limiter.record_refusal(now, sent, in_flight, is_throttle=outcome is CallOutcome.THROTTLED)
 
     def _give_back(self) -> None:
         self._used -= 1

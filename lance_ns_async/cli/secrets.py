@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from lance_ns_async.cli.errors import Misuse, say
+from lance_ns_async.masked import IS_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,18 +106,9 @@ def _keyring(what: str) -> Iterator[ModuleType]:
         raise Misuse(f"{what}: the keyring cannot be used ({reason}); {advice}") from error
 
 
-_SECRET = re.compile(
-    r"^header[._-]|(^|[._-])(credential|password|proxy|(auth[._-]?)?token|secret)$"
-    r"|secret|session[._-]?token|sas[._-]?token|account[._-]?key|private[._-]?key|external[._-]?id"
-    r"|service[._-]?account[._-]?key|oauth:token-type:",
-    re.IGNORECASE,
-)
-"""Names of properties whose values are secrets; file paths, such as `client_key`, are not included."""
-
-
 def secrets_among(properties: Iterable[str]) -> list[str]:
     """Returns the names of properties whose values are secrets; those that say where a secret is have none."""
-    return [name for name in properties if _SECRET.search(name) and split(name)[1] is None]
+    return [name for name in properties if IS_SECRET.search(name) and split(name)[1] is None]
 
 
 def warn_if_exposed(file: Path, what: str) -> None:

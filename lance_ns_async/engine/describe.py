@@ -57,7 +57,7 @@ OnTable: TypeAlias = Callable[[Table], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListingPosition:
     """How far a namespace's listing was read for one group of ids; the next group continues there."""
 
     token: str | None = None
@@ -66,9 +66,9 @@ class Place:
     """Estimated number of tables from about that page on."""
 
 
-Places: TypeAlias = dict[NamespaceId, Place]
+ListingPositions: TypeAlias = dict[NamespaceId, ListingPosition]
 
-_UNREAD = Place()
+_UNREAD = ListingPosition()
 
 _AMONG = 8  # A listing is read only if at least one in this many of its tables is requested.
 
@@ -107,7 +107,9 @@ def groups(ids: Iterable[TableId]) -> Iterator[Sequence[TableId]]:
 
 
 def plan(
-    ids: Iterable[TableId], capabilities: Capabilities, places: Mapping[NamespaceId, Place] = MappingProxyType({})
+    ids: Iterable[TableId],
+    capabilities: Capabilities,
+    places: Mapping[NamespaceId, ListingPosition] = MappingProxyType({}),
 ) -> Iterator[Step]:
     """Yields the steps that describe each id once, in the cheapest way for the catalog's capabilities."""
     if not (capabilities.listing_has_locations or capabilities.describe_batch):
@@ -139,7 +141,7 @@ async def describe_tables(
     max_in_flight: int,
     locator: Locator | None = None,
     progress: Advance | None = None,
-    places: Places | None = None,
+    places: ListingPositions | None = None,
     with_columns: bool = False,
     on_table: OnTable | None = None,
 ) -> BulkResult[Table]:
@@ -184,7 +186,7 @@ class _Run:
         backend: Backend,
         describe: Callable[[TableId], Awaitable[Table]],
         progress: Advance | None,
-        places: Places,
+        places: ListingPositions,
         on_table: OnTable | None,
     ) -> None:
         self._on_table = on_table
@@ -299,7 +301,7 @@ class _Run:
         count = len(names) - len(missing)
         # If no table was found from a later page on, the tables may be on earlier pages.
         if count or start.token is None:
-            self._places[parent] = Place(last, read * len(names) / count if count else inf)
+            self._places[parent] = ListingPosition(last, read * len(names) / count if count else inf)
 
 
 def without_traceback(error: err.LanceNamespaceError) -> err.LanceNamespaceError:

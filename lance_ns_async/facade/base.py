@@ -18,13 +18,13 @@ from lance_ns_async.calls.observers import Observer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tagged_results import CacheUse
-from lance_ns_async.engine.describe import Places
+from lance_ns_async.engine.describe import ListingPositions
 from lance_ns_async.errors import without_inner_calls
 from lance_ns_async.facade.background_loop import BackgroundLoop, loop_lock
 from lance_ns_async.many import bulk
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
-from lance_ns_async.session import Session, open_session
+from lance_ns_async.session import Session, open_catalog
 from lance_ns_async.settings import TokenFunction, conceal, with_token
 
 C = TypeVar("C", bound=type)
@@ -184,7 +184,7 @@ class Facade:
         return self._lease().session.backend.table_cache()
 
     def _open_session(self) -> Session:
-        return open_session(self._impl, self._properties, policy=self._policy)
+        return open_catalog(self._impl, self._properties, policy=self._policy)
 
     def _lease(self) -> _Lease:
         process = os.getpid()
@@ -228,7 +228,7 @@ class Facade:
         self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None
     ) -> Iterator[tuple[TableId, Table | LanceNamespaceError]]:
         # The ids are read in this thread, because an iterator of this namespace would wait for the loop on the loop.
-        places: Places = {}
+        places: ListingPositions = {}
         for group in bulk.id_groups(self._lease().session, ids):
             result = self._call(bulk.describe_group, group, places, max_in_flight=max_in_flight)
             for id in group:

@@ -10,11 +10,11 @@ import lance_namespace as spec
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.facade.base import Facade
 from lance_ns_async.operations import tables, versions
-from lance_ns_async.session import Session, open_session
+from lance_ns_async.session import Session, open_catalog
 
 
 def open_with_callbacks(impl: str, properties: Mapping[str, str], policy: Policy | None) -> Session:
-    """Returns a session whose datasets can renew their credentials and commit versions; see `open_session`."""
+    """Returns a session whose datasets can renew their credentials and commit versions; see `open_catalog`."""
 
     def connect() -> CallbackNamespace:
         # Its class is a `LanceNamespace`, whose module needs all models of the spec.
@@ -22,7 +22,7 @@ def open_with_callbacks(impl: str, properties: Mapping[str, str], policy: Policy
 
         return CallbackNamespace(impl, dict(properties), policy)
 
-    return open_session(impl, properties, policy=policy, connect_callbacks=connect)
+    return open_catalog(impl, properties, policy=policy, connect_callbacks=connect)
 
 
 class CallbackNamespace(Facade, spec.LanceNamespace):

@@ -260,7 +260,7 @@ class CopyRun:
                     return
                 content = creating.Content(dataset.schema.empty_table(), step.properties)
                 place = await creating.declare(backend, copy, content)
-                async with rollback(partial(creating.take_back, backend, place, clear=True)):
+                async with rollback(partial(creating.undo_declaration, backend, place, clear=True)):
                     await _fill(backend, dataset, place)
             finally:
                 self.target.locator.forget(copy)
@@ -308,7 +308,7 @@ async def _remove_clone(backend: Backend, place: Table, error: BaseException) ->
     """Removes the files of a clone that no registration leads to."""
 
     def work() -> None:
-        session = files.open_session(place.location, there.storage_options)
+        session = files.open_files(place.location, there.storage_options)
         for path in session.list():
             files.delete(session, path)
 

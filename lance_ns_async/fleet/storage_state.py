@@ -70,7 +70,7 @@ def look(table: Table, opener: Opener, *, deep: bool = False) -> StorageState:
     dataset = _open(table, opener)
     if dataset is not None:
         return _look_at_dataset(table, dataset, deep)
-    names: Sequence[str] = files.open_session(table.location, table.storage_options).list()
+    names: Sequence[str] = files.open_files(table.location, table.storage_options).list()
     return StorageState(exists=bool(names), has_data=not all(map(is_marker, names)), is_hidden=HIDDEN_MARK in names)
 
 
@@ -103,7 +103,7 @@ def _look_at_dataset(table: Table, dataset: LanceDataset, deep: bool) -> Storage
 def _damaged_files(table: Table, dataset: LanceDataset, missing: Sequence[str]) -> Sequence[str]:
     """Returns the data files whose end is not that of a Lance file; reads at most 100 files, spread over all."""
     sizes = [(path, size) for path, size in datasets.files_of_rows(dataset).items() if size and path not in missing]
-    session = files.open_session(table.location, table.storage_options)
+    session = files.open_files(table.location, table.storage_options)
     damaged = []
     for path, size in sizes[:: len(sizes) // _MOST_READS + 1]:
         try:

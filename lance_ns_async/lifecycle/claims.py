@@ -22,7 +22,7 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.storage.folders import find_same_place
 from lance_ns_async.storage.locations import without_suffix
 
-_AT_ONCE = 16  # Maximum number of concurrent describes.
+_MAX_CONCURRENT = 16  # Maximum number of concurrent describes.
 
 _NO_CLAIM = (TableNotFoundError, NotALanceTableError, BadLocationError, UnreadableRegistrationError)
 """Errors of tables that are not registered at a location that can be compared."""
@@ -120,7 +120,7 @@ class Claims:
                 had these names before its removal do not.
         """
         backend, can, parent = self._backend, self._backend.capabilities, table.id.parent
-        lister = Lister(backend, max_in_flight=_AT_ONCE)
+        lister = Lister(backend, max_in_flight=_MAX_CONCURRENT)
         own = can.key(table.id)
         ids: Sequence[TableId]
         try:
@@ -136,7 +136,7 @@ class Claims:
         if not others:
             return None
         left = [id for id in others if id not in lister.descriptions]
-        descriptions = await describe_tables(backend, left, max_in_flight=_AT_ONCE)
+        descriptions = await describe_tables(backend, left, max_in_flight=_MAX_CONCURRENT)
         for error in descriptions.errors.values():
             if not isinstance(error, (*_NO_CLAIM, PermissionDeniedError)):
                 raise error

@@ -17,7 +17,7 @@ _FOLDER_GONE = re.compile("failed to persist temp file .*No such file")
 
 
 @asynccontextmanager
-async def explain(backend: Backend, table: Table, *, makes: bool = False) -> AsyncIterator[None]:
+async def explain_conflict(backend: Backend, table: Table, *, makes: bool = False) -> AsyncIterator[None]:
     """Distinguishes a table that another client removed from a table with damaged files.
 
     If the block, which uses the table's files, fails because of a missing version or file, or with an internal error, a

@@ -89,14 +89,14 @@ async def create(backend: Backend, opener: Opener, id: TableId, content: Content
                 # The declaration may have been removed before the last file was deleted.
                 dir_markers.remove(place.location, place.storage_options)
 
-    async with rollback(partial(take_back, backend, place)):
-        async with concurrent_changes.explain(backend, place, makes=True):
+    async with rollback(partial(undo_declaration, backend, place)):
+        async with concurrent_changes.explain_conflict(backend, place, makes=True):
             return TableAndDataset(table, await in_thread(place, work, changes=True, kind="writing"))
 
 
 async def declare(backend: Backend, id: TableId, content: Content) -> Table:
     """Registers a table at an empty location, and returns it with the credentials for writes."""
-    location, is_free = await look_before(backend, id, content.options)
+    location, is_free = await check_default_location(backend, id, content.options)
     try:
         mine = await declare_at(backend, id, location, content.properties or {}, content.schema)
     except err.TableAlreadyExistsError as e:
@@ -135,7 +135,7 @@ async def declare_at(
                 f"and table {id} is registered at {there.location}, perhaps by this call; deregister_table removes it"
             )
         elif same_place(there.location, new_location):
-            await take_back(backend, there, error)
+            await undo_declaration(backend, there, error)
 
     async with rollback(undo):
         return await backend.declare_table(id, location or new_location, properties, schema)
@@ -209,7 +209,7 @@ async def _check_declared(
     is_free = is_free or backend.makes_new_locations(id.parent)
     if is_free and not backend.capabilities.vends:
         return mine
-    async with rollback(partial(take_back, backend, place)):
+    async with rollback(partial(undo_declaration, backend, place)):
         # The describe returns credentials.
         table = await locate(backend, id)
         if not is_same(mine, table):
@@ -218,7 +218,7 @@ async def _check_declared(
                 "this declaration; append to it, overwrite it, or drop it first)"
             )
         place = content.place(table)
-        async with concurrent_changes.explain(backend, place, makes=True):
+        async with concurrent_changes.explain_conflict(backend, place, makes=True):
             free = is_free or await datasets.is_only_declared(place)
         if not free:
             # If the location was unknown before the declaration, the data was written after it.
@@ -231,7 +231,7 @@ async def _check_declared(
     return table
 
 
-async def look_before(
+async def check_default_location(
     backend: Backend, id: TableId, options: Mapping[str, str] | None = None
 ) -> tuple[str | None, bool]:
     """Checks the default location of a table before its declaration.
@@ -278,7 +278,7 @@ async def keep_or_create(backend: Backend, opener: Opener, id: TableId, content:
         except err.TableNotFoundError:
             raise e from None
     try:
-        async with concurrent_changes.explain(backend, table, makes=True):
+        async with concurrent_changes.explain_conflict(backend, table, makes=True):
             return TableAndDataset(table, await in_thread(table, lambda: opener.open(table)))
     except err.TableNotFoundError:
         return TableAndDataset(table, None)
@@ -316,11 +316,11 @@ async def _overwrite_once(backend: Backend, opener: Opener, id: TableId, content
 async def _replace_rows(backend: Backend, opener: Opener, table: Table, content: Content) -> TableAndDataset:
     place = content.place(table)
     work = partial(writing.insert, opener, place, None, content.data, "overwrite")
-    async with concurrent_changes.explain(backend, place, makes=True):
+    async with concurrent_changes.explain_conflict(backend, place, makes=True):
         return TableAndDataset(table, await in_thread(place, work, changes=True, kind="writing"))
 
 
-async def take_back(backend: Backend, table: Table, error: BaseException, *, clear: bool = False) -> None:
+async def undo_declaration(backend: Backend, table: Table, error: BaseException, *, clear: bool = False) -> None:
     """Removes a declaration if it is unchanged and nothing was written to the table.
 
     If that cannot be determined, the registration stays, and a note on the error says so.

@@ -32,14 +32,14 @@ from lance_ns_async.lifecycle.claims import Claims
 from lance_ns_async.lifecycle.manifests import number_of
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, dir_markers
-from lance_ns_async.storage.files import delete, download, open_session
+from lance_ns_async.storage.files import delete, download, open_files
 from lance_ns_async.storage.lance_layout import DATA, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
 from lance_ns_async.storage.locations import without_suffix
 from lance_ns_async.storage.threads import in_thread, under_way
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_AT_ONCE = 16  # Maximum number of files that are deleted or read concurrently.
+_MAX_CONCURRENT = 16  # Maximum number of files that are deleted or read concurrently.
 
 _UNIQUE_NAMES = (*UNIQUE_NAMES, "metadata/")  # `metadata` has the catalog's own files.
 
@@ -111,8 +111,8 @@ def _select(table: Table, paths: Sequence[str]) -> Sequence[str]:
     metadata = [path for path in paths if path.startswith("metadata/") and path.endswith(_METADATA)]
     if table.registration is None or not metadata:
         return paths
-    session, registration = open_session(table.location, table.storage_options), table.registration.encode()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    session, registration = open_files(table.location, table.storage_options), table.registration.encode()
+    with ThreadPoolExecutor(_MAX_CONCURRENT) as pool:
         texts = pool.map(partial(_read, session), metadata)
         others = {path for path, text in zip(metadata, texts, strict=True) if registration not in text}
     return [path for path in paths if path not in others]
@@ -148,7 +148,7 @@ def _delete(table: Table, paths: Sequence[str]) -> None:
 
     A reader by path finds the latest version or nothing, never an older version.
     """
-    session, work = open_session(table.location, table.storage_options), under_way()
+    session, work = open_files(table.location, table.storage_options), under_way()
     place = local_path(table.location)
 
     def delete_unique(path: str) -> None:
@@ -167,7 +167,7 @@ def _delete(table: Table, paths: Sequence[str]) -> None:
     reusable = set(paths).difference(unique)
     manifests = {number_of(path.removeprefix(f"{VERSIONS}/")): path for path in reusable}
     latest = None if (number := max(manifests, default=-1)) < 0 else manifests[number]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_CONCURRENT) as pool:
         _finish(pool.map(delete_reusable, sorted(path for path in reusable if path != latest)))
         if latest is not None:
             delete_reusable(latest)

@@ -102,7 +102,7 @@ def discard(table: Table, rows: Any, error: BaseException) -> None:
     """Deletes the files of rows that are in no version; a note on the error says if files are left."""
     paths = [f"{DATA}/{file.path}" for fragment in rows.operation.fragments for file in fragment.files]
     try:
-        session = files.open_session(table.location, table.storage_options)
+        session = files.open_files(table.location, table.storage_options)
         for path in paths:
             files.delete(session, path)
     except (OSError, ValueError) as e:

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
 
-_LARGEST = 2**64 - 1
+_MAX_NUMBER = 2**64 - 1
 _FINAL = re.compile(r"(\d+)\.manifest")
 
 
 def names(number: int) -> tuple[str, str]:
     """Returns the possible names of a version's manifest: in scheme V2, where new versions sort first, and in V1."""
-    return f"{_LARGEST - number:020}.manifest", f"{number}.manifest"
+    return f"{_MAX_NUMBER - number:020}.manifest", f"{number}.manifest"
 
 
 def number_of(name: str) -> int:
@@ -45,7 +45,7 @@ def number_of(name: str) -> int:
     if (match := _FINAL.fullmatch(name)) is None:
         return -1
     # Only names in scheme V2 have twenty digits.
-    return int(match[1]) if len(match[1]) < 20 else _LARGEST - int(match[1])
+    return int(match[1]) if len(match[1]) < 20 else _MAX_NUMBER - int(match[1])
 
 
 def directory(table: Table) -> str:
@@ -191,7 +191,7 @@ class _Store:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._session = files.open_session(table.location, table.storage_options)
+        self._session = files.open_files(table.location, table.storage_options)
         local = local_path(table.location)
         self._folder = None if local is None else Path(local, VERSIONS)
 

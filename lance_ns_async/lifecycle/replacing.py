@@ -11,7 +11,8 @@ import lance_namespace.errors as err
 from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.rollback import rollback
-from lance_ns_async.errors import PHRASES, mask, spelled
+from lance_ns_async.errors import PHRASES, spelled
+from lance_ns_async.masked import mask
 from lance_ns_async.model import NamespaceId, Table, TableId, has
 
 if TYPE_CHECKING:

@@ -157,7 +157,7 @@ class Staging:
             await _discard(table, staged_write, fragments, error)
         if staged_write.is_new and not is_gone:
             mine = replace(staged_write.table, storage_options=table.storage_options)
-            await creating.take_back(self.backend, mine, error, clear=True)
+            await creating.undo_declaration(self.backend, mine, error, clear=True)
 
     async def _begin_existing(self, id: TableId, fit: Fit, *, replaces: bool) -> StagedWrite:
         table, dataset = await self._find(id)
@@ -176,7 +176,7 @@ class Staging:
 
     async def _find(self, id: TableId) -> tuple[Table, LanceDataset | None]:
         table = await locate(self.backend, id)
-        async with concurrent_changes.explain(self.backend, table):
+        async with concurrent_changes.explain_conflict(self.backend, table):
             return table, await in_thread(table, lambda: _open_or_none(self.opener, table))
 
     async def _commit(self, staged_write: StagedWrite, fragments: Sequence[FragmentMetadata]) -> LanceDataset:
@@ -209,11 +209,11 @@ class Staging:
             try:
                 transaction = _transaction(staged_write, fragments)
                 work = partial(_commit_files, self.opener, table, staged_write, transaction)
-                async with concurrent_changes.explain(self.backend, table):
+                async with concurrent_changes.explain_conflict(self.backend, table):
                     return await in_thread(table, work, changes=True)
             except _CommitFailure as refused:
                 in_doubt = False
-                async with concurrent_changes.explain(self.backend, table):
+                async with concurrent_changes.explain_conflict(self.backend, table):
                     raise refused.error from refused.error.__cause__
 
     async def _locate_again(self, staged_write: StagedWrite) -> Table:

@@ -43,14 +43,14 @@ async def describe_tables(
             table_ids,
             max_in_flight=session.workers(max_in_flight),
             locator=session.locator if vend_credentials else None,
-            progress=Steps(len(table_ids), show).settle,
+            progress=Steps(len(table_ids), show).advance,
         )
 
 
 async def stream_tables(
     session: Session, ids: Iterable[Iterable[str]], *, max_in_flight: int | None = None
 ) -> AsyncGenerator[tuple[TableId, Table | LanceNamespaceError], None]:
-    places: describe.Places = {}
+    places: describe.ListingPositions = {}
     for group in id_groups(session, ids):
         result = await describe_group(session, group, places, max_in_flight=max_in_flight)
         for id in group:
@@ -65,7 +65,7 @@ def id_groups(session: Session, ids: Iterable[Iterable[str]]) -> Iterator[Sequen
 
 
 async def describe_group(
-    session: Session, group: Sequence[TableId], places: describe.Places, *, max_in_flight: int | None = None
+    session: Session, group: Sequence[TableId], places: describe.ListingPositions, *, max_in_flight: int | None = None
 ) -> BulkResult[Table]:
     """Describes one group of ids.
 
@@ -94,7 +94,7 @@ async def list_many(
     namespace_ids = dict.fromkeys(map(session.namespace, requests.several(namespaces)))
     with session.within(timeout), show_progress(progress, "list namespaces") as show:
         lister = Lister(session.backend, max_in_flight=session.workers(max_in_flight), include=include, tolerant=True)
-        return await lister.many(namespace_ids, Steps(len(namespace_ids), show).settle)
+        return await lister.many(namespace_ids, Steps(len(namespace_ids), show).advance)
 
 
 async def register_tables(
@@ -121,7 +121,7 @@ async def register_tables(
 
         async def record(declaration: Declaration, outcome: Outcome) -> None:
             result[declaration.id] = outcome
-            steps.settle()
+            steps.advance()
 
         await register_each(session, declarations.values(), record, max_in_flight=session.workers(max_in_flight))
     return BulkResult(

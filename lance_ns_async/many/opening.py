@@ -59,7 +59,7 @@ async def open_many(
             session.opener,
             table_ids,
             max_in_flight=session.workers(max_in_flight),
-            progress=Steps(len(table_ids), show).settle,
+            progress=Steps(len(table_ids), show).advance,
         )
 
 
@@ -82,7 +82,7 @@ async def open_tables(
     """Describes each table once, with credentials, and then opens it. Cost: as `describe_tables`."""
 
     async def open_one(table: Table) -> LanceDataset:
-        async with concurrent_changes.explain(backend, table):
+        async with concurrent_changes.explain_conflict(backend, table):
             return await in_thread(table, lambda: opener.open(table))
 
     unique_ids = list(dict.fromkeys(ids))

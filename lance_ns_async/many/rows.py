@@ -273,7 +273,7 @@ class _Work:
                 raise
 
         steps = Steps(len(items), self._progress)
-        result = await open_each(items, run, max_in_flight=self._workers, progress=steps.settle)
+        result = await open_each(items, run, max_in_flight=self._workers, progress=steps.advance)
         for id, error in result.errors.items():
             # A table that matches a pattern may be missing, or have no data.
             if id in self._requested or not isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError):

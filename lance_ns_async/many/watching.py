@@ -47,8 +47,8 @@ async def changes(
     since: str | None = None,
     existing: bool = False,
     versions: bool = True,
-    every: float | None = 10.0,
-    examine_every: float = 60.0,
+    every: float | None,
+    examine_every: float,
 ) -> AsyncGenerator[Sequence[Change], None]:
     """Yields the changes of each look that sees any; see `AsyncNamespace.watch`."""
     if not (every is None or every > 0) or not examine_every > 0:

@@ -64,7 +64,7 @@ SCALAR_TYPES: Mapping[str, tuple[str, ...]] = {
 
 _SETTINGS = (*_PARTITIONS, *_PRODUCT, *_GRAPH, *_TEXT)
 
-_MOST: Mapping[str, int] = {
+_MAX_VALUES: Mapping[str, int] = {
     "num_partitions": 1_000_000,
     "sample_rate": 65_536,
     "max_iterations": 10_000,
@@ -81,7 +81,7 @@ _TOKENIZER = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)?")
 _PYLANCE: Mapping[str, str] = {"distance_type": "metric", "max_iterations": "max_iters"}
 """Names of fields in pylance that differ from the spec."""
 
-_MOST_SUB_VECTORS = 16  # Maximum default number of sub-vectors, as in Lance's own namespaces.
+_MAX_SUB_VECTORS = 16  # Maximum default number of sub-vectors, as in Lance's own namespaces.
 
 
 @passed_on
@@ -219,7 +219,7 @@ def _check(request: CreateTableIndexRequest, types: Mapping[str, tuple[str, ...]
     for field in _SETTINGS:
         if field not in types[kind] and getattr(request, field) is not None:
             raise InvalidInputError(f"{field}: not supported by an index of type {kind}; remove it")
-    for field, most in _MOST.items():
+    for field, most in _MAX_VALUES.items():
         if (value := getattr(request, field)) is not None and value > most:
             raise InvalidInputError(f"{field} {value}: must be at most {most}; omit it for the default")
     if request.base_tokenizer is not None and not _TOKENIZER.fullmatch(request.base_tokenizer):
@@ -246,4 +246,4 @@ def _sub_vectors(dataset: LanceDataset, column: str) -> int | None:
     """Returns the number of sub-vectors; None if the column has no vectors, which pylance reports as an error."""
     field: Any = dataset.lance_schema.field(column)
     size = None if field is None else dimension(field.to_arrow().type)
-    return size and max(n for n in range(1, _MOST_SUB_VECTORS + 1) if size % n == 0)
+    return size and max(n for n in range(1, _MAX_SUB_VECTORS + 1) if size % n == 0)

@@ -159,7 +159,7 @@ async def _write_slice(
             # A new partition without rows is removed if that is possible; one that is left has no effect.
             with suppress(err.LanceNamespaceError), session.operation():
                 if await datasets.is_only_declared(table):
-                    await creating.take_back(session.backend, table, e)
+                    await creating.undo_declaration(session.backend, table, e)
         else:
             counts[table.id] = counts.get(table.id, 0) + remaining[number].num_rows
         del remaining[number]

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
-_LONGEST = 200  # Maximum characters of a name in a file name, which Lance makes slightly longer during the write.
+_MAX_NAME_LENGTH = (
+    200  # Maximum characters of a name in a file name, which Lance makes slightly longer during the write.
+)
 
 # Errors of concurrent creations of one branch, except the first one.
 _OUTRUN = re.compile(r"Dataset already exists|Clone operation should not enter")
@@ -249,8 +251,8 @@ def _check_whole(
         error = error_about(err.TableVersionNotFoundError, table.id, f"{what} was withdrawn, because {why}")
     elif announcement is not None:
         why = (
-            f"a clean-up of its versions has not ended within {cleanups.LONGEST_WAIT:g} s; try again after its end, "
-            f"or delete {announcement} at {table.location} if its process was killed"
+            f"a clean-up of its versions has not ended within {cleanups.MAX_WAIT_SECONDS:g} s; try again after its "
+            f"end, or delete {announcement} at {table.location} if its process was killed"
         )
         error = error_about(err.ConcurrentModificationError, table.id, f"{what} was withdrawn, because {why}")
     else:
@@ -264,9 +266,9 @@ def _check_whole(
 
 
 def _check_length(table: Table, kind: str, name: str) -> None:
-    if len(quote(name, safe="")) > _LONGEST:
+    if len(quote(name, safe="")) > _MAX_NAME_LENGTH:
         short_name = shortened(name, 20)
-        raise _invalid(table, f"{kind} {short_name!r}: the name is too long; use at most {_LONGEST} characters")
+        raise _invalid(table, f"{kind} {short_name!r}: the name is too long; use at most {_MAX_NAME_LENGTH} characters")
 
 
 def _invalid(table: Table, why: str) -> err.InvalidInputError:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 
-_MOST_PROBLEMS = 100  # Maximum number of errors in a message; a million of them would take half a minute and 100 MB.
+_MAX_PROBLEMS = 100  # Maximum number of errors in a message; a million of them would take half a minute and 100 MB.
 
 FieldsOrId: TypeAlias = Mapping[str, Any] | str | Iterable[str]
 """A request as a dict with the field names of its model; or only the id in it, as names or as text."""
@@ -55,7 +55,7 @@ def parse(model: type[M], request: object) -> M:
     except ValidationError as e:
         if isinstance(id := dict(request).get("id"), str):
             raise InvalidInputError(f"{model.__name__}: id: must be a list of names; use {split_names(id)!r}") from None
-        if e.error_count() > _MOST_PROBLEMS:
+        if e.error_count() > _MAX_PROBLEMS:
             raise InvalidInputError(f"{model.__name__}: {e.error_count()} values are not as in the spec") from None
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors(include_url=False))
         # The error of a nested model does not name the field that contains it.
@@ -75,7 +75,7 @@ def parse(model: type[M], request: object) -> M:
 def _is_only_id(model: type[BaseModel], request: Mapping[str, Any]) -> bool:
     """Returns whether a request is an id and needs no more; the model itself finds the few errors that it can have."""
     id = request.get("id")
-    is_short = isinstance(id, list) and len(id) <= _MOST_PROBLEMS and list not in map(type, id)
+    is_short = isinstance(id, list) and len(id) <= _MAX_PROBLEMS and list not in map(type, id)
     return len(request) == 1 and is_short and not _needs_more(model)
 
 
@@ -169,7 +169,7 @@ def _check_part(part: _Part, value: object, where: str) -> None:
 def _check_values(model: type[BaseModel], name: str, value: object, where: str) -> None:
     """Raises InvalidInputError for the first wrong one of many values; the model would make an error for each."""
     values = list(value.values()) if isinstance(value, dict) else value
-    if not isinstance(values, list) or not (len(values) > _MOST_PROBLEMS or any(isinstance(it, list) for it in values)):
+    if not isinstance(values, list) or not (len(values) > _MAX_PROBLEMS or any(isinstance(it, list) for it in values)):
         return
     try:
         _until_first_error(model, name).validate_python(values)

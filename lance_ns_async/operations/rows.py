@@ -146,7 +146,7 @@ async def explain_table_query_plan(session: Session, request: spec.ExplainTableQ
     await session.check_sql(searching.texts(query))
     id, branch = (_common_value(request, query, field) for field in ("id", "branch"))
     snapshot = Snapshot(query.version, branch=branch)
-    return await session.read(id, lambda it, _: searching.explain(it, query, verbose=verbose), snapshot)
+    return await session.read(id, lambda it, _: searching.explain_plan(it, query, verbose=verbose), snapshot)
 
 
 @passed_on
@@ -171,7 +171,7 @@ async def scan_groups(
     fields = {
         "id": list(table_id),
         "vector": {},
-        "k": searching.MOST_ROWS,
+        "k": searching.MAX_ROWS,
         "columns": None if columns is None else {"column_names": list(columns)},
         "filter": filter,
         "version": version,
@@ -280,7 +280,7 @@ async def append(session: Session, table: Table, rows: Any) -> LanceDataset:
 
 
 async def _at(session: Session, table: Table, work: Callable[[Table], T]) -> T:
-    async with concurrent_changes.explain(session.backend, table):
+    async with concurrent_changes.explain_conflict(session.backend, table):
         return await in_thread(table, lambda: work(table), changes=True, kind="writing")
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 DISTANCES = ("l2", "cosine", "dot", "hamming")
 """The supported distance types of vectors."""
 
-_USUAL_COLUMN = "vector"
+_DEFAULT_COLUMN = "vector"
 
-MOST_ROWS = 2**63 - 1
+MAX_ROWS = 2**63 - 1
 """The largest number of rows that Lance accepts."""
 
 # bypass_vector_index is not in this list, because lancedb sets it in every query without a vector.
@@ -50,8 +50,8 @@ def check(query: Query) -> None:
     if query.k < 1:
         raise InvalidInputError(f"k {query.k}: must be at least 1")
     for field in ("k", "offset"):
-        if (getattr(query, field) or 0) > MOST_ROWS:
-            raise InvalidInputError(f"{field} {getattr(query, field)}: must be at most {MOST_ROWS} (2**63 - 1)")
+        if (getattr(query, field) or 0) > MAX_ROWS:
+            raise InvalidInputError(f"{field} {getattr(query, field)}: must be at most {MAX_ROWS} (2**63 - 1)")
     for field in ("nprobes", "refine_factor", "ef"):
         if getattr(query, field) == 0:
             raise InvalidInputError(f"{field} 0: must be at least 1; omit it for the default")
@@ -162,8 +162,8 @@ def _nearest(dataset: LanceDataset, query: Query, vectors: Sequence[Sequence[flo
 def _vector_column(schema: pa.Schema) -> str:
     """Returns the vector column for a query that names none."""
     fitting: list[str] = [field.name for field in schema if dimension(field.type) is not None]
-    if _USUAL_COLUMN in fitting:
-        return _USUAL_COLUMN
+    if _DEFAULT_COLUMN in fitting:
+        return _DEFAULT_COLUMN
     if len(fitting) == 1:
         return fitting[0]
     lists = [field.name for field in schema if _is_list_of_floats(field.type)]
@@ -173,7 +173,7 @@ def _vector_column(schema: pa.Schema) -> str:
         which = f"{lists[0]} has lists of variable length: write it as pyarrow.list_(pyarrow.float32(), dimension)"
     else:
         which = "the table has no vector column"
-    raise InvalidInputError(f"vector_column: required, because there is no vector column {_USUAL_COLUMN!r}; {which}")
+    raise InvalidInputError(f"vector_column: required, because there is no vector column {_DEFAULT_COLUMN!r}; {which}")
 
 
 def _is_list_of_floats(type: pa.DataType) -> bool:
@@ -344,7 +344,7 @@ def find_rows(dataset: LanceDataset, request: Query) -> pa.Table:
     return arrow.table(scan(dataset, request).to_reader())
 
 
-def explain(dataset: LanceDataset, request: Query, *, verbose: bool) -> str:
+def explain_plan(dataset: LanceDataset, request: Query, *, verbose: bool) -> str:
     """Returns the plan of a query."""
     plan: str = scan(dataset, request).explain_plan(verbose)
     return plan

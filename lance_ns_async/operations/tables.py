@@ -110,7 +110,7 @@ async def declare_table(
         else:
             session.backend.check_declaration(id, None, request.properties or {})
             try:
-                place, _ = await creating.look_before(session.backend, id)
+                place, _ = await creating.check_default_location(session.backend, id)
             except creating.DataThereError:
                 raise
             except (
@@ -124,9 +124,9 @@ async def declare_table(
                 if can.renames:
                     raise
         table = await creating.declare_at(session.backend, id, place, request.properties or {}, schema)
-        vends = can.vends_unasked if request.vend_credentials is None else request.vend_credentials
+        vends = can.vends_by_default if request.vend_credentials is None else request.vend_credentials
         if can.vends and vends:
-            async with rollback(partial(creating.take_back, session.backend, table)):
+            async with rollback(partial(creating.undo_declaration, session.backend, table)):
                 table = await locate(session.backend, id)
     return requests.registration(table)
 
@@ -210,7 +210,7 @@ async def get_table_stats(
 async def _describe(session: Session, id: TableId, vend: bool | None, *, opens: bool) -> Table:
     if vend:
         return await session.locator.renew(id)
-    if vend is None and (opens or session.backend.capabilities.vends_unasked):
+    if vend is None and (opens or session.backend.capabilities.vends_by_default):
         return await session.locator.locate(id)
     return await session.backend.describe_table(id)
 

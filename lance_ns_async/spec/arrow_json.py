@@ -58,7 +58,7 @@ _DECIMALS = {"decimal128": pa.decimal128, "decimal256": pa.decimal256}
 _DIGITS = 1000
 _LOWEST_SCALE, _HIGHEST_SCALE = -128, 127
 
-_MOST = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
 
 _EXTENSION = "ARROW:extension:name"
 
@@ -184,8 +184,8 @@ def _fields(json_type: JsonArrowDataType, least: int = 1) -> list[pa.Field]:
 
 
 def _length(json_type: JsonArrowDataType) -> int:
-    if json_type.length is None or json_type.length > _MOST:
-        raise ValueError(f"{json_type.type} requires a length of at most {_MOST}")
+    if json_type.length is None or json_type.length > _MAX_INT32:
+        raise ValueError(f"{json_type.type} requires a length of at most {_MAX_INT32}")
     length: int = json_type.length
     return length
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
+from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY
+
 MAX_NAMES = 1000
 """Maximum number of tables in one request."""
 
@@ -87,9 +89,9 @@ class WatchRequest(BaseModel):
     """Whether the tables that exist now come first, as `created`; only without `since`."""
     versions: StrictBool = True
     """Whether to look for new versions."""
-    every: Annotated[float, Field(strict=True, ge=1, le=86_400)] | None = 10.0
+    every: Annotated[float, Field(strict=True, ge=1, le=86_400)] | None = WATCH_EVERY
     """Seconds between two looks; null looks once and ends the response."""
-    examine_every: Annotated[float, Field(strict=True, ge=1, le=86_400)] = 60.0
+    examine_every: Annotated[float, Field(strict=True, ge=1, le=86_400)] = EXAMINE_EVERY
     """Seconds in which every table is examined once."""
 
     @classmethod

@@ -142,7 +142,7 @@ def match(path: str) -> tuple[Route, Mapping[str, str]] | None:
     The path is as it was sent, percent-encoded.
     """
     # The rest of a longer path is one segment, of no route.
-    segments = path.split("/", _MOST_SEGMENTS)
+    segments = path.split("/", _MAX_SEGMENTS)
     for places in _PLACES:
         key = tuple("{}" if place in places else part for place, part in enumerate(segments))
         if (route := _BY_PATH.get(key)) is not None:
@@ -156,6 +156,6 @@ def _key(path: str) -> tuple[str, ...]:
 
 
 _BY_PATH: Mapping[tuple[str, ...], Route] = {_key(route.path): route for route in BY_OPERATION.values()}
-_MOST_SEGMENTS = max(map(len, _BY_PATH))
+_MAX_SEGMENTS = max(map(len, _BY_PATH))
 # A name may equal a fixed segment such as "batch-commit", so paths with the fewest names are tried first.
 _PLACES = sorted({tuple(i for i, part in enumerate(key) if part == "{}") for key in _BY_PATH})

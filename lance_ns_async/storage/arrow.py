@@ -190,8 +190,8 @@ def _reader(data: Any) -> pa.RecordBatchReader:
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
-_USUAL = 8
-_WIDE = 16  # Required alignment of decimals, and of string and binary views, in bytes.
+_DEFAULT_ALIGNMENT = 8
+_WIDE_ALIGNMENT = 16  # Required alignment of decimals, and of string and binary views, in bytes.
 
 
 def align(rows: Rows) -> Rows:
@@ -239,7 +239,7 @@ def _plain(array: pa.Array) -> pa.Array:
     is_wide = _contains(
         array.type, types.is_decimal128, types.is_decimal256, types.is_string_view, types.is_binary_view
     )
-    step = _WIDE if is_wide else _USUAL
+    step = _WIDE_ALIGNMENT if is_wide else _DEFAULT_ALIGNMENT
     if all(buffer is None or buffer.address % step == 0 for buffer in array.buffers()):
         return array
     return _concatenate(array)

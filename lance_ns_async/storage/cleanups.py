@@ -21,7 +21,7 @@ from lance_ns_async.storage.threads import under_way
 
 _FOLDER = "_refs/cleanups"
 
-LONGEST_WAIT = 10.0
+MAX_WAIT_SECONDS = 10.0
 """Seconds for which a change waits for clean-ups."""
 
 _INTERVAL = 0.05
@@ -41,7 +41,7 @@ def announced(table: Table) -> Iterator[None]:
 
 def announce(table: Table) -> str:
     """Announces a clean-up, and returns its announcement. Cost: a listing, and a write of an empty file."""
-    session = files.open_session(table.location, table.storage_options)
+    session = files.open_files(table.location, table.storage_options)
     for path, age in _announcements(session):
         if age > _STALE:
             files.delete(session, path)
@@ -53,7 +53,7 @@ def announce(table: Table) -> str:
 
 def withdraw(table: Table, announcement: str) -> None:
     """Removes an announcement, because the clean-up is over. Cost: a deletion."""
-    files.delete(files.open_session(table.location, table.storage_options), announcement)
+    files.delete(files.open_files(table.location, table.storage_options), announcement)
 
 
 def wait_for_end(table: Table) -> str | None:
@@ -61,8 +61,8 @@ def wait_for_end(table: Table) -> str | None:
 
     Cost: a listing; more while it waits.
     """
-    session = files.open_session(table.location, table.storage_options)
-    until = monotonic() + LONGEST_WAIT
+    session = files.open_files(table.location, table.storage_options)
+    until = monotonic() + MAX_WAIT_SECONDS
     begun = {path for path, age in _announcements(session) if age <= _STALE}
     while begun and monotonic() < until:
         under_way().given_up.wait(_INTERVAL)

@@ -169,7 +169,7 @@ async def data_files(table: Table) -> Sequence[str]:
     """Returns the data files at a table's location, including those of no version. Cost: a listing."""
 
     def work() -> Sequence[str]:
-        session = files.open_session(table.location, table.storage_options)
+        session = files.open_files(table.location, table.storage_options)
         return [path for path in session.list() if path.startswith(f"{lance_layout.DATA}/")]
 
     return await in_thread(table, work)
@@ -179,7 +179,7 @@ async def remove_files(table: Table, paths: Sequence[str]) -> None:
     """Deletes files at a table's location that belong to no version."""
 
     def work() -> None:
-        session = files.open_session(table.location, table.storage_options)
+        session = files.open_files(table.location, table.storage_options)
         for path in paths:
             files.delete(session, path)
 
@@ -197,7 +197,7 @@ def _neighbours(table: Table) -> tuple[Sequence[str], Sequence[str], Sequence[st
     The names are empty if the location itself has no dataset, because a drop then does not delete these files. Blocks:
     for `in_thread`.
     """
-    paths: Sequence[str] = files.open_session(table.location, table.storage_options).list()
+    paths: Sequence[str] = files.open_files(table.location, table.storage_options).list()
     tops = {path.partition("/")[0] for path in paths}
     strange = {
         name
@@ -263,7 +263,7 @@ def missing_files(table: Table, dataset: LanceDataset) -> Sequence[str]:
     Cost: a listing of the data files, and one of the deletion files if there are any.
     """
     named = {*files_of_rows(dataset), *_deletion_files(dataset)}
-    session = files.open_session(table.location, table.storage_options)
+    session = files.open_files(table.location, table.storage_options)
     folders = {path.partition("/")[0] for path in named}
     return sorted(named.difference(*(session.list(folder) for folder in folders)))
 

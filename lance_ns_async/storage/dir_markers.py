@@ -26,7 +26,7 @@ def is_marker(name: str) -> bool:
 
 def reserve(location: str, options: Mapping[str, str] | None) -> None:
     """Writes the marker of a declared table if there are no files. Blocks."""
-    session = files.open_session(location, options)
+    session = files.open_files(location, options)
     if not session.list():
         with tempfile.NamedTemporaryFile(prefix="lance-reserved-") as empty:
             session.upload_file(empty.name, RESERVED_MARK)
@@ -38,7 +38,7 @@ def remove(location: str, options: Mapping[str, str] | None) -> None:
     A location that ends with `.lance` is determined by the table's name, so another client may have declared the same
     table. Its markers are removed only if the table is hidden.
     """
-    session = files.open_session(location, options)
+    session = files.open_files(location, options)
     paths = set(session.list())
     if all(map(is_marker, paths)) and (HIDDEN_MARK in paths or not location.endswith(".lance")):
         for mark in sorted(paths, reverse=True):
@@ -57,7 +57,7 @@ def clear(location: str, options: Mapping[str, str] | None) -> bool:
 
     Blocks.
     """
-    session = files.open_session(location, options)
+    session = files.open_files(location, options)
     paths = set(session.list())
     if HIDDEN_MARK not in paths or not all(is_marker(it) or it.startswith("data/.tmp") for it in paths):
         return False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def open_session(location: str, options: Mapping[str, str] | None) -> Any:
+def open_files(location: str, options: Mapping[str, str] | None) -> Any:
     """Returns pylance's access to the files below a location, with the given storage options."""
     from lance.file import LanceFileSession
 

@@ -106,10 +106,10 @@ class Folders:
     def _list_remote(self, path: str) -> Folder | None:
         if _DIRECT.fullmatch(path):
             if self._session is None:
-                self._session = files.open_session(self.root, self._options)
+                self._session = files.open_files(self.root, self._options)
             result = self._session.list_with_delimiter(path or None)
         else:
-            result = files.open_session(self.location(path), self._options).list_with_delimiter()
+            result = files.open_files(self.location(path), self._options).list_with_delimiter()
         folders = tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in result.common_prefixes)
         # An object with the name of the folder is a marker that some tools write.
         names = tuple(key.rpartition("/")[2] for key in result.objects if key.rstrip("/") != path)

@@ -30,8 +30,8 @@ _OTHERS = ("s3a", "s3n", "abfs", "wasb", "wasbs", "adl", "hdfs", "viewfs", "http
 
 _LIKENESS = 0.75  # How similar a suggested scheme must be; short names are easily similar by accident.
 
-_LONGEST_SHOWN = 200
-_LONGEST_LOCAL_NAME = 255  # Maximum length in bytes of a name in the usual local file systems.
+_MAX_MESSAGE_LENGTH = 200
+_MAX_LOCAL_NAME_BYTES = 255  # Maximum length in bytes of a name in the usual local file systems.
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 """Unicode categories of control characters, and of line and paragraph separators."""
 _RELATIVE = "is relative, so that it depends on the working directory"
@@ -106,7 +106,7 @@ def check_location(
     """
     schemes = None if folder else (*SCHEMES, *also)
     if (problem := _problem(location, relative=relative, folder=folder, schemes=schemes)) is not None:
-        text = shortened(location, _LONGEST_SHOWN)
+        text = shortened(location, _MAX_MESSAGE_LENGTH)
         raise InvalidInputError(f"{what}: its location {text!r} {problem}")
 
 
@@ -116,7 +116,7 @@ def check_deletable(table: Table) -> None:
     An ambiguous location means different things to different readers, so that a drop could delete other data.
     """
     if (problem := _problem(table.location)) is not None:
-        text = shortened(table.location, _LONGEST_SHOWN)
+        text = shortened(table.location, _MAX_MESSAGE_LENGTH)
         raise error_about(
             InvalidTableStateError,
             table.id,
@@ -131,7 +131,7 @@ def check_writable(table: Table) -> None:
     A relative location depends on the working directory, so that a change could affect other data.
     """
     if is_relative(table.location):
-        text = shortened(table.location, _LONGEST_SHOWN)
+        text = shortened(table.location, _MAX_MESSAGE_LENGTH)
         raise error_about(
             InvalidTableStateError,
             table.id,
@@ -148,7 +148,7 @@ def check_default(table: Table, catalog: str) -> None:
         catalog: The name of the catalog, for the message.
     """
     if is_relative(table.location):
-        text = shortened(table.location, _LONGEST_SHOWN)
+        text = shortened(table.location, _MAX_MESSAGE_LENGTH)
         parent = f"of namespace {spelled(table.id.parent)}" if table.id.parent else "of its root"
         raise error_about(
             InvalidTableStateError,
@@ -225,9 +225,9 @@ def _problem_of_uri(uri: re.Match[str], folder: bool, schemes: Collection[str] |
 def _problem_of_length(path: str) -> str | None:
     """Returns the problem of a local path with a name that no local file system accepts."""
     longest = max(map(len, path.encode().split(b"/")))
-    if longest <= _LONGEST_LOCAL_NAME:
+    if longest <= _MAX_LOCAL_NAME_BYTES:
         return None
-    return f"has a name of {longest} bytes, and local file systems accept at most {_LONGEST_LOCAL_NAME}; shorten it"
+    return f"has a name of {longest} bytes, and local file systems accept at most {_MAX_LOCAL_NAME_BYTES}; shorten it"
 
 
 def _problem_of_names(path: str, folder: bool, *, encoded: bool = False) -> str | None:

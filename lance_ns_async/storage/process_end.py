@@ -30,7 +30,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 REFUSAL = "the interpreter is ending; use the namespace before that"
 
-LONGEST_WAIT = 10.0
+MAX_WAIT_SECONDS = 10.0
 """Maximum number of seconds for which the end of the process waits for calls in progress."""
 
 _SILENCE = 1.0  # Seconds of waiting after which a warning is logged.
@@ -192,8 +192,8 @@ def _end() -> None:
     try:
         if left := _calls.wait(_SILENCE):
             message = "the process waits up to %g s for the storage, and ends at once if interrupted again (%s)"
-            log.warning(message, LONGEST_WAIT, _list(left))
-            left = _calls.wait(LONGEST_WAIT - _SILENCE)
+            log.warning(message, MAX_WAIT_SECONDS, _list(left))
+            left = _calls.wait(MAX_WAIT_SECONDS - _SILENCE)
     except KeyboardInterrupt:
         left = _calls.wait(0)
     if left:

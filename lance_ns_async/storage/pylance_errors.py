@@ -11,7 +11,7 @@ import lance_namespace.errors as err
 from lance_ns_async.errors import PHRASES, one_line, shortened, spelled, without_source
 from lance_ns_async.model import Table
 
-_LONGEST = 800
+_MAX_MESSAGE_LENGTH = 800
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, IndexError, OverflowError)
 """The classes that pylance's Python code raises for invalid arguments."""
@@ -112,4 +112,4 @@ def _clean(raw: str) -> str:
     text = re.sub(r",? location:\s*\)", ")", text)
     # Some texts contain the whole schema in Rust's debug format.
     text = re.sub(r":? ?Schema \{.*", "", text)
-    return shortened(text, _LONGEST)
+    return shortened(text, _MAX_MESSAGE_LENGTH)

@@ -37,7 +37,7 @@ THREADS = 16
 TIME_TO_END = 1.0
 """Seconds that abandoned work which reads rows has to end, before its caller continues."""
 
-_LONGEST = 400
+_MAX_MESSAGE_LENGTH = 400
 
 
 Kind = Literal["writing", "data", "versions", "waiting", "aside", "texts", "states"]
@@ -225,7 +225,7 @@ async def in_thread(table: Table, work: Callable[[], T], *, changes: bool = Fals
             raise
         if isinstance(mine.unread, LanceNamespaceError):
             raise mine.unread from None
-        problem = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _LONGEST)
+        problem = shortened(f"{type(mine.unread).__name__}: {mine.unread}", _MAX_MESSAGE_LENGTH)
         raise InvalidInputError(f"data: the rows for {table.id} could not be read ({problem})") from mine.unread
     finally:
         mine.given_up.set()

@@ -83,12 +83,12 @@ def outline(body: Any) -> str:
     return f"it is a {type(body).__name__}"
 
 
-_LEAST = 4  # Minimum length of a redacted secret; a shorter text occurs in ordinary words.
+_MIN_SECRET_LENGTH = 4  # Minimum length of a redacted secret; a shorter text occurs in ordinary words.
 
 
 def redact(text: str, secrets: Iterable[str | None]) -> str:
     """Returns the text with `***` instead of each secret; None and secrets of under 4 characters are skipped."""
     for secret in secrets:
-        if secret and len(secret) >= _LEAST:
+        if secret and len(secret) >= _MIN_SECRET_LENGTH:
             text = text.replace(secret, "***")
     return text

@@ -27,7 +27,7 @@ class PlainSettings(HttpSettings):
     backend = "plain"
 
 
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+def read_error(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns code and message of an error such as `{"type": ..., "message": ...}`."""
     return (body["type"],), body["message"]
 
@@ -68,7 +68,7 @@ async def plain(
     usual = {} if by_environment else {"proxy": "none"}
     settings = PlainSettings.parse({"endpoint": endpoint, **usual, **(properties or {})})
     caller = Caller(policy, HTTP_ERRORS)
-    http = open_http(settings, caller, path="", explain=explain, tokens=lambda wire: tokens)
+    http = open_http(settings, caller, path="", read_error=read_error, tokens=lambda wire: tokens)
     client = Plain(http)
     try:
         with caller.observe(client.calls.append):
@@ -80,4 +80,4 @@ async def plain(
 def over(wire: httpx.AsyncBaseTransport, policy: Policy = EAGER) -> Plain:
     """Returns a transport over another httpx transport."""
     base = "http://catalog.example.com/api"
-    return Plain(HttpTransport(wire, Caller(policy, HTTP_ERRORS), base=base, headers={}, explain=explain))
+    return Plain(HttpTransport(wire, Caller(policy, HTTP_ERRORS), base=base, headers={}, read_error=read_error))

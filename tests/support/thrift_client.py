@@ -108,7 +108,7 @@ async def client(
         route,
         caller,
         size=size,
-        explain=lambda name, message: (),
+        read_error=lambda name, message: (),
         login=(lambda address: login) if login else None,
         first=first,
     )

@@ -54,9 +54,9 @@ from lance_ns_async.errors import (
     error_for,
     failure_of,
     http_status,
-    mask,
     retry_after,
 )
+from lance_ns_async.masked import mask
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
 from lance_ns_async.transports.http.signatures import REJECTION_CODES

@@ -27,14 +27,14 @@ from lance_ns_async.backends.directory import partitions
 from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.manifest import (
     MANIFEST,
-    Change,
     Directory,
     Entries,
+    ManifestChange,
     ManifestEntry,
     read_metadata,
 )
 from lance_ns_async.backends.directory.overlaps import Overlaps
-from lance_ns_async.backends.directory.places import OutsideError, Places, RootNames, masked_uri
+from lance_ns_async.backends.directory.places import OutsideError, RootNames, TableLocations, masked_uri
 from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport, error_of
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
@@ -58,7 +58,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.\- ]+")
 _UNFINISHED_FILE = re.compile(r"#\d+$")
 """Suffix of the temporary names of local files that Lance has not finished writing."""
 
-LONGEST = 255 - len("0123abcd_")
+MAX_ID_LENGTH = 255 - len("0123abcd_")
 """Maximum length of an id: pylance's name for the table's folder is the id after a prefix of eight hex digits."""
 
 
@@ -86,7 +86,7 @@ class DirSettings(Settings):
             raise ValueError("a URI with a query cannot be extended to table locations; give options as storage.*")
         return root
 
-    def within(self, policy: Policy) -> Policy:
+    def limit(self, policy: Policy) -> Policy:
         """Returns the policy with a number of threads that a process can have."""
         return replace(policy, max_in_flight=min(policy.max_in_flight, _MOST_THREADS))
 
@@ -131,7 +131,7 @@ class DirectoryBackend(Backend):
         self._storage_options = settings.storage_options()
         self.configured_options: Mapping[str, str] | None = self._storage_options
         self._path = settings.path
-        self._places = Places(settings.path)
+        self._places = TableLocations(settings.path)
         self._directory = Directory(settings.path, self._storage_options, lance.repeat_in_thread)
         self._dropping = Dropping(self._directory, self._places, self._storage_options)
 
@@ -169,21 +169,21 @@ class DirectoryBackend(Backend):
     async def create_namespace(self, id: NamespaceId, properties: Mapping[str, str]) -> Mapping[str, str]:
         self.check_new_namespace(id)
 
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             _properties(entries, id.parent)
             if (there := entries.get(_key(id))) is not None:
                 raise err.NamespaceAlreadyExistsError(f"there is a {there.kind} of that name")
-            return Change(put=[ManifestEntry(_key(id), "namespace", None, properties)])
+            return ManifestChange(put=[ManifestEntry(_key(id), "namespace", None, properties)])
 
         await self._call(lambda: self._directory.change(edit), id, "create_namespace", safe=False)
         return properties
 
     async def drop_namespace(self, id: NamespaceId, *, cascade: bool) -> None:
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             _properties(entries, id)
             if count := entries.count_below(_key(id)):
                 raise err.NamespaceNotEmptyError(f"it contains {count} tables and namespaces; drop them first")
-            return Change(remove=[_key(id)])
+            return ManifestChange(remove=[_key(id)])
 
         await self._call(lambda: self._directory.change(edit), id, "drop_namespace", safe=False)
 
@@ -224,10 +224,12 @@ class DirectoryBackend(Backend):
     ) -> Table:
         self.check_declaration(id, location, properties)
 
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             names = self._places.read_names()
             overlaps = Overlaps(entries, self._places, self._dropping, names)
-            return Change(put=[self._new_entry(entries, Declaration(id, location, properties), overlaps, names)])
+            return ManifestChange(
+                put=[self._new_entry(entries, Declaration(id, location, properties), overlaps, names)]
+            )
 
         def work() -> Table:
             if id.parent:
@@ -256,7 +258,7 @@ class DirectoryBackend(Backend):
         refusals: dict[TableId, err.LanceNamespaceError] = {}
         waiting: list[Declaration] = []
 
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             for outcome in (tables, refusals, waiting):
                 outcome.clear()
             names = self._places.read_names()
@@ -273,7 +275,7 @@ class DirectoryBackend(Backend):
                     overlaps.add(entry.object_id, entry.location or "")
                     tables[it.id] = self._table(it.id, entry.location or "", entry.metadata)
                     put.append(entry)
-            return Change(put=put)
+            return ManifestChange(put=put)
 
         if batch:
             await self._call(lambda: self._directory.change(edit), NamespaceId(), "declare_tables", safe=False)
@@ -342,7 +344,7 @@ class DirectoryBackend(Backend):
     async def add_partitions(self, spec: PartitionSpec, values: pa.Table) -> Sequence[Table]:
         tables: Sequence[ManifestEntry] = ()
 
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             nonlocal tables
             change, tables = partitions.add_partitions(entries, spec, values, _new_place)
             return change
@@ -371,7 +373,7 @@ class DirectoryBackend(Backend):
             return await self.describe_table(id)
         self.check_declaration(id, location, properties)
 
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             entry, was = self._entry(entries, id)
             if was != old.registration:
                 raise Failure(
@@ -383,7 +385,7 @@ class DirectoryBackend(Backend):
             if place != was:
                 self._overlaps(entries, id).check(place)
                 self._check_not_at_root(entries, place, self._places.read_names())
-            return Change(put=[replace(entry, location=place, metadata=properties)])
+            return ManifestChange(put=[replace(entry, location=place, metadata=properties)])
 
         def work() -> Table:
             self._directory.change(edit)
@@ -420,11 +422,11 @@ class DirectoryBackend(Backend):
         """Removes the registration that is returned, and no other one; see the base class. Cost: one call."""
         removed: list[Table] = []
 
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             if (entry := entries.get(_key(id))) is None or entry.kind != "table":
                 raise err.TableNotFoundError("there is no table of that name")
             look(entries)
-            return Change(remove=[_key(id)])
+            return ManifestChange(remove=[_key(id)])
 
         def look(entries: Entries | None = None) -> None:
             try:
@@ -697,7 +699,7 @@ def _properties(entries: Entries, id: NamespaceId) -> Mapping[str, str]:
 
 def _check_names(id: Id) -> None:
     # The id of a namespace must leave room for the name of a table.
-    longest = LONGEST - (len(f"{DELIMITER}t") if id.kind == "namespace" else 0)
+    longest = MAX_ID_LENGTH - (len(f"{DELIMITER}t") if id.kind == "namespace" else 0)
     if len(DELIMITER.join(id)) > longest:
         raise err.InvalidInputError(
             f"{id.kind} id {DELIMITER.join(id)[:80]!r}...: it has {len(DELIMITER.join(id)):,} characters with its "

@@ -27,12 +27,12 @@ from contextlib import contextmanager, suppress
 from lance_namespace import DeregisterTableRequest
 from lance_namespace.errors import InvalidTableStateError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async.backends.directory.manifest import Change, Directory, Entries
+from lance_ns_async.backends.directory.manifest import Directory, Entries, ManifestChange
 from lance_ns_async.backends.directory.places import (
     OF_LANCE,
     OutsideError,
-    Places,
     RootNames,
+    TableLocations,
     inside,
     is_file_of,
     is_within,
@@ -40,7 +40,8 @@ from lance_ns_async.backends.directory.places import (
 )
 from lance_ns_async.backends.directory.transport import code_of
 from lance_ns_async.calls.steps import next_step
-from lance_ns_async.errors import Failure, shortened, without_source, without_user
+from lance_ns_async.errors import Failure, shortened, without_source
+from lance_ns_async.masked import without_user
 from lance_ns_async.model import DELIMITER
 from lance_ns_async.storage import dir_markers, files
 from lance_ns_async.storage.lance_layout import DATA, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
@@ -50,7 +51,7 @@ log: logging.Logger = logging.getLogger(__name__)
 _FULL = re.compile(rf"os error ({errno.ENOSPC}|{errno.EDQUOT}|{errno.EFBIG})\b")
 """Messages of pylance when there is no space for another file."""
 
-_LONGEST = 400  # Maximum number of characters of a storage error in a message.
+_MAX_MESSAGE_LENGTH = 400  # Maximum number of characters of a storage error in a message.
 
 _MANIFEST = re.compile(rf"{VERSIONS}/(\d+)\.manifest")
 
@@ -58,7 +59,9 @@ _MANIFEST = re.compile(rf"{VERSIONS}/(\d+)\.manifest")
 class Dropping:
     """Drops and hides tables."""
 
-    def __init__(self, directory: Directory, places: Places, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Directory, places: TableLocations, storage_options: Mapping[str, str] | None = None
+    ) -> None:
         self._directory = directory
         self._places = places
         self._storage_options = storage_options
@@ -150,10 +153,10 @@ class Dropping:
         self._remove_entry(object_id, place)
 
     def _remove_entry(self, object_id: str, place: str) -> None:
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             self._check_entry(entries, object_id, place)
             self.check_alone(entries, object_id, place)
-            return Change(remove=[object_id])
+            return ManifestChange(remove=[object_id])
 
         self._directory.change(edit)
 
@@ -238,9 +241,9 @@ class Dropping:
     def _remove_entry_at_root(self, object_id: str) -> None:
         """Removes the entry that other tools add for a table at the root; it would keep the name in use for them."""
 
-        def edit(entries: Entries) -> Change:
+        def edit(entries: Entries) -> ManifestChange:
             entry = entries.get(object_id)
-            return Change(remove=[object_id] if entry is not None and entry.kind == "table" else [])
+            return ManifestChange(remove=[object_id] if entry is not None and entry.kind == "table" else [])
 
         self._directory.change(edit)
 
@@ -331,7 +334,7 @@ def _report_as_dropped(left: str) -> Iterator[None]:
     except BaseException as e:  # a panic of Lance is no Exception, and its class cannot be imported
         if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
             raise
-        reason = shortened(" ".join(without_user(without_source(str(e))).split()), _LONGEST)
+        reason = shortened(" ".join(without_user(without_source(str(e))).split()), _MAX_MESSAGE_LENGTH)
         message = f"{reason}; the table is no longer registered; its remaining data is at {masked_uri(left)}"
         raise Failure(code_of(e), message=message, delivered=True) from e
 

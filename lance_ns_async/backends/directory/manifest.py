@@ -67,7 +67,7 @@ class ManifestEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ManifestChange:
     """The changes to the entries in one commit."""
 
     put: Sequence[ManifestEntry] = ()
@@ -134,7 +134,7 @@ class Entries:
         """The locations of tables in namespaces; a folder there is not a table of the root."""
         return frozenset(location.strip("/") for id, location in self.locations() if DELIMITER in id)
 
-    def apply(self, change: Change) -> pa.Table:
+    def apply(self, change: ManifestChange) -> pa.Table:
         """Returns the rows after a change."""
         removed_ids = [*change.remove, *(entry.object_id for entry in change.put)]
         rows = self._rows
@@ -213,7 +213,7 @@ class Directory:
         dataset = self._manifest()
         return _NONE if dataset is None else self._read(dataset)
 
-    def change(self, edit: Callable[[Entries], Change]) -> None:
+    def change(self, edit: Callable[[Entries], ManifestChange]) -> None:
         """Commits the change that `edit` returns for the current entries.
 
         If another process commits in between, `edit` is called again with the newer entries. Therefore the conditions

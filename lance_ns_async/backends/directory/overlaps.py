@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.manifest import Entries
-from lance_ns_async.backends.directory.places import OF_LANCE, OutsideError, Places, RootNames, is_within
+from lance_ns_async.backends.directory.places import OF_LANCE, OutsideError, RootNames, TableLocations, is_within
 from lance_ns_async.model import DELIMITER
 
 
@@ -19,7 +19,7 @@ class Overlaps:
     """The locations of all tables of a manifest, read at the first check, for the checks of many new tables."""
 
     def __init__(
-        self, entries: Entries, places: Places, dropping: Dropping, names: RootNames, except_for: str = ""
+        self, entries: Entries, places: TableLocations, dropping: Dropping, names: RootNames, except_for: str = ""
     ) -> None:
         """Creates the object; reads nothing.
 

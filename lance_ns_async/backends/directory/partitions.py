@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
-from lance_ns_async.backends.directory.manifest import Change, Entries, ManifestEntry
+from lance_ns_async.backends.directory.manifest import Entries, ManifestChange, ManifestEntry
 from lance_ns_async.backends.directory.partition_columns import write_values
 from lance_ns_async.model import DELIMITER, TableId
 from lance_ns_async.spec.partitions import PROPERTY, Partitioning, PartitionSpec, new_spec, read_partitioning
@@ -32,7 +32,7 @@ def partitioning_of(entries: Entries) -> Partitioning:
     return partitioning
 
 
-def add_spec(entries: Entries, schema: pa.Schema | None, by: Sequence[str | Mapping[str, Any]]) -> Change:
+def add_spec(entries: Entries, schema: pa.Schema | None, by: Sequence[str | Mapping[str, Any]]) -> ManifestChange:
     """Returns the change that adds the next version of the partition spec."""
     partitioning = read_partitioning(entries.metadata)
     if partitioning is None:
@@ -43,7 +43,7 @@ def add_spec(entries: Entries, schema: pa.Schema | None, by: Sequence[str | Mapp
         raise InvalidInputError("schema: differs from that of the existing partitions; omit it")
     spec = new_spec(partitioning, by)
     if partitioning.specs and partitioning.specs[-1].fields == spec.fields:
-        return Change()
+        return ManifestChange()
     if schema is not None and partitioning.specs:
         raise InvalidInputError("schema: this directory already has partitions; omit it to divide new rows otherwise")
     # An interrupted call may have left the namespace of its spec, which is empty.
@@ -53,7 +53,7 @@ def add_spec(entries: Entries, schema: pa.Schema | None, by: Sequence[str | Mapp
     columns = [pa.field(field.column, field.result_type) for field in spec.fields]
     after = Partitioning(partitioning.schema, [*partitioning.specs, spec])
     put = [ManifestEntry(spec.namespace, "namespace")]
-    return Change(put=put, columns=columns, metadata=after.metadata())
+    return ManifestChange(put=put, columns=columns, metadata=after.metadata())
 
 
 def tables_of(entries: Entries, spec: PartitionSpec) -> pa.Table:
@@ -69,7 +69,7 @@ def tables_of(entries: Entries, spec: PartitionSpec) -> pa.Table:
 
 def add_partitions(
     entries: Entries, spec: PartitionSpec, values: pa.Table, place: Callable[[TableId], str]
-) -> tuple[Change, Sequence[ManifestEntry]]:
+) -> tuple[ManifestChange, Sequence[ManifestEntry]]:
     """Returns the change that adds the partitions that do not exist yet, and the tables of all of them.
 
     Args:
@@ -102,10 +102,10 @@ def add_partitions(
                 "remove these values from the manifest first"
             )
         tables.append(table)
-    return Change(put=list(put.values())), tables
+    return ManifestChange(put=list(put.values())), tables
 
 
-def remove_empty(entries: Entries, dropped: Iterable[TableId]) -> Change:
+def remove_empty(entries: Entries, dropped: Iterable[TableId]) -> ManifestChange:
     """Returns the change that removes the namespaces above dropped tables, except those that have something else."""
     namespaces = {above for id in dropped for above in _above(DELIMITER.join(id)) if DELIMITER in above}
     removed: Counter[str] = Counter()
@@ -114,7 +114,7 @@ def remove_empty(entries: Entries, dropped: Iterable[TableId]) -> Change:
         if entries.get(id) is not None and entries.count_below(id) == removed[id]:
             remove.append(id)
             removed.update(_above(id))
-    return Change(remove=remove)
+    return ManifestChange(remove=remove)
 
 
 def _above(id: str) -> Iterator[str]:

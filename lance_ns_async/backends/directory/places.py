@@ -45,7 +45,7 @@ class RootNames:
     """Paths of folders with their real paths, so that each folder is resolved once."""
 
 
-class Places:
+class TableLocations:
     """The root of a catalog, and the table locations below it."""
 
     def __init__(self, root: str) -> None:

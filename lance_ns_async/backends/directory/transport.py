@@ -21,8 +21,8 @@ from lance_ns_async.errors import (
     error_for,
     spelled,
     without_source,
-    without_user,
 )
+from lance_ns_async.masked import without_user
 from lance_ns_async.model import Id
 from lance_ns_async.storage.process_end import REFUSAL, GivenUp
 from lance_ns_async.storage.threads import Work

@@ -132,7 +132,7 @@ class GlueBackend(Backend):
                 endpoint=settings.lake_formation_endpoint,
                 sts_endpoint=settings.sts_endpoint,
             )
-            self.capabilities = replace(self.capabilities, vends=True, vends_unasked=True)
+            self.capabilities = replace(self.capabilities, vends=True, vends_by_default=True)
         if settings.bulk_strategy != "auto":
             self.capabilities = replace(self.capabilities, describe_batch=0)
         if settings.bulk_strategy == "get":
@@ -345,7 +345,7 @@ class GlueBackend(Backend):
     ) -> Page[wire.ListedTable]:
         fetch = self._aws.page_fetcher(
             "get_tables",
-            {**which, "MaxResults": wire.PAGE},
+            {**which, "MaxResults": wire.PAGE_SIZE},
             subject=parent,
             operation=operation,
             decode=MaskedPartial(wire.tables, parent, self._options),

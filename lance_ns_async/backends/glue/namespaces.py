@@ -149,7 +149,7 @@ class Namespaces:
         return None
 
     async def _databases(self, catalog: NamespaceId) -> list[str]:
-        arguments = {**await self._catalogs.id_arguments(catalog), "MaxResults": wire.PAGE}
+        arguments = {**await self._catalogs.id_arguments(catalog), "MaxResults": wire.PAGE_SIZE}
         fetch = self._aws.page_fetcher(
             "get_databases", arguments, subject=catalog, operation="list_namespaces", decode=wire.databases
         )

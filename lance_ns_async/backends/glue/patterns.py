@@ -15,7 +15,7 @@ from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 
-_LONGEST_EXPRESSION = 2048  # Maximum length of a name pattern, in characters.
+_MAX_EXPRESSION_LENGTH = 2048  # Maximum length of a name pattern, in characters.
 
 _PLAIN = re.compile(r"[\w -]+")
 """Names that match the same in every pattern dialect, including servers that use shell patterns."""
@@ -98,9 +98,9 @@ def expressions(names: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
     length, part = 0, list[str]()
     for name in names:
         pattern = re.escape(name)
-        if not _PLAIN.fullmatch(name) or len(pattern) > _LONGEST_EXPRESSION:
+        if not _PLAIN.fullmatch(name) or len(pattern) > _MAX_EXPRESSION_LENGTH:
             continue
-        if part and length + len(pattern) + 1 > _LONGEST_EXPRESSION:
+        if part and length + len(pattern) + 1 > _MAX_EXPRESSION_LENGTH:
             yield "|".join(map(re.escape, part)), part
             length, part = 0, []
         length += len(pattern) + bool(part)

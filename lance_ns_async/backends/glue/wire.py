@@ -22,12 +22,12 @@ from lance_ns_async.transports.aws.failures import AWS_ERRORS
 KIND = "glue.kind"
 """The namespace property with the kind, `catalog` or `database`; used in requests and responses, never stored."""
 
-PAGE = 100
+PAGE_SIZE = 100
 """Tables or databases per page: the maximum of Glue."""
 
-_LONGEST_NAME = 255
-_LONGEST_VALUE = 512_000
-_LONGEST_LOCATION = 2056
+MAX_NAME_LENGTH = 255
+_MAX_VALUE_LENGTH = 512_000
+_MAX_LOCATION_LENGTH = 2056
 _TEXT = re.compile(r"[ -\uFFFD\U00010000-\U0010FFFF\t]*")
 """Names that Glue accepts: one line without control characters, except tabs."""
 
@@ -257,9 +257,9 @@ def replaced_input(current: StoredTable, location: str, properties: Mapping[str,
 
 def check_name(id: Id) -> None:
     """Raises InvalidInputError for a name that Glue would reject."""
-    if len(id[-1]) > _LONGEST_NAME or not _TEXT.fullmatch(id[-1]):
+    if len(id[-1]) > MAX_NAME_LENGTH or not _TEXT.fullmatch(id[-1]):
         raise InvalidInputError(
-            f"{id.kind} id {list(id)!r}: Glue allows names of at most {_LONGEST_NAME} characters, none of them a "
+            f"{id.kind} id {list(id)!r}: Glue allows names of at most {MAX_NAME_LENGTH} characters, none of them a "
             "control character; choose another"
         )
 
@@ -276,10 +276,10 @@ def check_catalog_name(id: NamespaceId) -> None:
 def check_properties(id: Id, properties: Mapping[str, str]) -> None:
     """Raises InvalidInputError for properties that Glue would reject."""
     for key, value in properties.items():
-        if not 0 < len(key) <= _LONGEST_NAME or not _TEXT.fullmatch(key) or len(value) > _LONGEST_VALUE:
+        if not 0 < len(key) <= MAX_NAME_LENGTH or not _TEXT.fullmatch(key) or len(value) > _MAX_VALUE_LENGTH:
             raise InvalidInputError(
-                f"{id.kind} {id}: property {key[:40]!r}: Glue allows keys of 1 to {_LONGEST_NAME} characters, none of "
-                f"them a control character, and values of at most {_LONGEST_VALUE}"
+                f"{id.kind} {id}: property {key[:40]!r}: Glue allows keys of 1 to {MAX_NAME_LENGTH} characters, none "
+                f"of them a control character, and values of at most {_MAX_VALUE_LENGTH}"
             )
 
 
@@ -294,9 +294,9 @@ def location_inside(id: TableId, place: str) -> str:
 
 def check_location(id: TableId, location: str) -> None:
     """Raises InvalidInputError for a location that Glue would reject."""
-    if not location or len(location) > _LONGEST_LOCATION or not _TEXT.fullmatch(location):
+    if not location or len(location) > _MAX_LOCATION_LENGTH or not _TEXT.fullmatch(location):
         raise InvalidInputError(
-            f"table {id}: Glue allows locations of 1 to {_LONGEST_LOCATION} characters, without control "
+            f"table {id}: Glue allows locations of 1 to {_MAX_LOCATION_LENGTH} characters, without control "
             f"characters, not {location[:40]!r}; choose another"
         )
 

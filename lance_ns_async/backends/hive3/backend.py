@@ -36,8 +36,8 @@ from lance_ns_async.backends.hive3.responses import (
     OWNER_TYPE,
     catalog_properties,
     database_properties,
-    explain,
     is_made_of,
+    read_error,
 )
 from lance_ns_async.backends.hive3.settings import Hive2Settings, HiveSettings
 from lance_ns_async.backends.hive3.wire import SET_UGI, user_arguments
@@ -101,7 +101,7 @@ class HiveBackend(Backend):
             caller,
             size=settings.client_pool_size,
             keep_alive=settings.keep_alive,
-            explain=explain,
+            read_error=read_error,
             login=settings.login(),
             first=(SET_UGI, user_arguments(*user)) if user else None,
         )

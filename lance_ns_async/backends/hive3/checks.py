@@ -21,22 +21,22 @@ from lance_ns_async.backends.hive3.wire import OWNER_TYPES, HiveCatalog, HiveDat
 from lance_ns_async.model import Id, NamespaceId, TableId
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
-_LONGEST_CATALOG = (256,)
-_LONGEST_DATABASE = (*_LONGEST_CATALOG, 128)
-_LONGEST_TABLE = (*_LONGEST_DATABASE, 256)
+_MAX_CATALOG_LENGTHS = (256,)
+_MAX_DATABASE_LENGTHS = (*_MAX_CATALOG_LENGTHS, 128)
+_MAX_TABLE_LENGTHS = (*_MAX_DATABASE_LENGTHS, 256)
 _ABSOLUTE = re.compile(r"/(?!/)|[A-Za-z][A-Za-z0-9+.-]*:/")
 _WITH_HOST = re.compile(r"file://[^/]")
 _IGNORED_SEGMENTS = frozenset({"", ".", ".."})
-_LONGEST_LOCATION = 4000
-_LONGEST_KEY = 256
-_LONGEST_DATABASE_KEY = 180
-_LONGEST_DATABASE_VALUE = 4000
-_LONGEST_OWNER = 128
+_MAX_LOCATION_LENGTH = 4000
+_MAX_KEY_LENGTH = 256
+_MAX_DATABASE_KEY_LENGTH = 180
+_MAX_DATABASE_VALUE_LENGTH = 4000
+_MAX_OWNER_LENGTH = 128
 
 
 def check_new_table(id: TableId) -> None:
     """Raises InvalidInputError if not all metastores accept the names of a new table."""
-    _check_new(id, _LONGEST_TABLE)
+    _check_new(id, _MAX_TABLE_LENGTHS)
 
 
 def _check_new(id: Id, longest_names: Sequence[int]) -> None:
@@ -82,7 +82,7 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
     what = f"table {id}"
     if location is not None:
         _check_location(what, location)
-    _check_sizes(what, properties, _LONGEST_KEY, None)
+    _check_sizes(what, properties, _MAX_KEY_LENGTH, None)
     if internal := sorted(INTERNAL_PARAMETERS.intersection(properties)):
         raise InvalidInputError(f"{what}: reserved for the metastore: {', '.join(internal)}; omit them")
     if (kind := properties.get("table_type", "lance")).lower() != "lance":
@@ -95,14 +95,14 @@ def check_declaration(id: TableId, location: str | None, properties: Mapping[str
 
 def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) -> HiveCatalog:
     """Returns the catalog to create; at `default` if the properties contain no location."""
-    _check_new(id, _LONGEST_CATALOG)
+    _check_new(id, _MAX_CATALOG_LENGTHS)
     what = f"namespace {id}"
     if unknown := [key for key in properties if key not in (CATALOG_DESCRIPTION, CATALOG_LOCATION)]:
         raise InvalidInputError(
             f"{what}: {', '.join(unknown)}: a catalog can store only {CATALOG_DESCRIPTION} and {CATALOG_LOCATION}; "
             "databases can store any property"
         )
-    _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
+    _check_sizes(what, properties, _MAX_DATABASE_KEY_LENGTH, _MAX_DATABASE_VALUE_LENGTH)
     location = properties.get(CATALOG_LOCATION, default)
     _check_location(what, location)
     return HiveCatalog(id.name, to_hive(location), properties.get(CATALOG_DESCRIPTION))
@@ -110,17 +110,17 @@ def new_catalog(id: NamespaceId, properties: Mapping[str, str], default: str) ->
 
 def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase:
     """Returns the database to create."""
-    _check_new(id, _LONGEST_DATABASE)
+    _check_new(id, _MAX_DATABASE_LENGTHS)
     what = f"namespace {id}"
-    _check_sizes(what, properties, _LONGEST_DATABASE_KEY, _LONGEST_DATABASE_VALUE)
+    _check_sizes(what, properties, _MAX_DATABASE_KEY_LENGTH, _MAX_DATABASE_VALUE_LENGTH)
     parameters = dict(properties)
     description, location = parameters.pop(DESCRIPTION, None), parameters.pop(LOCATION, None)
     owner, owner_type = parameters.pop(OWNER, None), parameters.pop(OWNER_TYPE, None)
     if location is not None:
         _check_location(what, location)
         location = to_hive(location)
-    if owner is not None and len(owner) > _LONGEST_OWNER:
-        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters; at most {_LONGEST_OWNER}")
+    if owner is not None and len(owner) > _MAX_OWNER_LENGTH:
+        raise InvalidInputError(f"{what}: {OWNER} has {len(owner)} characters; at most {_MAX_OWNER_LENGTH}")
     owner_types = {name: number for number, name in OWNER_TYPES.items()}
     if owner_type is not None and owner_type.upper() not in owner_types:
         raise InvalidInputError(f"{what}: {OWNER_TYPE}={owner_type!r} is unknown; use one of {', '.join(owner_types)}")
@@ -132,8 +132,8 @@ def new_database(id: NamespaceId, properties: Mapping[str, str]) -> HiveDatabase
 def _check_location(what: str, location: str) -> None:
     if not _ABSOLUTE.match(location):
         raise InvalidInputError(f"{what}: its location {location!r} is relative; give an absolute URI or path")
-    if len(location) > _LONGEST_LOCATION:
-        raise InvalidInputError(f"{what}: its location has {len(location)} characters; at most {_LONGEST_LOCATION}")
+    if len(location) > _MAX_LOCATION_LENGTH:
+        raise InvalidInputError(f"{what}: its location has {len(location)} characters; at most {_MAX_LOCATION_LENGTH}")
     if _WITH_HOST.match(location) or _IGNORED_SEGMENTS.intersection(path(to_hive(location)).split("/")[1:]):
         raise InvalidInputError(
             f"{what}: its location {location!r} would be stored in another form; give it without '//', '.' and '..' in "

@@ -19,13 +19,14 @@ from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
 from lance_ns_async.backends.shared.lost_responses import remove_or_check
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.errors import error_about, failure_of, mask, shortened, spelled
+from lance_ns_async.errors import error_about, failure_of, shortened, spelled
+from lance_ns_async.masked import mask
 from lance_ns_async.model import NamespaceId, TableId
 
 _DEFAULT = "default"
 _OPERATION = "drop_namespace"
 _LIST_LIMIT = 5
-_LONGEST_NAME = 100
+_MAX_MESSAGE_LENGTH = 100
 
 
 async def drop_catalog(hive: Metastore, id: NamespaceId, *, cascade: bool, at_once: int) -> None:
@@ -150,8 +151,8 @@ async def _only_tables(hive: Metastore, id: NamespaceId, *, at_once: int) -> Seq
     """Returns the tables of a database; raises InvalidInputError if it contains other objects than Lance tables."""
     names = await hive.all_tables(id, _OPERATION)
     lance = set(await hive.lance_tables_among(id, names, _OPERATION, at_once=at_once))
-    others = [f"the table {shortened(name, _LONGEST_NAME)}" for name in sorted(names) if name not in lance]
-    others += [f"the function {shortened(name, _LONGEST_NAME)}" for name in sorted(await _functions(hive, id))]
+    others = [f"the table {shortened(name, _MAX_MESSAGE_LENGTH)}" for name in sorted(names) if name not in lance]
+    others += [f"the function {shortened(name, _MAX_MESSAGE_LENGTH)}" for name in sorted(await _functions(hive, id))]
     if others:
         more = f" and {len(others) - _LIST_LIMIT} more" if len(others) > _LIST_LIMIT else ""
         raise err.InvalidInputError(

@@ -17,12 +17,12 @@ from lance_ns_async.model import NamespaceId, TableId
 READ_EVENTS = "read_events"
 """The name of the backend's method that makes the calls."""
 
-_PAGE = 100  # Number of events read by one call; an event of a table with many partitions may have megabytes.
+_PAGE_SIZE = 100  # Number of events read by one call; an event of a table with many partitions may have megabytes.
 
 
 async def events_at(hive: Metastore, number: int, subjects: Sequence[TableId] | None) -> CatalogEvents:
     """Returns the position after the events of a number, with these subjects. Cost: one call."""
-    page = await hive.events_after(number - 1, _PAGE, READ_EVENTS)
+    page = await hive.events_after(number - 1, _PAGE_SIZE, READ_EVENTS)
     return CatalogEvents(str(Position(number, _count(page, number))), subjects)
 
 
@@ -46,7 +46,7 @@ async def changes(hive: Metastore, start: Position, current: int, *, has_catalog
     last = start.number
     at = last - 1
     while True:
-        page = await hive.events_after(at, _PAGE, READ_EVENTS)
+        page = await hive.events_after(at, _PAGE_SIZE, READ_EVENTS)
         if _count(page, start.number) > start.count:
             return await events_at(hive, current, None)
         for event in page:
@@ -57,7 +57,7 @@ async def changes(hive: Metastore, start: Position, current: int, *, has_catalog
                 return await events_at(hive, current, None)
             last = event.number
             changed_ids.update(changed)
-        if len(page) < _PAGE:
+        if len(page) < _PAGE_SIZE:
             break
         # Events of one number may be on two pages, so the last number is read again.
         at = max(at + 1, last - 1)

@@ -58,7 +58,7 @@ _OTHER_TYPES = frozenset(
 
 _POSITION = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")  # Numbers that fit into 64 bits.
 
-_LONGEST_MESSAGE = 64 * 1024 * 1024  # Maximum number of bytes of a decompressed message.
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # Maximum number of bytes of a decompressed message.
 
 _GZIP = 31  # The argument of zlib for data with a gzip header.
 
@@ -187,7 +187,7 @@ def _former(message: str) -> tuple[str, str] | None:
 def _decompressed(message: str) -> bytes:
     """Returns the content of a message that is compressed with gzip and encoded in Base64."""
     decompressor = zlib.decompressobj(_GZIP)
-    content = decompressor.decompress(base64.b64decode(message, validate=True), _LONGEST_MESSAGE)
+    content = decompressor.decompress(base64.b64decode(message, validate=True), _MAX_MESSAGE_BYTES)
     if not decompressor.eof:
         raise ValueError("the message is incomplete or too long")
     return content

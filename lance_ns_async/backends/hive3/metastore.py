@@ -140,7 +140,7 @@ class Metastore:
         await self._alter(old.id, old.id, operation, partial(responses.as_external, old))
 
     async def _alter(
-        self, id: TableId, subject: TableId, operation: str, decode: Callable[[bytes], wire.Change]
+        self, id: TableId, subject: TableId, operation: str, decode: Callable[[bytes], wire.AlterTable]
     ) -> None:
         """Changes a table if it is still the one that was read.
 

@@ -10,7 +10,7 @@ import lance_namespace.errors as err
 from lance_namespace.errors import ConcurrentModificationError, UnsupportedOperationError
 
 from lance_ns_async.backends.hive3 import locations
-from lance_ns_async.backends.hive3.wire import OWNER_TYPES, Change, HiveCatalog, HiveDatabase, table_parameters
+from lance_ns_async.backends.hive3.wire import OWNER_TYPES, AlterTable, HiveCatalog, HiveDatabase, table_parameters
 from lance_ns_async.backends.shared import registrations, response_checks
 from lance_ns_async.errors import COMMON_ERRORS, Code, ErrorTable, error_about, not_lance
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -72,7 +72,7 @@ _EXCEPTION_CODES: Sequence[tuple[str, re.Pattern[str], Code]] = tuple(
 )
 
 
-def explain(name: str, message: str) -> tuple[Code, ...]:
+def read_error(name: str, message: str) -> tuple[Code, ...]:
     """Returns the codes of an exception by its message; empty if its name is precise enough."""
     return tuple(code for exception, pattern, code in _EXCEPTION_CODES if exception == name and pattern.search(message))
 
@@ -160,7 +160,7 @@ def lance_names(result: Any) -> list[str]:
     return [response_checks.text(one[1]) for one in result[1] if _is_lance(one)]
 
 
-def renaming(id: TableId, to: TableId, result: bytes) -> Change:
+def renaming(id: TableId, to: TableId, result: bytes) -> AlterTable:
     """Returns the table in a response with another name; other fields stay, also unknown ones."""
     body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({4: None, 9: None, 12: None, 25: None})
@@ -178,7 +178,7 @@ def renaming(id: TableId, to: TableId, result: bytes) -> Change:
     return _change(decoder.fields, fields)
 
 
-def replacement(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> Change:
+def replacement(old: Table, location: str, properties: Mapping[str, str], result: bytes) -> AlterTable:
     """Returns the table of a response with another location and other parameters.
 
     All other fields are unchanged, including unknown ones, and so are the parameters in `INTERNAL_PARAMETERS`.
@@ -203,7 +203,7 @@ def replacement(old: Table, location: str, properties: Mapping[str, str], result
     return _change(decoder.fields, fields)
 
 
-def as_external(old: Table, result: bytes) -> Change:
+def as_external(old: Table, result: bytes) -> AlterTable:
     """Returns the table in a response as an external table; all other fields stay."""
     body = struct_in(fields_of(struct_in(fields_of(result)[0]))[1])
     decoder = Decoder({1: None, 4: None, 7: {2: None}, 9: None, 25: None})
@@ -216,10 +216,10 @@ def as_external(old: Table, result: bytes) -> Change:
     return _change(decoder.fields, fields)
 
 
-def _change(decoded: Any, fields: Mapping[int, bytes]) -> Change:
+def _change(decoded: Any, fields: Mapping[int, bytes]) -> AlterTable:
     parameters = response_checks.texts(decoded.get(9))
     expected = next(((key, parameters[key]) for key in (registrations.KEY, _LAST_CHANGE) if key in parameters), None)
-    return Change(struct_field(3, *fields.values()), expected, (decoded.get(4), decoded.get(25)))
+    return AlterTable(struct_field(3, *fields.values()), expected, (decoded.get(4), decoded.get(25)))
 
 
 def creation(result: Any) -> tuple[int | None, int | None]:

@@ -100,7 +100,7 @@ class HiveSettings(LocationSettings):
         user = self.user or (self.ugi or "").partition(":")[0]
         return "|".join(filter(None, (self.uri, user)))
 
-    def within(self, policy: Policy) -> Policy:
+    def limit(self, policy: Policy) -> Policy:
         """Returns the policy with at most as many calls in flight as connections."""
         return replace(policy, max_in_flight=min(policy.max_in_flight, self.client_pool_size))
 

@@ -183,7 +183,7 @@ def new_table(id: TableId, location: str, parameters: Mapping[str, str]) -> byte
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AlterTable:
     """A new state of a table, and what shows that it is still the one that was read."""
 
     table: bytes
@@ -194,7 +194,7 @@ class Change:
     """The time of the creation in seconds, and from Hive 4 the number; an alteration changes neither."""
 
 
-def altered_table(id: TableId, change: Change) -> bytes:
+def altered_table(id: TableId, change: AlterTable) -> bytes:
     """Returns the arguments of alter_table_with_environment_context.
 
     From Hive 4, the server changes the table only if it has the expected parameter (HIVE-26882).

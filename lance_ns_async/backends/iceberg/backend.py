@@ -27,7 +27,7 @@ from lance_ns_async.backends.iceberg.wire import (
     table_of_uuid,
 )
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
-from lance_ns_async.backends.shared.iceberg_wire import explain, identifier, table_names
+from lance_ns_async.backends.shared.iceberg_wire import identifier, read_error, table_names
 from lance_ns_async.backends.shared.lost_responses import create_or_find
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.backends.shared.signing import open_signer
@@ -89,7 +89,7 @@ class IcebergBackend(IcebergNamespaces):
         self._settings = settings
         self._storage_options = settings.storage_options()
         if settings.vend_credentials:
-            self.capabilities = replace(self.capabilities, vends_unasked=True)
+            self.capabilities = replace(self.capabilities, vends_by_default=True)
         size = settings.rest_table_cache_max_entries
         # Decoded tables are smaller than responses, and have no credentials of a response.
         self._table_cache: TaggedResults[Table] | None = TaggedResults(size) if size else None
@@ -103,7 +103,7 @@ class IcebergBackend(IcebergNamespaces):
         """Returns a backend for the catalog at `settings.endpoint`."""
         signer = open_signer(settings, caller)
         tokens = open_tokens(settings, caller, uri=f"{settings.endpoint.rstrip('/')}/v1/oauth/tokens")
-        http = open_http(settings, caller, path="/v1", explain=explain, tokens=tokens, signer=signer)
+        http = open_http(settings, caller, path="/v1", read_error=read_error, tokens=tokens, signer=signer)
         return cls(http, settings, caller)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:

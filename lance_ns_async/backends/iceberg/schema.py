@@ -40,7 +40,7 @@ _SIMPLE: Mapping[pa.DataType, str] = {
 _DOCS = (b"doc", b"comment")
 """Keys of Arrow field metadata with a description of the field: that of Iceberg and Parquet, and that of Spark."""
 
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 
 
 def iceberg_schema(schema: pa.Schema, schema_id: int) -> tuple[Json, int]:
@@ -90,7 +90,7 @@ def _decimal(arrow: Any, prefix: str, names: set[str]) -> str:
     scale = max(arrow.scale, 0)
     precision = max(arrow.precision - min(arrow.scale, 0), scale)
     # The space after the comma matches the form that catalogs return.
-    return f"decimal({precision}, {scale})" if precision <= _MOST_DIGITS else "binary"
+    return f"decimal({precision}, {scale})" if precision <= _MAX_DIGITS else "binary"
 
 
 def _list(arrow: Any, prefix: str, names: set[str]) -> Json | None:

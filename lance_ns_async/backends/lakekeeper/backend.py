@@ -20,7 +20,7 @@ from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
 from lance_ns_async.backends.lakekeeper.wire import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, OtherSpellingError, declaration
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
-from lance_ns_async.backends.shared.iceberg_wire import Routes, identifier, namespace_names
+from lance_ns_async.backends.shared.iceberg_wire import PAGE_SIZE, Routes, identifier, namespace_names
 from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of
@@ -42,7 +42,7 @@ _DECLARATIONS = 3  # Number of declarations at a location that is taken although
 _SERVER_MADE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/?$")
 """The end of a location that the server chose: the id of the table, which no other client knows before."""
 
-_PAGE_SIZE = "pageSize=1000"
+_PAGE = f"pageSize={PAGE_SIZE}"
 """The largest page that a server returns by default; it returns 100 names if none is requested."""
 
 
@@ -79,19 +79,19 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         self.has_layout: bool = settings.root is not None
         self.configured_options: Mapping[str, str] | None = self._options
         if settings.vend_credentials:
-            self.capabilities = replace(self.capabilities, vends_unasked=True)
+            self.capabilities = replace(self.capabilities, vends_by_default=True)
 
     @classmethod
     def open(cls, settings: LakekeeperSettings, caller: Caller) -> LakekeeperBackend:
         """Returns a backend for the server at `settings.endpoint`."""
         # The settings require a token endpoint, because the server has none.
         tokens = open_tokens(settings, caller, uri=settings.oauth2_server_uri or settings.endpoint)
-        return cls(open_http(settings, caller, path="", explain=wire.explain, tokens=tokens), settings, caller)
+        return cls(open_http(settings, caller, path="", read_error=wire.read_error, tokens=tokens), settings, caller)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         wire.check_names(parent)
         routes = self._routes or await self._config()
-        query = f"{_PAGE_SIZE}&parent={routes.namespace(parent)}" if parent else _PAGE_SIZE
+        query = f"{_PAGE}&parent={routes.namespace(parent)}" if parent else _PAGE
         path = f"{self.iceberg_path}{routes.namespaces()}"
         return await self._list_all(path, query, parent, "list_namespaces", namespace_names)
 
@@ -115,7 +115,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     async def list_tables(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         routes = self._routes or await self._config()
         path, decode = wire.tables(routes, parent), partial(wire.lance_names, parent)
-        return await self._list_all(path, _PAGE_SIZE, parent, "list_tables", decode)
+        return await self._list_all(path, _PAGE, parent, "list_tables", decode)
 
     def check_declaration(self, id: TableId, location: str | None, properties: Mapping[str, str]) -> None:
         wire.check_names(id)

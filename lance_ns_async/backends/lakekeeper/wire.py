@@ -33,12 +33,12 @@ def decode_config(body: Any) -> Routes:
     return iceberg_wire.routes({**(body.get("overrides") or {}), **body})
 
 
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
-    """Returns the codes and the message of an error; see `iceberg_wire.explain`.
+def read_error(body: Any) -> tuple[tuple[Code, ...], str]:
+    """Returns the codes and the message of an error; see `iceberg_wire.read_error`.
 
     The message says how many deleted tables keep a namespace from being dropped, because listings omit them.
     """
-    codes, message = iceberg_wire.explain(body)
+    codes, message = iceberg_wire.read_error(body)
     if "NamespaceNotEmptyException" in codes:
         stack = " ".join(map(text, body["error"].get("stack") or ()))
         if (deleted := _DELETED.search(stack)) is not None:

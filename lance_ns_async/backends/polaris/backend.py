@@ -66,7 +66,7 @@ class PolarisBackend(GenericTableBackend):
         self.allow_aliases: bool = settings.allow_aliases
         self.configured_options: Mapping[str, str] | None = self._options
         if settings.vend_credentials:
-            self.capabilities = replace(self.capabilities, vends_unasked=True)
+            self.capabilities = replace(self.capabilities, vends_by_default=True)
         if settings.filter_tables:
             self.capabilities = replace(self.capabilities, lists_only_lance=False)
 
@@ -81,11 +81,11 @@ class PolarisBackend(GenericTableBackend):
             uri=f"{settings.endpoint.rstrip('/')}/api/catalog/v1/oauth/tokens",
             headers=realm,
             errors=TOKEN_ERRORS,
-            explain_error=wire.explain,
+            explain_error=wire.read_error,
             lifetime=inf,
         )
         http = open_http(
-            settings, caller, path="/api", explain=wire.explain, headers=realm, tokens=tokens, signer=signer
+            settings, caller, path="/api", read_error=wire.read_error, headers=realm, tokens=tokens, signer=signer
         )
         return cls(http, settings)
 

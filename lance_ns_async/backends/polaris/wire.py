@@ -96,11 +96,11 @@ _ADVICE: Mapping[Code, str] = {  # Advice in messages about an unknown realm or 
 }
 
 
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+def read_error(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns codes and message of an error in the Iceberg REST format; in OAuth2's format, only a message."""
     if isinstance(body.get("error"), str):
-        return oauth2.explain(body)
-    codes, message = iceberg_wire.explain(body, _ADVICE)
+        return oauth2.read_error(body)
+    codes, message = iceberg_wire.read_error(body, _ADVICE)
     # Messages about missing objects contain names, which can be any text, so the type is checked first.
     if "ForbiddenException" in codes and "conflicts with existing table or namespace at" in message:
         return (LOCATION_TAKEN, *codes), message

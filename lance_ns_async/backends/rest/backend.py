@@ -56,7 +56,7 @@ _OWN_NAMESPACE_PROPERTIES = (  # The same for namespaces.
     *("database.location-uri", "database.owner", "database.owner-type", "catalog.location.uri"),
 )
 
-_ALL_TABLES_PAGE = 1000
+_PAGE_SIZE = 1000
 """Number of tables in a page of the listing of all tables, which a server may have to walk for within a time-out."""
 
 
@@ -102,7 +102,7 @@ class RestBackend(Backend):
             self.capabilities,
             min_depth=settings.min_depth,
             max_depth=settings.max_depth,
-            vends_unasked=settings.vend_credentials,
+            vends_by_default=settings.vend_credentials,
         )
 
     @classmethod
@@ -111,7 +111,7 @@ class RestBackend(Backend):
         signer = open_signer(settings, caller)
         # The protocol has no token endpoint; the settings require oauth2_server_uri where one is needed.
         tokens = open_tokens(settings, caller, uri=settings.endpoint)
-        http = open_http(settings, caller, path="", explain=wire.explain, tokens=tokens, signer=signer)
+        http = open_http(settings, caller, path="", read_error=wire.read_error, tokens=tokens, signer=signer)
         return cls(http, settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
@@ -148,7 +148,7 @@ class RestBackend(Backend):
         if self._lists_all and not self.server.lacks(operation):
             page = None
             with suppress(err.UnsupportedOperationError):
-                page = await self._list(operation, "tables", NamespaceId(), token, limit or _ALL_TABLES_PAGE)
+                page = await self._list(operation, "tables", NamespaceId(), token, limit or _PAGE_SIZE)
             if page and (token is not None or self.server.has(operation) or await self._has_nested(page.items)):
                 self.server.learn(present=frozenset({operation}))
                 return page

@@ -69,7 +69,7 @@ def path_segment(id: Id, delimiter: str) -> str:
     return quote(segment or delimiter, safe="")
 
 
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+def read_error(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns the codes and the message of an error.
 
     The code is the name of the spec's error code. Servers of the first protocol versions have the HTTP status as the

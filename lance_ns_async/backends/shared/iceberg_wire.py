@@ -27,7 +27,7 @@ _ADVICE: Mapping[Code, str] = {  # Advice in messages, by the type of the server
 }
 
 
-def explain(body: Any, advice: Mapping[Code, str] = _ADVICE) -> tuple[tuple[Code, ...], str]:
+def read_error(body: Any, advice: Mapping[Code, str] = _ADVICE) -> tuple[tuple[Code, ...], str]:
     """Returns the type of the server's exception, if the response names one, and its message without the stack."""
     if "error" not in body:
         # A proxy in front of the catalog has its own format of errors.
@@ -79,7 +79,8 @@ def _token(body: Any) -> str | None:
     return text(body.get("next-page-token") or "") or None
 
 
-_PAGE_SIZE = 1000  # Names per page, if neither the caller nor the catalog sets a number.
+PAGE_SIZE = 1000
+"""Names per page, if neither the caller nor the catalog sets a number."""
 
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
@@ -139,7 +140,7 @@ class Routes:
         if token is None and size is None:
             return []
         # Some servers ignore a token without a size, and return the first page again.
-        return [f"pageToken={quote(token or '', safe='')}", f"pageSize={size or _PAGE_SIZE}"]
+        return [f"pageToken={quote(token or '', safe='')}", f"pageSize={size or PAGE_SIZE}"]
 
 
 @lru_cache

@@ -81,7 +81,7 @@ class UnityBackend(Backend):
         self.capabilities = replace(
             self.capabilities,
             vends=settings.credentials_operation != "none",
-            vends_unasked=settings.vend_credentials and settings.credentials_operation != "none",
+            vends_by_default=settings.vend_credentials and settings.credentials_operation != "none",
         )
 
     @classmethod
@@ -92,7 +92,7 @@ class UnityBackend(Backend):
         if root.endswith(path):
             root, path = root.removesuffix(path), ""
         tokens = open_tokens(settings, caller, uri=f"{root}{wire.TOKENS}", explain_error=wire.explain_token_error)
-        return cls(open_http(settings, caller, path=path, explain=wire.explain, tokens=tokens), settings)
+        return cls(open_http(settings, caller, path=path, read_error=wire.read_error, tokens=tokens), settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         if not parent:

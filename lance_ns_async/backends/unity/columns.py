@@ -28,7 +28,7 @@ SCHEMA = "lance:schema"
 
 _NO_COLUMNS = ["__placeholder_id"]  # Column names that other Lance clients declare if they do not know the columns.
 
-_LONGEST_NAME = 255
+_MAX_COLUMN_LENGTH = 255
 
 Json = Any
 
@@ -71,7 +71,7 @@ _BY_NAME = {unity.name: unity for unity, _ in _SIMPLE}
 _STRING, _BINARY = _BY_NAME["STRING"], _BY_NAME["BINARY"]
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
 _CHARACTERS = re.compile(r"(var)?char\(\d+\)")
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 
 
 def columns(id: TableId, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -130,10 +130,10 @@ def arrow_type(spark_type: Json) -> pa.DataType:
 
 
 def _column(id: TableId, position: int, field: pa.Field) -> dict[str, Any]:
-    if len(field.name) > _LONGEST_NAME:
+    if len(field.name) > _MAX_COLUMN_LENGTH:
         raise InvalidInputError(
             f"table {id}: the name of column {field.name[:40]!r}... has {len(field.name)} characters; "
-            f"Unity Catalog allows at most {_LONGEST_NAME}"
+            f"Unity Catalog allows at most {_MAX_COLUMN_LENGTH}"
         )
     try:
         unity = unity_type(field.type)
@@ -193,7 +193,7 @@ def _field(spark_field: Json) -> pa.Field:
 
 
 def _decimal(arrow: Any) -> UnityType:
-    if not (arrow.precision <= _MOST_DIGITS and 0 <= arrow.scale <= arrow.precision):
+    if not (arrow.precision <= _MAX_DIGITS and 0 <= arrow.scale <= arrow.precision):
         return _STRING
     return _digits(arrow.precision, arrow.scale)
 

@@ -17,7 +17,7 @@ from lance_ns_async.transports.http.transport import HttpTransport
 
 _OPERATION = "drop_namespace"
 _LIST_LIMIT = 5
-_LONGEST_NAME = 100
+_MAX_MESSAGE_LENGTH = 100
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ def check_only_tables(schema: NamespaceId, others: Sequence[wire.SchemaObject]) 
 def _describe(objects: Iterable[wire.SchemaObject]) -> Iterable[str]:
     for one in objects:
         consequence = ", whose data the server would delete" if one.has_data else ""
-        yield f"the {one.kind} {shortened(one.name, _LONGEST_NAME)}{consequence}"
+        yield f"the {one.kind} {shortened(one.name, _MAX_MESSAGE_LENGTH)}{consequence}"
 
 
 async def _list_objects(http: HttpTransport, schema: NamespaceId, kind: str) -> Sequence[wire.SchemaObject]:

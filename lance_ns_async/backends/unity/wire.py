@@ -32,7 +32,7 @@ CLOCK_SKEW_MILLIS = 60_000
 """Milliseconds by which the server's clock may be behind the local clock."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_@-]{1,255}")
-_LONGEST_PROPERTY = 255
+_MAX_PROPERTY_LENGTH = 255
 _WITH_DATA = ("MANAGED", "STREAMING_TABLE", "MATERIALIZED_VIEW")
 _MISSING = re.compile(r"(Catalog|Schema|Table) not found")
 DUPLICATE = "NOT_UNIQUE"
@@ -90,10 +90,10 @@ def check_name(id: Id) -> None:
 def check_properties(id: Id, properties: Mapping[str, object]) -> None:
     """Raises InvalidInputError for properties that the server cannot store."""
     for key, value in properties.items():
-        if not isinstance(value, str) or max(_units(key), _units(value)) > _LONGEST_PROPERTY:
+        if not isinstance(value, str) or max(_units(key), _units(value)) > _MAX_PROPERTY_LENGTH:
             raise InvalidInputError(
                 f"{id.kind} {id}: property {key[:40]!r}: Unity Catalog stores strings of up to "
-                f"{_LONGEST_PROPERTY} characters, names and values alike; an emoji counts as two"
+                f"{_MAX_PROPERTY_LENGTH} characters, names and values alike; an emoji counts as two"
             )
 
 
@@ -145,7 +145,7 @@ def table_body(
     }
 
 
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+def read_error(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns codes and message of an error; if the message is more precise than the code, a precise code is first."""
     code, message = text(body["error_code"]), text(body.get("message") or "")
     text_with_code = f"{code}: {message}"
@@ -165,7 +165,7 @@ def explain_token_error(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns codes and message of an error of a token endpoint, in Unity's format or in that of OAuth2."""
     if "error_code" in body:
         return (text(body["error_code"]),), f"{body['error_code']}: {text(body.get('message') or '')}"
-    return oauth2.explain(body)
+    return oauth2.read_error(body)
 
 
 def schema_names(parent: NamespaceId, body: Any) -> Page[str]:
@@ -421,7 +421,7 @@ class CredentialVendor:
 SCHEMES = ("file", "s3", "gs", "abfss")
 """The URI schemes that the server accepts, in lower case only, and that Lance can open."""
 
-_LONGEST = 2048
+_MAX_LOCATION_LENGTH = 2048
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -445,8 +445,10 @@ def normalize_location(id: TableId, raw: str) -> str:
         raise _location_error(id, raw, "is a relative file URI; give an absolute one, file:///path")
     if any(c.isspace() or not c.isprintable() for c in location):
         raise _location_error(id, raw, "has a space or a control character; write it percent-encoded, a space as %20")
-    if len(location) > _LONGEST:
-        raise _location_error(id, f"{raw[:40]}...", f"has {len(location)} characters; at most {_LONGEST} are allowed")
+    if len(location) > _MAX_LOCATION_LENGTH:
+        raise _location_error(
+            id, f"{raw[:40]}...", f"has {len(location)} characters; at most {_MAX_LOCATION_LENGTH} are allowed"
+        )
     _, bucket, path = _parts(location)
     if not path or (not bucket and not location.startswith("file:")):
         raise _location_error(id, raw, "has no bucket, or no path in it; give both, e.g. s3://bucket/tables/t.lance")

@@ -256,7 +256,7 @@ class _Maintenance:
         async def note(candidate: _Candidate, results: Sequence[JobResult]) -> None:
             (result,) = results
             try:
-                async with concurrent_changes.explain(self.session.backend, candidate.table):
+                async with concurrent_changes.explain_conflict(self.session.backend, candidate.table):
                     if result.error is not None:
                         raise result.error
             except err.LanceNamespaceError as e:
@@ -357,7 +357,7 @@ class _Maintenance:
         """Reads the state of a table, and plans its tasks, unless an engine has done so. Cost: one open."""
         table, examination = candidate.table, self.options.examination()
 
-        async with concurrent_changes.explain(self.session.backend, table):
+        async with concurrent_changes.explain_conflict(self.session.backend, table):
             for result in results:
                 if result.error is not None:
                     raise result.error
@@ -412,7 +412,7 @@ class _Maintenance:
         contents = [it.content for it in ordered if it.error is None]
         for error in (it.error for it in ordered if it.error is not None):
             await self._discard(table, contents, error)
-            async with concurrent_changes.explain(self.session.backend, table):
+            async with concurrent_changes.explain_conflict(self.session.backend, table):
                 raise error
         options = (self.options.compact or CompactOptions()).for_pylance()
 
@@ -437,7 +437,7 @@ class _Maintenance:
 
     async def _change(self, table: Table, work: Callable[[Any], Any]) -> Any:
         """Returns the result of work on the newest version."""
-        async with concurrent_changes.explain(self.session.backend, table):
+        async with concurrent_changes.explain_conflict(self.session.backend, table):
             return await in_thread(table, lambda: work(self.session.opener.open(table)), changes=True)
 
     async def _is_registered(self, table: Table) -> bool:

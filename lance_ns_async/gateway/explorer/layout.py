@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import LiteralString
 from urllib.parse import urlencode
 
-from lance_ns_async.errors import mask, shortened
+from lance_ns_async.errors import shortened
+from lance_ns_async.masked import mask
 
 _MAX_PROPERTY = 1_000
 _CONTENT_TYPES = {"style.css": "text/css", "script.js": "text/javascript"}

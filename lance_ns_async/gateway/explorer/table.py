@@ -9,11 +9,12 @@ from typing import Any
 
 from lance_namespace.errors import PermissionDeniedError, TableNotFoundError
 
-from lance_ns_async.errors import shortened, without_user
+from lance_ns_async.errors import shortened
 from lance_ns_async.gateway.access import TOKEN_HEADER
 from lance_ns_async.gateway.explorer import layout, values
 from lance_ns_async.gateway.explorer.layout import Markup, Page, html, name, visible
 from lance_ns_async.gateway.explorer.reading import CatalogReader, outcome, run_all, show, show_error
+from lance_ns_async.masked import without_user
 from lance_ns_async.model import TableId
 from lance_ns_async.rendering import size_text
 

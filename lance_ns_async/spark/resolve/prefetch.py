@@ -159,7 +159,7 @@ class _Run:
             if id in named or id not in self._result.guesses or not _is_absence(error):
                 self._errors[id] = error
         if self._request.pin_versions and outcome.errors:
-            steps.settle(sum(map(self._is_to_open, outcome.errors)))
+            steps.advance(sum(map(self._is_to_open, outcome.errors)))
 
     def check_moves(self) -> None:
         """Records an error for each table of a refresh that has moved, because its pinned version is invalid there."""
@@ -180,7 +180,7 @@ class _Run:
             self._namespace.session.opener,
             (entry.table for entry in entries.values()),
             max_in_flight=self._request.max_in_flight,
-            progress=steps.settle,
+            progress=steps.advance,
             finish=self._finish,
         )
         for id, details in outcome.tables.items():

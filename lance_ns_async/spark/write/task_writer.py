@@ -253,7 +253,7 @@ def _remove_files(sink: Sink, metadata: Sequence[str]) -> None:
     from lance_ns_async.storage import files
 
     with suppress(Exception):
-        session = files.open_session(sink.location, sink.options)
+        session = files.open_files(sink.location, sink.options)
         for fragment in metadata:
             for file in json.loads(fragment)["files"]:
                 files.delete(session, f"data/{file['path']}")

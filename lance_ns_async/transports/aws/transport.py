@@ -25,6 +25,7 @@ from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import Failure
 from lance_ns_async.masked import MaskedText, without_frames
 from lance_ns_async.model import Id, NamespaceId, Page
+from lance_ns_async.transports import USER_AGENT
 from lance_ns_async.transports.aws.credentials import (
     AssumedCredentials,
     ChainCredentials,
@@ -313,7 +314,7 @@ async def _build(service: Service, signing: AioCredentials, trust: Trust) -> Any
         max_pool_connections=service.connections,
         retries={"total_max_attempts": 1, "mode": "standard"},
         # Without a fixed value, it would be built again for every call.
-        user_agent="lance-ns-async",
+        user_agent=USER_AGENT,
         connector_args={"keepalive_timeout": service.keep_alive},
         http_session_cls=partial(DirectSession, max_bytes=service.max_bytes, trust=trust),
     )

@@ -28,7 +28,7 @@ from lance_ns_async.transports.http.token_sources import (
     function_tokens,
     parse_command,
 )
-from lance_ns_async.transports.http.transport import Explain, HttpTransport, encode_form
+from lance_ns_async.transports.http.transport import HttpTransport, ReadError, encode_form
 
 OAUTH2_ERRORS: ErrorTable = {
     **HTTP_ERRORS,
@@ -146,7 +146,7 @@ def open_tokens(
     headers: Mapping[str, str] | None = None,
     errors: ErrorTable = OAUTH2_ERRORS,
     lifetime: float = LIFETIME,
-    explain_error: Explain | None = None,
+    explain_error: ReadError | None = None,
 ) -> Callable[[httpx.AsyncBaseTransport], Tokens | None]:
     """Returns a function that creates the source of tokens for a set of connections. It fetches no token yet.
 
@@ -158,7 +158,7 @@ def open_tokens(
             which a gateway in front of the catalog may require.
         errors: The errors of token requests.
         lifetime: Lifetime in seconds of a token whose response contains none.
-        explain_error: Reads the codes and the message of an error; None means the function `explain`.
+        explain_error: Reads the codes and the message of an error; None means the function `read_error`.
     """
     if (command := settings.auth_command) is not None:
         return lambda wire: command_tokens(caller, command, settings.auth_command_timeout)
@@ -192,7 +192,7 @@ def grant_tokens(
     headers: Mapping[str, str] | None = None,
     errors: ErrorTable = OAUTH2_ERRORS,
     lifetime: float = LIFETIME,
-    explain_error: Explain | None = None,
+    explain_error: ReadError | None = None,
     address: str = "oauth2_server_uri",
     advice: str | None = None,
 ) -> RenewedTokens:
@@ -212,7 +212,7 @@ def grant_tokens(
         caller.beside(errors),
         base=uri,
         headers={"accept": "application/json", **(headers or {})},
-        explain=explain_error or explain,
+        read_error=explain_error or read_error,
         confidential=True,
         secrets=secrets,
         address=address,
@@ -316,7 +316,7 @@ def token(body: Any, lifetime: float = LIFETIME) -> Token:
         raise ValueError("expires_in is not a number") from None
 
 
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+def read_error(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns codes and message of an error in OAuth2's format, or in the Iceberg REST format that catalogs use."""
     error = body["error"]
     if isinstance(error, str):

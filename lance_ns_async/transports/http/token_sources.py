@@ -40,9 +40,9 @@ SOURCE_ERRORS: ErrorTable = {
     _NO_TOKEN: InvalidInputError,
 }
 
-_LONGEST_OUTPUT = 2**18  # Maximum number of bytes that a command may print; tokens have some thousand.
+_MAX_OUTPUT_BYTES = 2**18  # Maximum number of bytes that a command may print; tokens have some thousand.
 
-_LONGEST_STDERR = 400  # Number of characters of a command's last error messages in the message of a failure.
+_MAX_STDERR_LENGTH = 400  # Number of characters of a command's last error messages in the message of a failure.
 
 _SHORTEST_SECRET = 16  # Minimum length of a word of the output that is redacted in error messages.
 
@@ -216,8 +216,8 @@ async def _run(command: Sequence[str], label: str) -> tuple[int, bytes, str]:
         status = await process.wait()
     finally:
         await _end(process)
-    if max(len(output.result()), len(errors.result())) > _LONGEST_OUTPUT:
-        raise Failure(_NO_TOKEN, message=f"{label}: it printed more than {_LONGEST_OUTPUT} bytes")
+    if max(len(output.result()), len(errors.result())) > _MAX_OUTPUT_BYTES:
+        raise Failure(_NO_TOKEN, message=f"{label}: it printed more than {_MAX_OUTPUT_BYTES} bytes")
     return status, output.result(), MaskedText(errors.result().decode("utf-8", "replace"))
 
 
@@ -226,7 +226,7 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
     data = bytearray()
     while stream is not None and (chunk := await stream.read(2**16)):
         data += chunk
-        if len(data) > _LONGEST_OUTPUT:
+        if len(data) > _MAX_OUTPUT_BYTES:
             _kill(process)
             break
     return MaskedBytes(data)
@@ -301,7 +301,7 @@ def _words(output: bytes, *arguments: str) -> Sequence[str]:
 
 def _last(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_STDERR else f"...{text[-_LONGEST_STDERR:]}"
+    return text if len(text) <= _MAX_STDERR_LENGTH else f"...{text[-_MAX_STDERR_LENGTH:]}"
 
 
 LIFETIME = 3600.0

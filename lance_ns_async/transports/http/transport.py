@@ -20,6 +20,7 @@ from lance_ns_async.errors import AnotherAnswerError, Code, Failure
 from lance_ns_async.masked import MaskedBytes, without_frames
 from lance_ns_async.model import Id
 from lance_ns_async.settings import HttpSettings, is_url
+from lance_ns_async.transports import USER_AGENT
 from lance_ns_async.transports.http.signatures import REJECTION_CODES, Signer, rejection
 from lance_ns_async.transports.http.tls import UNTRUSTED, tls_context
 from lance_ns_async.transports.http.token_sources import Tokens
@@ -38,7 +39,7 @@ from lance_ns_async.transports.responses import UNREADABLE, decode_body, decodin
 
 T = TypeVar("T")
 
-Explain = Callable[[Any], tuple[tuple[Code, ...], str]]
+ReadError = Callable[[Any], tuple[tuple[Code, ...], str]]
 """Returns, for the JSON body of an error, codes more specific than the status, and the server's message."""
 
 _NOT_HERE = (404, 405, 501)  # Statuses of a server that is not a catalog.
@@ -49,7 +50,7 @@ _TOKEN_REJECTED = (401, 419)
 _SIGN_IN = ("auth_token", "credential", "subject_token", "auth_command", "token")  # Properties with credentials.
 
 _MIXED_UP = "; is there a proxy before the server that confuses responses, or rewrites paths?"
-_LARGE = 2**18
+_MIN_BYTES_FOR_THREAD = 2**18
 """Minimum size in bytes of a response that is decoded in a worker thread, because it would block the event loop."""
 
 _EMPTY = (b"", b"OK", b"200 OK")  # Bodies without JSON; some servers respond to a change with plain text.
@@ -69,7 +70,7 @@ class HttpTransport:
         *,
         base: str,
         headers: Mapping[str, str],
-        explain: Explain,
+        read_error: ReadError,
         tokens: Tokens | None = None,
         signer: Signer | None = None,
         confidential: bool = False,
@@ -83,7 +84,7 @@ class HttpTransport:
         Args:
             base: The URL to which paths are appended.
             headers: Headers of every request.
-            explain: Reads the codes and the message of an error.
+            read_error: Reads the codes and the message of an error.
             tokens: Source of bearer tokens; None if the headers suffice.
             signer: Signs each attempt; None for requests without a signature.
             confidential: Whether the API issues secrets, so that its responses must not be quoted in messages.
@@ -98,7 +99,7 @@ class HttpTransport:
         self._base = base
         self._headers = lru_cache(_KEPT_HEADERS)(partial(_merge, httpx.Headers(headers)))
         """Returns the headers of a request; most requests have equal ones."""
-        self._explain = explain
+        self._read_error = read_error
         self._tokens = tokens
         self._signer = signer
         self._confidential = confidential
@@ -189,7 +190,7 @@ class HttpTransport:
                 return decode_body(decode, response.content)
             if cache is not None and entry is not None and response.status_code == httpx.codes.NOT_MODIFIED:
                 return cache.confirm(path, entry)
-            if len(response.content) < _LARGE:
+            if len(response.content) < _MIN_BYTES_FOR_THREAD:
                 result = self._decode(response, request, decode)
             else:
                 result = await anyio.to_thread.run_sync(self._decode, response, request, decode, abandon_on_cancel=True)
@@ -297,7 +298,7 @@ class HttpTransport:
 
     def _explain_response(self, response: httpx.Response, request: EncodedRequest) -> tuple[tuple[Code, ...], str]:
         try:
-            codes, message = self._explain(orjson.loads(response.content))
+            codes, message = self._read_error(orjson.loads(response.content))
             if not all(isinstance(code, str | int) for code in codes):
                 raise TypeError("a code is a text or a number")
             # Codes are redacted because they are logged, too.
@@ -319,7 +320,7 @@ def open_http(
     caller: Caller,
     *,
     path: str,
-    explain: Explain,
+    read_error: ReadError,
     tokens: Callable[[httpx.AsyncBaseTransport], Tokens | None] = lambda wire: None,
     signer: Signer | None = None,
     headers: Mapping[str, str] | None = None,
@@ -328,7 +329,7 @@ def open_http(
 
     Args:
         path: The path of the API, percent-encoded.
-        explain: Reads the codes and the message of an error.
+        read_error: Reads the codes and the message of an error.
         tokens: Returns the source of bearer tokens for the connections; None if the settings contain all headers.
         signer: Signs each attempt; None for requests without a signature.
         headers: Headers of every call; the `header.*` properties override them.
@@ -340,7 +341,7 @@ def open_http(
             "accept": "application/json",
             # Descriptions are short: compressing them costs more time than it saves.
             "accept-encoding": "identity",
-            "user-agent": "lance-ns-async",
+            "user-agent": USER_AGENT,
         }
     )
     usual.update(headers)
@@ -353,7 +354,7 @@ def open_http(
         caller,
         base=endpoint + path,
         headers=usual,
-        explain=explain,
+        read_error=read_error,
         tokens=tokens(wire),
         signer=signer,
         secrets=list(own.values()),

@@ -322,7 +322,7 @@ def _connect_message(e: aiohttp.ClientError) -> str:
     return f"cannot connect{to_proxy}: {cause}"
 
 
-_AT_ONCE = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 """Maximum number of bytes that are decompressed on the event loop, which takes less than a millisecond."""
 
 _PIECE = 1024 * 1024
@@ -372,8 +372,8 @@ async def unpack(content: bytes, encoding: str, limit: int) -> bytes:
         return b"".join(pieces)
 
     # One byte more than the limit shows that the body is too long.
-    body = some(content, min(limit + 1, _AT_ONCE))
-    if not unpacking.eof and len(body) == _AT_ONCE <= limit:
+    body = some(content, min(limit + 1, _CHUNK_BYTES))
+    if not unpacking.eof and len(body) == _CHUNK_BYTES <= limit:
         body = await anyio.to_thread.run_sync(rest, body, abandon_on_cancel=True)
     if len(body) > limit:
         raise TooLongError

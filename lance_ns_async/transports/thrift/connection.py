@@ -183,7 +183,7 @@ class Connector:
         addresses = self._route.addresses
         problems = []
         untrusted_count = 0
-        # The order is fixed here, so that each address is tried once even if other tasks call `pass_over` meanwhile.
+        # The order is fixed here: each address is tried once, even if other tasks call `try_next_first` meanwhile.
         for address in (*addresses[self._first :], *addresses[: self._first]):
             try:
                 async with asyncio.timeout(self._route.connect_timeout):
@@ -193,13 +193,13 @@ class Connector:
             except (OSError, UnicodeError, MalformedError) as e:
                 problems.append(f"{address}: {str(e) or type(e).__name__}")
                 untrusted_count += isinstance(e, ssl.SSLCertVerificationError)
-            self.pass_over(address)
+            self.try_next_first(address)
         message = f"cannot connect to {'; '.join(problems)}"
         if untrusted_count == len(addresses):
             raise Failure("untrusted", message=f"{message}; {UNTRUSTED}", delivered=False)
         raise Failure("refused", message=f"{message}; is the uri right and the server up?", delivered=False)
 
-    def pass_over(self, address: Address) -> bool:
+    def try_next_first(self, address: Address) -> bool:
         """Makes `open` try the next address first if `address` is first now; returns whether the order has changed."""
         before = self._first
         if self._route.addresses[before] == address:

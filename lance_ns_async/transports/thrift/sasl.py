@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lance_ns_async.transports.thrift.connection import Connection
 
 _START, _OK, _BAD, _ERROR, _COMPLETE = 1, 2, 3, 4, 5
-_LONGEST = 1 << 20
+_MAX_MESSAGE_BYTES = 1 << 20
 _NO_LAYER = 1
 
 
@@ -127,7 +127,7 @@ class _Message:
         if len(self._data) < 5:
             return False
         length = int.from_bytes(self._data[1:5], "big")
-        if length > _LONGEST or len(self._data) > 5 + length:
+        if length > _MAX_MESSAGE_BYTES or len(self._data) > 5 + length:
             raise MalformedError(f"not a SASL message: {self._data[:40]!r}")
         return len(self._data) == 5 + length
 

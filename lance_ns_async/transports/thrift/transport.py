@@ -21,7 +21,7 @@ from lance_ns_async.transports.thrift.sasl import Mechanism, negotiate
 
 T = TypeVar("T")
 
-Explain = Callable[[str, str], tuple[Code, ...]]
+ReadError = Callable[[str, str], tuple[Code, ...]]
 """Receives the name and the message of an exception; returns codes that are more specific than the name."""
 
 REFUSALS: Mapping[int, Code] = {
@@ -40,7 +40,7 @@ REFUSALS: Mapping[int, Code] = {
 """Codes for the types of TApplicationException, which a server sends if it cannot execute a call."""
 
 _NOT_MADE = ("UNKNOWN_METHOD", "INVALID_MESSAGE_TYPE", "WRONG_METHOD_NAME", "UNSUPPORTED_CLIENT_TYPE")
-_MOST_EXCEPTIONS = 15
+_MAX_EXCEPTIONS = 15
 
 KEEP_ALIVE = 60.0
 """Seconds for which an idle connection may be reused; balancers and firewalls drop connections that idle longer."""
@@ -62,7 +62,7 @@ class Method:
 
     def __post_init__(self) -> None:
         # A newer server may throw undeclared exceptions, and an exception must never be read as success.
-        result: dict[int, Shape | None] = dict.fromkeys(range(1, _MOST_EXCEPTIONS + 1), MESSAGE)
+        result: dict[int, Shape | None] = dict.fromkeys(range(1, _MAX_EXCEPTIONS + 1), MESSAGE)
         result[0] = self.gives
         object.__setattr__(self, "result", result)
 
@@ -78,10 +78,10 @@ class Method:
 class ThriftTransport:
     """Makes calls on one Thrift service."""
 
-    def __init__(self, pool: Pool, caller: Caller, explain: Explain) -> None:
+    def __init__(self, pool: Pool, caller: Caller, read_error: ReadError) -> None:
         self._pool = pool
         self._caller = caller
-        self._explain = explain
+        self._read_error = read_error
         self._sequence = count(1)
 
     async def call(
@@ -112,7 +112,7 @@ class ThriftTransport:
 
         async def send() -> T:
             try:
-                reply = await self._pool.lend(exchange, fresh=fresh)
+                reply = await self._pool.run_on_connection(exchange, fresh=fresh)
             except StaleError as e:
                 codes = (STALE, "disconnected") if safe else ("disconnected",)
                 raise Failure(*codes, message=str(e)) from e
@@ -122,7 +122,7 @@ class ThriftTransport:
                 raise Failure("mismatch", message=str(e)) from e
             except MalformedError as e:
                 raise Failure("unreadable", message=str(e)) from e
-            return result(method, reply, self._explain, decode)
+            return result(method, reply, self._read_error, decode)
 
         async def reconnect(failure: Failure) -> bool:
             nonlocal fresh
@@ -142,7 +142,7 @@ def open_thrift(
     *,
     size: int,
     keep_alive: float = KEEP_ALIVE,
-    explain: Explain,
+    read_error: ReadError,
     login: Callable[[Address], Mechanism] | None = None,
     first: tuple[Method, bytes] | None = None,
 ) -> ThriftTransport:
@@ -151,7 +151,7 @@ def open_thrift(
     Args:
         size: Maximum number of connections.
         keep_alive: Seconds for which an idle connection may be reused.
-        explain: Returns the codes of an exception.
+        read_error: Returns the codes of an exception.
         login: Returns the SASL mechanism for an address; None for no login.
         first: A method and its encoded arguments, called first on each new connection; None for no such call.
     """
@@ -161,9 +161,9 @@ def open_thrift(
             await negotiate(connection, login(connection.address))
         if first is not None:
             method, arguments = first
-            result(method, await call_on(connection, method, 0, arguments), explain, _ignore)
+            result(method, await call_on(connection, method, 0, arguments), read_error, _ignore)
 
-    return ThriftTransport(Pool(Connector(route, greet), size, keep_alive=keep_alive), caller, explain)
+    return ThriftTransport(Pool(Connector(route, greet), size, keep_alive=keep_alive), caller, read_error)
 
 
 async def call_on(connection: Connection, method: Method, sequence: int, arguments: bytes) -> Reply:
@@ -173,12 +173,12 @@ async def call_on(connection: Connection, method: Method, sequence: int, argumen
     return reply
 
 
-def result(method: Method, reply: Reply, explain: Explain, decode: Callable[[Any], T]) -> T:
+def result(method: Method, reply: Reply, read_error: ReadError, decode: Callable[[Any], T]) -> T:
     """Returns the decoded return value of a reply."""
-    return decode_body(lambda reply: decode(_return_value(method, reply, explain)), reply, method=method.name)
+    return decode_body(lambda reply: decode(_return_value(method, reply, read_error)), reply, method=method.name)
 
 
-def _return_value(method: Method, reply: Reply, explain: Explain) -> Any:
+def _return_value(method: Method, reply: Reply, read_error: ReadError) -> Any:
     if reply.is_refusal:
         code = REFUSALS.get(reply.fields.get(2, 0), "UNKNOWN")
         message = f"TApplicationException {code} of {method.name}: {on_one_line(reply.fields.get(1, ''))}"
@@ -186,7 +186,7 @@ def _return_value(method: Method, reply: Reply, explain: Explain) -> Any:
     if (exception := method.find_exception(reply.fields)) is not None:
         name, message = exception
         # The method has thrown an exception, so the server did not make the change.
-        raise Failure(*explain(name, message), name, message=f"{name}: {on_one_line(message)}", delivered=False)
+        raise Failure(*read_error(name, message), name, message=f"{name}: {on_one_line(message)}", delivered=False)
     if method.void:
         return None
     if 0 not in reply.fields:
@@ -213,7 +213,7 @@ class Pool:
         self._open: set[Connection] = set()
         self._is_closed = False
 
-    async def lend(self, work: Callable[[Connection], Awaitable[T]], *, fresh: bool = False) -> T:
+    async def run_on_connection(self, work: Callable[[Connection], Awaitable[T]], *, fresh: bool = False) -> T:
         """Returns the result of `work` on a connection; any exception closes the connection.
 
         Args:
@@ -246,7 +246,7 @@ class Pool:
             result = await work(connection)
         except BaseException as e:  # after a cancellation, too: an incomplete exchange must not reach another call
             connection.abort()
-            if self._connector.pass_over(connection.address) or isinstance(e, DisconnectedError):
+            if self._connector.try_next_first(connection.address) or isinstance(e, DisconnectedError):
                 # The usual cause is a server that has stopped or hangs, which affects all idle connections.
                 self._purge()
             raise

@@ -51,7 +51,7 @@ class ShelfBackend(Backend):
 
     @classmethod
     def open(cls, settings: ShelfSettings, caller: Caller) -> ShelfBackend:
-        return cls(open_http(settings, caller, path="", explain=explain), settings)
+        return cls(open_http(settings, caller, path="", read_error=read_error), settings)
 
     async def list_namespaces(self, parent: NamespaceId, token: str | None, limit: int | None) -> Page[str]:
         return await self._call("GET", "/namespaces", parent, "list_namespaces", decode=names)
@@ -113,6 +113,6 @@ def table(id: TableId, body: Any) -> Table:
     return Table(id, text(body["location"]), texts(body["properties"]))
 
 
-def explain(body: Any) -> tuple[tuple[Code, ...], str]:
+def read_error(body: Any) -> tuple[tuple[Code, ...], str]:
     """Returns code and message of an error."""
     return (text(body["code"]),), text(body["code"])

@@ -18,7 +18,7 @@ from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.limiter import Sent
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.calls.slots import Outcome, Slots, slots_by_key
+from lance_ns_async.calls.slots import CallOutcome, Slots, slots_by_key
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
 from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
@@ -36,7 +36,7 @@ async def enter(slots: Slots) -> Sent:
 
 
 async def leave(slots: Slots, sent: Sent) -> None:
-    await slots.leave(sent, "describe_table", TABLE, Outcome.ANSWERED, why="ok", until=monotonic() + SOON)
+    await slots.leave(sent, "describe_table", TABLE, CallOutcome.ANSWERED, why="ok", until=monotonic() + SOON)
 
 
 def test_equal_properties_share_and_others_do_not() -> None:

@@ -30,7 +30,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.deadline import deadline
-from lance_ns_async.engine.describe import Batch, One, Places, Scan, Step, describe_tables, groups, plan
+from lance_ns_async.engine.describe import Batch, ListingPositions, One, Scan, Step, describe_tables, groups, plan
 from lance_ns_async.engine.locate import Locator
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.model import Id, NamespaceId, Table, TableId
@@ -452,7 +452,7 @@ async def test_a_second_pass_begins_at_the_beginning() -> None:
     backend = MemoryBackend.able(ABLE, fixed(10))
     ids = [DB.table(f"t{n:03}") for n in range(100)]
     backend.plant(ids)
-    places: Places = {}
+    places: ListingPositions = {}
     for group in (ids[:50], ids[50:]):
         (await describe_tables(backend, group, max_in_flight=1, places=places)).raise_for_errors()
     assert Counter(operation for operation, _ in backend.calls) == {"scan_tables": 11}
@@ -467,7 +467,7 @@ async def test_a_place_that_the_catalog_forgot_is_no_answer() -> None:
     backend = MemoryBackend.able(ABLE, fixed(10))
     ids = [DB.table(f"t{n:03}") for n in range(40)]
     backend.plant(ids)
-    places: Places = {}
+    places: ListingPositions = {}
     await describe_tables(backend, ids[:20], max_in_flight=1, places=places)
     backend.faults["scan_tables", DB] = PermissionDeniedError("Permission denied: no such page token")
     (await describe_tables(backend, ids[20:], max_in_flight=1, places=places)).raise_for_errors()
@@ -476,7 +476,7 @@ async def test_a_place_that_the_catalog_forgot_is_no_answer() -> None:
 
 async def test_no_more_is_remembered_than_one_group_has_namespaces() -> None:
     backend = MemoryBackend.able(ABLE, fixed(2))
-    places: Places = {}
+    places: ListingPositions = {}
     for n in range(50):
         ids = [TableId([f"db{n}", f"t{i}"]) for i in range(4)]
         backend.plant(ids)
@@ -508,7 +508,7 @@ async def test_whatever_the_groups_each_table_is_what_it_is(
     backend = MemoryBackend.able(Capabilities(0, None, True, True, True, worth), fixed(size))
     backend.plant_namespace(DB)
     backend.plant(sorted(there))
-    places: Places = {}
+    places: ListingPositions = {}
     for group in groups:
         described = await describe_tables(backend, group, max_in_flight=2, places=places)
         assert described.tables == {id: backend.tables[id] for id in group if id in there}

@@ -435,7 +435,7 @@ async def test_files_that_cannot_be_removed_with_a_declaration_are_reported(
     (catalog.location / "data").mkdir(parents=True)
     (catalog.location / "data" / "left.lance").write_bytes(b"left")
     monkeypatch.setattr(lance.file.LanceFileSession, "delete_file", fail)
-    await creating.take_back(catalog.backend, table, error, clear=True)
+    await creating.undo_declaration(catalog.backend, table, error, clear=True)
     (note,) = error.__notes__
     assert note.startswith(f"and unused files are left at {catalog.location} (Internal error: t")
     assert catalog.backend.tables == {}

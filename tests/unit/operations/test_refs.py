@@ -255,7 +255,7 @@ async def test_what_a_cleanup_removes_meanwhile_is_not_pointed_to(here: Lake, ch
 async def test_nothing_points_to_versions_beside_an_endless_cleanup(
     here: Lake, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleanups, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(cleanups, "MAX_WAIT_SECONDS", 0.0)
     ns, table = here.ns, Table(TableId(ID), await here.location())
     await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
     await ns.write(ID, ROWS.slice(1), mode="overwrite")

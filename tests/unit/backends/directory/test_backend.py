@@ -35,7 +35,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
-from lance_ns_async.backends.directory.manifest import Change, Directory, Entries, ManifestEntry
+from lance_ns_async.backends.directory.manifest import Directory, Entries, ManifestChange, ManifestEntry
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
@@ -276,12 +276,12 @@ class Rival:
         self.wins = wins
         self.edits = 0
 
-    def edit(self, entries: Entries) -> Change:
+    def edit(self, entries: Entries) -> ManifestChange:
         self.edits += 1
         if self.wins:
             self.wins -= 1
-            Directory(self.root, None).change(lambda _: Change(put=[ManifestEntry("rival", "namespace")]))
-        return Change(put=[ManifestEntry("db", "namespace")])
+            Directory(self.root, None).change(lambda _: ManifestChange(put=[ManifestEntry("rival", "namespace")]))
+        return ManifestChange(put=[ManifestEntry("db", "namespace")])
 
 
 async def test_lost_race_for_manifest_is_repeated(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ async def test_lost_race_for_manifest_is_repeated(tmp_path: Path) -> None:
 
 async def test_races_for_manifest_end_with_time_of_operation(tmp_path: Path) -> None:
     await asyncio.to_thread(
-        Directory(str(tmp_path), None).change, lambda _: Change(put=[ManifestEntry("a", "namespace")])
+        Directory(str(tmp_path), None).change, lambda _: ManifestChange(put=[ManifestEntry("a", "namespace")])
     )
     rival = Rival(tmp_path, 20)
     with deadline(0.0), pytest.raises(ConcurrentModificationError, match="committed to the manifest first"):

@@ -16,9 +16,9 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.directory.backend import DirectoryBackend
 from lance_ns_async.backends.directory.dropping import Dropping
-from lance_ns_async.backends.directory.manifest import Change, Directory, ManifestEntry
+from lance_ns_async.backends.directory.manifest import Directory, ManifestChange, ManifestEntry
 from lance_ns_async.backends.directory.overlaps import Overlaps
-from lance_ns_async.backends.directory.places import Places, is_file_of
+from lance_ns_async.backends.directory.places import TableLocations, is_file_of
 from tests.support.processes import run_script
 
 ROWS = pa.table({"id": [1]})
@@ -76,10 +76,10 @@ def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
     paths = [
         "/".join(random_.choices(["a", "link"]) + random_.choices(names, k=random_.randint(0, 3))) for _ in "x" * 9
     ]
-    places = Places(str(tmp_path))
+    places = TableLocations(str(tmp_path))
     directory = Directory(str(tmp_path), None)
     put = [ManifestEntry(f"n$t{number}", "table", path) for number, path in enumerate(paths)]
-    directory.change(lambda entries: Change(put=put))
+    directory.change(lambda entries: ManifestChange(put=put))
     overlaps = Overlaps(directory.entries(), places, Dropping(directory, places), places.read_names())
     existing = [path.replace("link", "a") for path in paths]
     for path in {"/".join(it) for k in (1, 2, 3) for it in itertools.product(["a", "link"], *[names] * (k - 1))}:

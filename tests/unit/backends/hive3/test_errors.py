@@ -244,7 +244,7 @@ def test_a_uri_names_one_or_more_addresses(uri: str, addresses: list[str]) -> No
 def test_what_is_usual() -> None:
     settings = HiveSettings.parse({})
     assert [str(address) for address in settings.route().addresses] == ["localhost:9083"]
-    policy = settings.within(settings.policy())
+    policy = settings.limit(settings.policy())
     assert policy.max_in_flight == settings.client_pool_size == 3
     # Connect and read; a server itself tries for 20 seconds.
     assert policy.attempt_timeout == 65.0 and settings.read_timeout > 20
@@ -254,7 +254,7 @@ def test_what_is_usual() -> None:
 @pytest.mark.parametrize(("pool", "slots", "bound"), [("8", "32", 8), ("8", "2", 2), ("64", "32", 32)])
 def test_no_more_is_in_flight_than_there_are_connections(pool: str, slots: str, bound: int) -> None:
     settings = HiveSettings.parse({"client.pool-size": pool, "max_in_flight": slots})
-    assert settings.within(settings.policy()).max_in_flight == bound
+    assert settings.limit(settings.policy()).max_in_flight == bound
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_segment_that_proxies_rewrite_is_refused(name: str) -> None:
     ],
 )
 def test_errors_are_read_as_new_and_old_servers_write_them(body: Any, codes: tuple[str, ...], message: str) -> None:
-    assert wire.explain(body) == (codes, message)
+    assert wire.read_error(body) == (codes, message)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_errors_are_read_as_new_and_old_servers_write_them(body: Any, codes: tup
 )
 def test_another_form_of_errors_is_unknown(body: Any) -> None:
     with pytest.raises((ValueError, LookupError, TypeError, AttributeError)):
-        wire.explain(body)
+        wire.read_error(body)
 
 
 def test_names_are_sorted_and_relative_to_the_parent() -> None:

@@ -20,7 +20,7 @@ from lance_ns_async.transports.http.signatures import SIGNING_ERRORS, rejection
 from lance_ns_async.transports.http.transport import encode_form, open_http
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
-from tests.fakes.plain import EAGER, Plain, explain
+from tests.fakes.plain import EAGER, Plain, read_error
 from tests.fakes.sigv4 import Signatures
 from tests.support.aws import forget_aws
 
@@ -86,7 +86,7 @@ async def signing(server: Checking, **more: str) -> AsyncIterator[Plain]:
     }
     settings = Settings.parse({**properties, **more})
     caller = Caller(EAGER, {**HTTP_ERRORS, **SIGNING_ERRORS})
-    http = open_http(settings, caller, path="", explain=explain, signer=open_signer(settings, caller))
+    http = open_http(settings, caller, path="", read_error=read_error, signer=open_signer(settings, caller))
     try:
         yield Plain(http)
     finally:
