@@ -125,8 +125,9 @@ OPERATIONS = (
 
 @pytest.mark.parametrize("impl", registry.BACKENDS)
 def test_the_table_is_in_the_folder_of_the_backend(impl: str) -> None:
-    module = import_module(registry.BACKENDS[impl].module.removesuffix("backend") + "errors")
-    assert registry.load(impl).errors is module.ERRORS
+    folder = registry.BACKENDS[impl].module.removesuffix("backend")
+    module = {"dir": "backend", "hive2": "responses", "hive3": "responses"}.get(impl, "wire")
+    assert registry.load(impl).errors is import_module(folder + module).ERRORS
 
 
 @pytest.mark.parametrize("impl", registry.BACKENDS)
