@@ -1274,10 +1274,10 @@ class AsyncNamespace:
     ) -> AsyncGenerator[Change, None]:
         """Yields the tables that are created, dropped, renamed or replaced, or have new versions, as it happens.
 
-        It lists the tables again and again, or reads the event log of a catalog that has one. Each change is seen at
-        least once, in order for each table. What happens between two looks is one change: a table that is created and
-        dropped in this time is not seen, and several versions are one change. A table that is dropped and declared
-        again meanwhile is `replaced` if its location, its registration or a smaller version shows it.
+        It lists the tables again and again. Each change is seen at least once, in order for each table. What happens
+        between two looks is one change: a table that is created and dropped in this time is not seen, and several
+        versions are one change. A table that is dropped and declared again meanwhile is `replaced` if its location, its
+        registration or a smaller version shows it.
 
         If something cannot be read, the watch says so once, as `unreadable`, and goes on.
 
@@ -1299,8 +1299,8 @@ class AsyncNamespace:
             LanceNamespaceError: Without `since`, something could not be read by the first look.
 
         Cost:
-            At each look, the listings of the matching namespaces, or one call if the catalog has an event log. For each
-            table, at most one describe and one listing of its versions in `examine_every` seconds.
+            At each look, the listings of the matching namespaces. For each table, at most one describe and one listing
+            of its versions in `examine_every` seconds.
         """
         return bulk.flatten(
             watching.changes(

@@ -197,20 +197,6 @@ class Versions:
     items: Sequence[Version]
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEvents:
-    """What a catalog's event log says has changed."""
-
-    position: str
-    """The position in the log after these events."""
-    subjects: Collection[NamespaceId | TableId] | None
-    """Tables that may have changed, after a rename also their former ids, and namespaces of which any table may have.
-
-    None if any table may have changed, because the log no longer has all events since the position, or has one that
-    cannot be decoded.
-    """
-
-
 Prepare = Callable[[Table, Version], Awaitable["pa.Schema"]]
 """Callback that checks a version's manifest just before the commit and returns the schema in the manifest."""
 
@@ -498,19 +484,6 @@ class Backend(ABC):
         Otherwise its own storage is gone, for example because a disk is not mounted. Cost: no remote call.
         """
         return True
-
-    async def read_events(self, position: str | None) -> CatalogEvents | None:
-        """Returns what has changed since a position of the catalog's event log; None if the catalog has no such log.
-
-        Args:
-            position: The position of an earlier result; None returns the current position, without subjects.
-
-        Raises:
-            InvalidInputError: The position is not one of this catalog's log.
-
-        Cost: no call if the catalog can have no log; otherwise a few, and one more for each further page.
-        """
-        return None
 
     async def partition_by(self, schema: pa.Schema | None, by: Sequence[str | Mapping[str, Any]]) -> PartitionSpec:
         """Adds the next version of the partition spec; see `AsyncNamespace.partition_by`. Requires `has_partitions`."""

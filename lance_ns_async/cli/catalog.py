@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError
 
-from lance_ns_async import Namespace
 from lance_ns_async.cli import profiles, secrets
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.parsing import parse_pair, read_text
@@ -22,7 +21,6 @@ from lance_ns_async.model import Id, NamespaceId, TableId
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
-    from lance_ns_async.model import Id
 
 _OWN = "LANCE_NS_"
 _FILES = "LANCE_NS_CONFIG"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import lance_namespace as spec
+from typing import TYPE_CHECKING
 
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.facade.base import Facade
-from lance_ns_async.operations import tables, versions
 from lance_ns_async.session import Session, open_catalog
+
+if TYPE_CHECKING:
+    from lance_ns_async.facade.callback_namespace import CallbackNamespace
 
 
 def open_with_callbacks(impl: str, properties: Mapping[str, str], policy: Policy | None) -> Session:
@@ -18,40 +17,8 @@ def open_with_callbacks(impl: str, properties: Mapping[str, str], policy: Policy
 
     def connect() -> CallbackNamespace:
         # Its class is a `LanceNamespace`, whose module needs all models of the spec.
-        from lance_ns_async.facade.callbacks import CallbackNamespace
+        from lance_ns_async.facade.callback_namespace import CallbackNamespace
 
         return CallbackNamespace(impl, dict(properties), policy)
 
     return open_catalog(impl, properties, policy=policy, connect_callbacks=connect)
-
-
-class CallbackNamespace(Facade, spec.LanceNamespace):
-    """The operations that Lance calls back: descriptions with new credentials, and the commits of versions.
-
-    It has its own connections, because a dataset may outlive the namespace that opened it, and may be read in the
-    thread of that namespace's event loop.
-    """
-
-    def describe_table(self, request: Any) -> spec.DescribeTableResponse:
-        """See `AsyncNamespace.describe_table`."""
-        return self._call(tables.describe_table, request)
-
-    def declare_table(self, request: Any) -> spec.DeclareTableResponse:
-        """See `AsyncNamespace.declare_table`."""
-        return self._call(tables.declare_table, request)
-
-    def list_table_versions(self, request: Any) -> spec.ListTableVersionsResponse:
-        """See `AsyncNamespace.list_table_versions`."""
-        return self._call(versions.list_table_versions, request)
-
-    def describe_table_version(self, request: Any) -> spec.DescribeTableVersionResponse:
-        """See `AsyncNamespace.describe_table_version`."""
-        return self._call(versions.describe_table_version, request)
-
-    def create_table_version(self, request: Any) -> spec.CreateTableVersionResponse:
-        """See `AsyncNamespace.create_table_version`."""
-        return self._call(versions.create_table_version, request)
-
-    def batch_delete_table_versions(self, request: Any) -> spec.BatchDeleteTableVersionsResponse:
-        """See `AsyncNamespace.batch_delete_table_versions`."""
-        return self._call(versions.batch_delete_table_versions, request)

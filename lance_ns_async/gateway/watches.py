@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -199,8 +198,8 @@ async def _wait_and_look(
 
 
 async def _token(watch: Watch) -> str:
-    """Returns the token of a watch, without the position in the event log, which counts events of other tables, too."""
-    token = await aside(replace(watch.state, position=None).token, "states")
+    """Returns the token of a watch."""
+    token = await aside(watch.state.token, "states")
     if len(token) > MAX_SINCE:
         raise InvalidInputError(f"tables: {len(watch.state.tables)} tables are too many for one watch; select fewer")
     return token

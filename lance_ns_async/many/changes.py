@@ -17,7 +17,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.model import NamespaceId, Table, TableId, place_of, same_place
 from lance_ns_async.rendering import error_kind, printable
 
-_FORMAT = 1
+_FORMAT = 2
 _DECODER = json.JSONDecoder()
 MAX_TOKEN = 2**28
 """Maximum size of the content of a token in bytes, enough for a million tables."""
@@ -68,11 +68,9 @@ class CatalogState:
     of: Sequence[str]
     """The catalog and the selection, which a token must have, too."""
     tables: Mapping[TableId, SeenTable] = field(default_factory=dict)
-    position: str | None = None
-    """The position in the event log of the catalog; None if the catalog has none."""
 
-    def after(self, observations: Iterable[Observation], position: str | None) -> CatalogState:
-        """Returns the state after changes, at a position of the event log."""
+    def after(self, observations: Iterable[Observation]) -> CatalogState:
+        """Returns the state after changes."""
         tables = dict(self.tables)
         for change, seen in observations:
             if change.old_id is not None:
@@ -81,7 +79,7 @@ class CatalogState:
                 del tables[TableId(change.id)]
             elif seen is not None:
                 tables[TableId(change.id)] = seen
-        return CatalogState(self.of, tables, position)
+        return CatalogState(self.of, tables)
 
     def with_at_the_end(self, ids: Collection[TableId]) -> CatalogState:
         """Returns the same state with some tables at the end."""
@@ -91,7 +89,7 @@ class CatalogState:
     def token(self) -> str:
         """Returns the text from which `read` makes an equal state."""
         tables = [[list(id), it.location, it.registration, it.version] for id, it in self.tables.items()]
-        content = json.dumps([_FORMAT, list(self.of), self.position, tables], separators=(",", ":"))
+        content = json.dumps([_FORMAT, list(self.of), tables], separators=(",", ":"))
         return base64.urlsafe_b64encode(zlib.compress(content.encode(), 1)).decode()
 
     @classmethod
@@ -125,8 +123,7 @@ class CatalogState:
                 raise too_many
             format, place = _decode(text, 1)
             its_own, place = _decode(text, place + 1, 12 * sum(map(len, of)))
-            position, place = _decode(text, place + 1)
-            if format != _FORMAT or not isinstance(position, str | None):
+            if format != _FORMAT:
                 raise invalid()
             catalog, *selection = _texts(its_own)
             seen: dict[TableId, SeenTable] = {}
@@ -147,7 +144,7 @@ class CatalogState:
                 f"since: it is the token of a watch of {', '.join(selection)} in {catalog}; use one of a watch of the "
                 "same tables, or begin anew without it"
             )
-        return cls(of, seen, position)
+        return cls(of, seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +248,7 @@ class _States:
         """Returns the state after the change at an index."""
         if index == len(self.observations) - 1:
             return self.last
-        # The events of the others are read again.
-        return self.before.after(self.observations[: index + 1], self.before.position)
+        return self.before.after(self.observations[: index + 1])
 
 
 def with_tokens(observations: Sequence[Observation], before: CatalogState, last: CatalogState) -> Sequence[Change]:

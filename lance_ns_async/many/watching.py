@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from math import ceil
@@ -26,7 +26,7 @@ from lance_ns_async.many.changes import (
     SeenTable,
     with_tokens,
 )
-from lance_ns_async.many.patterns import Selection, What, matcher
+from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.many.search import search
 from lance_ns_async.model import Id, NamespaceId, Table, TableId, local_path, place_of
 from lance_ns_async.session import Session
@@ -152,32 +152,25 @@ class Watch:
             token: The token.
             max_bytes: Maximum size of its content.
             max_tables: Maximum number of its tables.
-            is_trusted: Whether locations of the token may be read. If anyone may have written it, the next look lists
-                all tables, whatever the token says of events.
+            is_trusted: Whether locations of the token may be read, because nobody else can have written it.
         """
-        state = CatalogState.read(token, self.state.of, max_bytes=max_bytes, max_tables=max_tables)
-        self.state = state if is_trusted else replace(state, position=None)
-        self._locations = {id: table.location for id, table in state.tables.items()} if is_trusted else {}
+        self.state = CatalogState.read(token, self.state.of, max_bytes=max_bytes, max_tables=max_tables)
+        self._locations = {id: table.location for id, table in self.state.tables.items()} if is_trusted else {}
 
     async def look(self, share: float = 1.0) -> Sequence[Change]:
         """Returns what has changed since the last look.
 
         Args:
-            share: The share of tables that are examined although no listing and no event shows a change: those that
-                were not examined for the longest time.
+            share: The share of tables that are examined although the listing shows no change: those that were not
+                examined for the longest time.
         """
         before = self.state
         due = await self._work(lambda: set(_first(before.tables, share)))
         for id in _first(self._foreign, share):
             del self._foreign[id]
         with self._session.within(None):
-            events = None
             try:
-                events = await self._backend.read_events(before.position)
-                if events is None or events.subjects is None or before.position is None:
-                    look = await self._list(due)
-                else:
-                    look = await self._describe_subjects(events.subjects)
+                look = await self._list(due)
             except err.InvalidInputError:
                 raise
             except err.LanceNamespaceError as e:
@@ -186,9 +179,7 @@ class Watch:
             await self._work(partial(self._note_locations, look))
             if self._with_versions:
                 await self._read_versions(look, due)
-        # What failed is read again, so its events, too.
-        position = before.position if events is None or look.errors or look.unlisted else events.position
-        return await self._work(partial(self._conclude, look, due, position))
+        return await self._work(partial(self._conclude, look, due))
 
     async def _work(self, work: Callable[[], T]) -> T:
         """Returns the result of work on all tables; for many, it would hold up the event loop."""
@@ -201,11 +192,11 @@ class Watch:
         for id in look.gone:
             self._locations.pop(id, None)
 
-    def _conclude(self, look: _Look, due: Collection[TableId], position: str | None) -> Sequence[Change]:
+    def _conclude(self, look: _Look, due: Collection[TableId]) -> Sequence[Change]:
         """Returns what has changed, and goes on from there."""
         before = self.state
         observations = [*self._compare(look), *self._tell(look)]
-        last = before.after(observations, position)
+        last = before.after(observations)
         # The others have their turn before those that were examined now.
         self.state = last.with_at_the_end(due)
         return with_tokens(observations, before, self.state)
@@ -257,26 +248,6 @@ class Watch:
         ):
             raise err.ServiceUnavailableError("Service unavailable: the storage of the catalog itself is gone")
         return look
-
-    async def _describe_subjects(self, subjects: Collection[NamespaceId | TableId]) -> _Look:
-        """Describes the tables that events name, if they are selected."""
-        selected = self._selected([id for id in subjects if isinstance(id, TableId)])
-        key = self._backend.capabilities.key
-        namespaces = {key(id) for id in subjects if isinstance(id, NamespaceId)}
-        in_namespaces = (id for id in self.state.tables if key(id.parent) in namespaces)
-        look = _Look()
-        await self._describe(look, list(dict.fromkeys(filter(self._may_see, [*selected, *in_namespaces]))))
-        return look
-
-    def _selected(self, ids: Iterable[TableId]) -> Iterator[TableId]:
-        key = self._backend.capabilities.key
-        requested = {key(id): id for id in self._requested}
-        matches = matcher(self._selection.patterns)
-        for id in ids:
-            if (its_own := requested.get(key(id))) is not None:
-                yield its_own
-            if matches(id):
-                yield id
 
     async def _describe(self, look: _Look, ids: Sequence[TableId]) -> None:
         result = await describe_tables(self._backend, ids, max_in_flight=self._session.workers())

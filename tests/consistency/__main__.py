@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.consistency import crash
-from tests.consistency.places import CATALOGS, place, track
+from tests.consistency.places import place, track
 from tests.consistency.races import PLANS, Race, racers
 from tests.contract.site import Site
+from tests.contract.sites import SITES
 
 
 def crashes(site: Site, seeds: Iterable[int]) -> Iterator[crash.Round]:
@@ -31,7 +32,7 @@ def main() -> int:
     """Returns the exit status: 1 if there was a violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.consistency")
     parser.add_argument("suite", choices=["crash", "race"])
-    parser.add_argument("site", choices=sorted(CATALOGS))
+    parser.add_argument("site", choices=sorted(SITES))
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds follow each other")
     parser.add_argument("--plan", default="mixed", choices=sorted(PLANS), help="of a race")
@@ -40,7 +41,7 @@ def main() -> int:
     seeds = range(chosen.seed, chosen.seed + chosen.seeds)
     bad = 0
     for _ in range(chosen.times):
-        with tempfile.TemporaryDirectory() as directory, CATALOGS[chosen.site](Path(directory)) as site:
+        with tempfile.TemporaryDirectory() as directory, SITES[chosen.site](Path(directory)) as site:
             rounds = crashes(site, seeds) if chosen.suite == "crash" else races(site, chosen.plan, seeds)
             for round in rounds:
                 print(f"{round.seed}: {round.seconds:.2f} s", flush=True)

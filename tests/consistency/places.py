@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,10 +10,7 @@ from tests.consistency.crash import Place
 from tests.consistency.history import Rules
 from tests.consistency.model import Terms
 from tests.consistency.races import Track
-from tests.contract.real_sites import real_hive
 from tests.contract.site import Site
-from tests.contract.sites import SITES, Open
-from tests.servers.hive import EVENT_LOG
 
 
 def place(site: Site, seed: int) -> Place:
@@ -41,10 +36,6 @@ def place(site: Site, seed: int) -> Place:
     )
     properties = {**site.properties, "root": str(root) if site.impl == "dir" else root.as_uri()}
     return Place(site.impl, properties, root, terms, (*namespaces, first, second))
-
-
-CATALOGS: Mapping[str, Open] = {**SITES, "hive-with-events": partial(real_hive, version="3.1.3", properties=EVENT_LOG)}
-"""The catalogs by name."""
 
 
 def track(site: Site) -> Track:

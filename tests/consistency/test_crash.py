@@ -10,8 +10,8 @@ import pytest
 from tests.consistency import crash
 from tests.consistency.model import Model, Terms
 from tests.consistency.operations import Operation
-from tests.consistency.places import CATALOGS, place
-from tests.contract.sites import REAL
+from tests.consistency.places import place
+from tests.contract.sites import REAL, SITES
 from tests.support.budget import rounds, thorough
 
 KILLS = {
@@ -40,7 +40,7 @@ def test_a_killed_process_loses_nothing_and_leaves_every_name_usable(
 ) -> None:
     done: list[crash.Round] = []
     bad: list[crash.Round] = []
-    with CATALOGS[name](tmp_path) as site:
+    with SITES[name](tmp_path) as site:
         for seed in range(KILLS[name]):
             round = crash.run(place(site, seed), seed)
             done.append(round)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.consistency.places import CATALOGS, track
+from tests.consistency.places import track
 from tests.consistency.races import Race, Racers, racers
 from tests.contract.site import Site
-from tests.contract.sites import REAL
+from tests.contract.sites import REAL, SITES
 from tests.support.budget import rounds, thorough
 
 ROUNDS = {"mixed": rounds(4, 25), "overwrites": rounds(6, 60), "creates": rounds(2, 10), "removals": rounds(4, 15)}
@@ -34,7 +34,7 @@ PARAMS = [
 @pytest.fixture(scope="session", params=PARAMS)
 def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Site]]:
     place: Path = tmp_path_factory.mktemp(request.param)
-    with CATALOGS[request.param](place) as site:
+    with SITES[request.param](place) as site:
         yield request.param, site
 
 

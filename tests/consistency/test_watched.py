@@ -9,22 +9,19 @@ import pytest
 
 from lance_ns_async import Namespace
 from tests.consistency import watched
-from tests.consistency.places import CATALOGS
+from tests.contract.sites import SITES
 from tests.support.budget import rounds, thorough
 
 PARAMS = [
     "dir",
-    *(
-        pytest.param(name, marks=[pytest.mark.integration, thorough])
-        for name in ("hive-3.1.3", "hive-with-events", "iceberg-1.11.0")
-    ),
+    *(pytest.param(name, marks=[pytest.mark.integration, thorough]) for name in ("hive-3.1.3", "iceberg-1.11.0")),
 ]
 
 
 @pytest.mark.timeout(1200)  # 2,000 changes take minutes.
 @pytest.mark.parametrize("name", PARAMS)
 def test_each_change_is_seen(name: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
-    with CATALOGS[name](tmp_path) as site:
+    with SITES[name](tmp_path) as site:
         parent = (*site.above, "watched")
         with Namespace.connect(site.impl, site.properties) as ns:
             ns.create_namespace(list(parent))

@@ -150,8 +150,8 @@ def fake_glue(tmp: Path, catalog: str = "", *, stock: bool = False) -> Iterator[
 
 
 @contextmanager
-def fake_hive(tmp: Path, version: HiveVersion, *, with_events: bool = False) -> Iterator[Site]:
-    with FakeHive(tmp / "hive", version=version, events="recorded" if with_events else "unrecorded") as server:
+def fake_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
+    with FakeHive(tmp / "hive", version=version) as server:
         yield hive_site(server.uri, tmp, version)
 
 
@@ -196,7 +196,6 @@ SITES: Mapping[str, Open] = {
     "hive-fake-2.3.9": partial(fake_hive, version="2.3.9"),
     "hive-fake-3.1.3": partial(fake_hive, version="3.1.3"),
     "hive-fake-4.0.1": partial(fake_hive, version="4.0.1"),
-    "hive-fake-with-events": partial(fake_hive, version="4.0.1", with_events=True),
     "hive-2.3.9": partial(real_hive, version="2.3.9"),
     "hive-3.1.3": partial(real_hive, version="3.1.3"),
     "hive-4.0.1": partial(real_hive, version="4.0.1"),
@@ -245,7 +244,6 @@ VARIANTS: Mapping[str, Set[str]] = {
     "nessie-0.99.0": {"test_listing", "test_namespaces", "test_tables"},
     "hive-fake-2.3.9": {"test_namespaces", "test_listing"},
     "hive-fake-4.0.1": {"test_namespaces", "test_listing"},
-    "hive-fake-with-events": {"test_watching"},
     "hive-2.3.9": {"test_listing", "test_namespaces", "test_tables"},
     "hive-4.0.1": {"test_listing", "test_namespaces", "test_tables"},
     "polaris-fake-filtered": {"test_bulk", "test_finding", "test_listing"},

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import trustme
@@ -24,11 +24,10 @@ from lance_namespace import (
 )
 
 from lance_ns_async import Namespace
-from lance_ns_async.backends.hive3.events import LISTENERS
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.hive3.raw import Outcome, RawHive, catalog, database, table
 from tests.fakes.hive3.series import EVERY, Series
-from tests.fakes.thrift_wire import I64, Struct, Typed
+from tests.fakes.thrift_wire import Struct
 from tests.servers.hive import Hive, answers, hive
 from tests.servers.process import ServerError
 from tests.support.budget import thorough, with_usual
@@ -100,18 +99,6 @@ def test_the_backend_for_hive_2_has_the_databases_of_the_catalog_hive(server: Hi
         assert "upgraded" in old.list_namespaces(ListNamespacesRequest(id=[])).namespaces
         old.drop_namespace(DropNamespaceRequest(id=["upgraded"], behavior="cascade"))
         assert "upgraded" not in new.list_namespaces(ListNamespacesRequest(id=["hive"])).namespaces
-
-
-def test_the_event_log_of_an_unconfigured_server_is_denied(server: Hive, client: RawHive, version: Version) -> None:
-    calls: Sequence[tuple[Any, ...]] = [
-        ("get_config_value", LISTENERS, ""),
-        ("get_config_value", "javax.jdo.option.ConnectionPassword", ""),
-        ("get_current_notificationEventId",),
-        ("get_next_notification", Struct({1: Typed(I64, 0), 2: 10})),
-    ]
-    with FakeHive(version=version, events="denied") as fake, RawHive(fake.uri) as other:
-        fake.log.listeners = ""
-        assert [client.ask(*call) for call in calls] == [other.ask(*call) for call in calls]
 
 
 @thorough

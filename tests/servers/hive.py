@@ -14,13 +14,6 @@ from pathlib import Path
 from tests.servers.hive_schema import JAVA_VERSIONS, connection, installed, names_of, settings
 from tests.servers.process import LOOPBACK, JavaServer, free_port
 
-EVENT_LOG: Mapping[str, str] = {
-    "metastore.transactional.event.listeners": "org.apache.hive.hcatalog.listener.DbNotificationListener",
-    # By default, only users that may act for others may read the log.
-    "metastore.metastore.event.db.notification.api.auth": "false",
-}
-"""Properties of a server with an event log that all clients may read; before Hive 4."""
-
 _ALIVE = 2
 _CALL_SECONDS = 5.0
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import lance_namespace.errors as err
 
-from lance_ns_async.backends.base import Backend, Capabilities, CatalogEvents
+from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.hive3 import locations
 from lance_ns_async.backends.hive3.checks import (
     check_declaration,
@@ -24,8 +24,6 @@ from lance_ns_async.backends.hive3.checks import (
     new_database,
 )
 from lance_ns_async.backends.hive3.dropping import drop_catalog, drop_database
-from lance_ns_async.backends.hive3.event_log import READ_EVENTS, changes, events_at
-from lance_ns_async.backends.hive3.events import Position
 from lance_ns_async.backends.hive3.locations import is_at, is_complete, to_hive
 from lance_ns_async.backends.hive3.metastore import Metastore
 from lance_ns_async.backends.hive3.responses import (
@@ -56,9 +54,6 @@ if TYPE_CHECKING:
 
 _NO_FILTER = frozenset({"MetaException", "UNKNOWN_METHOD"})
 """Codes of failures of servers that cannot filter tables by parameters."""
-
-_NO_LOG = frozenset({"ConfigValSecurityException", "Denied", "UNKNOWN_METHOD"})
-"""Codes of failures of servers whose event log cannot be read."""
 
 
 class HiveBackend(Backend):
@@ -271,58 +266,6 @@ class HiveBackend(Backend):
             )
         check_findable(id)
         await self._hive.rename_table(id, to, "rename_table")
-
-    async def read_events(self, position: str | None) -> CatalogEvents | None:
-        """Returns what has changed since a position of the metastore's event log.
-
-        A metastore has a log if its configuration names `DbNotificationListener` as a transactional listener, and if
-        its clients may read it (`metastore.metastore.event.db.notification.api.auth`, by default they may not). The
-        configuration is read each time, because a log that is no longer written looks like one without changes.
-
-        Source: `DbNotificationListener` and `ObjectStore` of Hive 2.3.9 and 3.1.3.
-
-        Args:
-            position: The position of an earlier result; None returns the current position, without subjects.
-
-        Returns:
-            The changes; None if there is no log, or if it cannot be read.
-
-        Cost: one call if there is no log, otherwise three, and one more for every 100 further events or if there are
-        no subjects. If the server denies access, three the first time and none later.
-        """
-        start = None if position is None else Position.parse(position)
-        if (current := await self._current_event()) is None:
-            return None
-        if start is None:
-            return await events_at(self._hive, current, ())
-        return await changes(self._hive, start, current, has_catalogs=self._has_catalogs)
-
-    async def _current_event(self) -> int | None:
-        """Returns the number of the newest event; None if there is no log, or if it cannot be read."""
-        if self.server.lacks(READ_EVENTS):
-            return None
-        try:
-            if not await self._hive.records_events(READ_EVENTS):
-                return None
-            current = await self._hive.current_event(READ_EVENTS)
-        except err.LanceNamespaceError as e:
-            if not await self._denies_events(e):
-                raise
-            self.server.learn(missing=frozenset({READ_EVENTS}))
-            return None
-        self.server.learn(present=frozenset({READ_EVENTS}))
-        return current
-
-    async def _denies_events(self, error: err.LanceNamespaceError) -> bool:
-        """Returns whether an error shows that this client can never read the event log."""
-        codes = frozenset() if (failure := failure_of(error)) is None else frozenset(failure.codes)
-        if _NO_LOG & codes:
-            return True
-        if "INTERNAL_ERROR" not in codes or self.server.has(READ_EVENTS):
-            return False
-        # The response is the same if access is denied and if the server's database fails.
-        await self.list_namespaces(NamespaceId(), None, None)
-        return True
 
     async def aclose(self) -> None:
         await self._hive.aclose()

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from lance_namespace.errors import ConcurrentModificationError, InternalError, LanceNamespaceError
 
-from lance_ns_async.backends.hive3 import events, responses, wire
-from lance_ns_async.backends.hive3.events import HiveEvent
+from lance_ns_async.backends.hive3 import responses, wire
 from lance_ns_async.backends.hive3.wire import HiveCatalog, HiveDatabase
 from lance_ns_async.backends.shared import response_checks
 from lance_ns_async.calls.tasks import each
@@ -174,21 +173,6 @@ class Metastore:
     async def drop_table(self, id: TableId, operation: str) -> None:
         """Drops a table. No data is deleted."""
         await self._write(wire.DROP_TABLE, wire.dropped_table(id), id, operation)
-
-    async def records_events(self, operation: str) -> bool:
-        """Returns whether the server's configuration says that it records changes in its event log."""
-        arguments = wire.setting(events.LISTENERS)
-        listeners = await self._read(wire.GET_CONFIG_VALUE, arguments, NamespaceId(), operation, response_checks.text)
-        return events.is_recorded(listeners)
-
-    async def current_event(self, operation: str) -> int:
-        """Returns the number of the newest event in the log; 0 if there was none."""
-        return await self._read(wire.GET_CURRENT_EVENT, b"", NamespaceId(), operation, events.current_number)
-
-    async def events_after(self, number: int, limit: int, operation: str) -> Sequence[HiveEvent]:
-        """Returns the oldest events with greater numbers, in order; empty if there are none."""
-        arguments = wire.events_after(number, limit)
-        return await self._read(wire.GET_NEXT_EVENTS, arguments, NamespaceId(), operation, events.events)
 
     async def aclose(self) -> None:
         """Closes all connections; may be called twice."""

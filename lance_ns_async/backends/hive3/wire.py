@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.transports.thrift.binary import (
     flag,
-    long,
     no_structs,
     number,
     short,
@@ -31,7 +30,6 @@ _CATALOG: Shape = {1: None, 2: None, 3: None}
 _DATABASE: Shape = {2: None, 3: None, 4: None, 6: None, 7: None}
 _TABLE: Shape = {1: None, 4: None, 7: {2: None}, 9: None, 25: None}
 _FORMAT_FIELDS: Shape = {1: None, 9: None}
-_EVENT: Shape = {1: None, 3: None, 4: None, 5: None, 6: None, 8: None}
 
 SET_UGI = Method("set_ugi", (_META,))
 GET_CATALOGS = Method("get_catalogs", (_META,), gives={1: None})
@@ -53,9 +51,6 @@ GET_TABLE_FORMATS = Method("get_table_objects_by_name_req", (_META, _OPERATION, 
 CREATE_TABLE = Method("create_table", (_EXISTS, _OBJECT, _META, _MISSING), void=True)
 ALTER_TABLE = Method("alter_table_with_environment_context", (_OPERATION, _META), void=True)
 DROP_TABLE = Method("drop_table", (_MISSING, _META), void=True)
-GET_CONFIG_VALUE = Method("get_config_value", ("ConfigValSecurityException",))
-GET_CURRENT_EVENT = Method("get_current_notificationEventId", gives={1: None})
-GET_NEXT_EVENTS = Method("get_next_notification", gives={1: _EVENT})
 
 OWNER_TYPES = {1: "USER", 2: "ROLE", 3: "GROUP"}
 
@@ -208,16 +203,6 @@ def altered_table(id: TableId, change: AlterTable) -> bytes:
 def dropped_table(id: TableId) -> bytes:
     """Returns the arguments of drop_table without deletion of data."""
     return text(1, reference(id.parent)) + text(2, id.name.lower()) + flag(3, False)
-
-
-def setting(name: str) -> bytes:
-    """Returns the arguments of get_config_value, with the empty text as the default."""
-    return text(1, name) + text(2, "")
-
-
-def events_after(after: int, limit: int) -> bytes:
-    """Returns the arguments of get_next_notification."""
-    return struct_field(1, long(1, after), number(2, limit))
 
 
 def table_parameters(parameters: Mapping[str, str]) -> dict[str, str]:

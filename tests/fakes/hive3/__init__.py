@@ -12,10 +12,9 @@ from typing import Any, Literal, Self
 
 from ..thrift import ThriftServer, application_exception
 from ..thrift_calls import Call, HangUp
-from ..thrift_wire import I64, REPLY, STRING, STRUCT, Message, Struct, Typed
+from ..thrift_wire import REPLY, STRING, STRUCT, Message, Struct, Typed
 from .catalog import HiveCatalog
-from .errors import APPLICATION_TYPES, METHODS, Abandoned, Denied, Malformed, Thrown, Unforeseen
-from .event_log import EventAccess, EventLog
+from .errors import APPLICATION_TYPES, METHODS, Abandoned, Malformed, Thrown, Unforeseen
 from .objects import EXTERNAL
 from .places import Places, address, folded
 from .tables import Filters, HiveTables
@@ -39,14 +38,11 @@ class FakeHive(ThriftServer):
         version: Literal["2.3.9", "3.1.3", "4.0.1"] = "3.1.3",
         filters: Filters = "clob",
         schemes: Collection[str] = (),
-        events: EventAccess = "unrecorded",
         framed: bool = False,
         require_plain_sasl: tuple[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Creates a server; `schemes` are the file systems that it supports besides local files, such as `{"s3a"}`.
-
-        `events` is the state of its event log, which may change later in `log`.
 
         2.3.9 is 3.1.3 without the methods for catalogs.
         """
@@ -61,8 +57,6 @@ class FakeHive(ThriftServer):
         self._sasl = require_plain_sasl is not None
         self._catalog = HiveCatalog(f"file:{self.warehouse}", Places(schemes), modern=self._modern)
         self._tables = HiveTables(self._catalog, filters)
-        self.log = EventLog(self._catalog, version, events)
-        """Its event log."""
         self._heard: set[int] = set()
         self.lacks = {method for method in METHODS if version == "2.3.9" and "catalog" in method}
         """Methods that are unknown to it."""
@@ -123,15 +117,11 @@ class FakeHive(ThriftServer):
             message = f"Invalid method name: '{call.method}'"
             return application_exception(reply, APPLICATION_TYPES["unknown method"], message)
         try:
-            with self.log.record(call):
-                result = self._greet(call, first) if call.method == "set_ugi" else self._result(call)
+            result = self._greet(call, first) if call.method == "set_ugi" else self._result(call)
         except Thrown as e:
             return self.thrown(reply, e.name, str(e))
         except Malformed as e:
             return application_exception(reply, APPLICATION_TYPES["protocol"], str(e))
-        except Denied:
-            message = f"Internal error processing {call.method}"
-            return application_exception(reply, APPLICATION_TYPES["internal"], message)
         except Abandoned:
             raise HangUp from None
         except Unforeseen:
@@ -201,12 +191,6 @@ class FakeHive(ThriftServer):
                 return tables.alter(request, arguments.get(2), arguments.get(3), context)
             case "drop_table":
                 return tables.drop(request, arguments.get(2), delete_data=bool(arguments.get(3)))
-            case "get_config_value":
-                return self.log.setting(request, arguments.get(2))
-            case "get_current_notificationEventId":
-                return Struct({1: Typed(I64, self.log.current)})
-            case "get_next_notification":
-                return Struct({1: Typed(STRUCT, self.log.after(request or Struct()))})
         raise NotImplementedError(call.method)
 
     def _database(self, text: str | None) -> Struct:

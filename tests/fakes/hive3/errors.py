@@ -10,7 +10,6 @@ INVALID_OPERATION = "InvalidOperationException"
 META = "MetaException"
 NO_SUCH_OBJECT = "NoSuchObjectException"
 UNKNOWN_DB = "UnknownDBException"
-CONFIG_SECURITY = "ConfigValSecurityException"
 
 METHODS: Mapping[str, tuple[str, ...]] = {
     "getStatus": (),
@@ -34,9 +33,6 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "alter_table": (INVALID_OPERATION, META),
     "alter_table_with_environment_context": (INVALID_OPERATION, META),
     "drop_table": (NO_SUCH_OBJECT, META),
-    "get_config_value": (CONFIG_SECURITY,),
-    "get_current_notificationEventId": (),
-    "get_next_notification": (),
 }
 """The known methods, with their declared exceptions, that of field 1 first."""
 
@@ -54,10 +50,6 @@ class Thrown(Exception):
 
 class Unforeseen(Exception):
     """An error that the metastore does not handle: 3.1 closes the connection, 4.0 returns an internal error."""
-
-
-class Denied(Exception):
-    """A call that the client may not make; each version returns an internal error."""
 
 
 class Abandoned(Exception):

@@ -20,7 +20,6 @@ from lance_ns_async import AsyncNamespace, Change, ChangeKind, Namespace, TableI
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.many.changes import CatalogState, SeenTable
 from lance_ns_async.many.watching import Watch
-from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.budget import examples
 
@@ -244,26 +243,6 @@ async def test_a_directory_that_is_not_mounted_has_dropped_nothing(tmp_path: Pat
         assert {it.kind for it in await watch.look()} == {ChangeKind.DROPPED}
 
 
-async def test_an_event_log_that_cannot_be_read_is_told_once() -> None:
-    with FakeHive(events="recorded", schemes={"s3"}) as server:
-        properties = {"uri": server.uri, "root": "s3://bucket", "max_retries": "0"}
-        async with AsyncNamespace.connect("hive3", properties) as ns:
-            await ns.create_namespace(["lake"])
-            await ns.create_namespace(["lake", "s"])
-            watch = Watch(ns.session, "lake.s.*", versions=False)
-            await watch.begin()
-            await ns.declare_table(["lake", "s", "t"], location="s3://bucket/t")
-            server.fail("MetaException", "the database is down", match="notification", times=None)
-            (told,) = await watch.look()
-            assert told.kind is ChangeKind.UNREADABLE and str(told).startswith("unreadable  $  failed: ")
-            assert await watch.look() == []
-            server.heal()
-            (change,) = await watch.look()
-            assert (change.kind, str(change.id)) == (ChangeKind.CREATED, "lake$s$t")
-            server.stop()
-            assert [it.kind for it in await watch.look()] == [ChangeKind.UNREADABLE]
-
-
 async def test_a_watch_begins_only_if_everything_can_be_read(ns: AsyncNamespace, server: FakeIceberg) -> None:
     server.fail(403, times=2, match="GET .*/namespaces/s/tables")
     with pytest.raises(PermissionDeniedError):
@@ -332,7 +311,7 @@ def test_the_sync_namespace_watches_too(tmp_path: Path) -> None:
 
 async def test_arguments_and_tokens_are_checked(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        state = CatalogState([ns.session.catalog, "**"], {TableId("a"): SeenTable("file:///a", None, 3)}, "17")
+        state = CatalogState([ns.session.catalog, "**"], {TableId("a"): SeenTable("file:///a", None, 3)})
         assert CatalogState.read(state.token(), state.of) == state
 
         async def error(**arguments: Any) -> str:

@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
-from lance_ns_async.facade.callbacks import CallbackNamespace
+from lance_ns_async.facade.callback_namespace import CallbackNamespace
 from lance_ns_async.storage.opening import Opener
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.lake import ID, ROWS, Lake, lake
