@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lance_ns_async import Namespace
 from lance_ns_async.cli import errors
 from lance_ns_async.cli.catalog import suggest_id
 from lance_ns_async.cli.common import CommonOptions
