@@ -15,6 +15,7 @@ from lance_ns_async.errors import suggest
 from lance_ns_async.model import NamespaceId, TableId
 
 if TYPE_CHECKING:
+    from lance_ns_async import Namespace
     from lance_ns_async.fleet import Row
     from lance_ns_async.model import NamespaceId, TableId
 
