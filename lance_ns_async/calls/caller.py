@@ -26,6 +26,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
 _MAX_PAUSE_SECONDS_IN_THREAD = 1.0  # Maximum seconds of a pause that holds a slot and a worker thread.
+_WORKS_SECONDS = 1.0  # Seconds since a response in which a catalog that throttles certainly works.
 _MAX_SURPLUS = 4  # Maximum number of attempts of a call that do not count because they may have been one too many.
 
 
@@ -233,10 +234,11 @@ class _Attempts(Generic[T]):
     def _spares(self, failure: Failure) -> bool:
         # While other calls get responses, the catalog works: the call was sent too early, or was one too many.
         before, self.responses = self.responses, self.slots.responses
+        if self._is_throttle(failure):
+            # Calls that are sent together are refused together, so that responses may have come only before.
+            return self.slots.responded_at > monotonic() - _WORKS_SECONDS
         if self.responses == before:
             return False
-        if self._is_throttle(failure):
-            return True
         self.surplus += failure.is_surplus
         return failure.is_surplus and self.surplus <= _MAX_SURPLUS
 

@@ -159,6 +159,8 @@ class Slots(Shared):
         self._circuit = Circuit(patience)
         self._budget = Budget(most)
         self._responses = 0
+        self.responded_at: float = -inf
+        """Time of the last response, on the clock of `time.monotonic`."""
         super().__init__()
 
     @property
@@ -308,7 +310,7 @@ class Slots(Shared):
         with self._lock:
             now = monotonic()
             if outcome is CallOutcome.ANSWERED:
-                self._responses += 1
+                self._responses, self.responded_at = self._responses + 1, now
                 self._budget.record_response()
                 if self._circuit.failures:
                     self._circuit.record_response()
