@@ -25,7 +25,7 @@ from lance_ns_async.many.changes import Change
 from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partition, Table, TableId
-from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, remote, rows, tables, versions
+from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, with_fields
 from lance_ns_async.progress import ProgressCallback
@@ -1732,7 +1732,7 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return await remote.run(
+        return await requests.run(
             self.session, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse
         )
 
@@ -1747,7 +1747,9 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return await remote.run(self.session, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
+        return await requests.run(
+            self.session, "create_materialized_view", request, spec.CreateMaterializedViewResponse
+        )
 
     async def refresh_materialized_view(
         self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
@@ -1760,7 +1762,7 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs run no jobs.
         """
-        return await remote.run(
+        return await requests.run(
             self.session, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse
         )
 
@@ -1772,7 +1774,7 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
         """
-        return await remote.run(self.session, "describe_transaction", request, spec.DescribeTransactionResponse)
+        return await requests.run(self.session, "describe_transaction", request, spec.DescribeTransactionResponse)
 
     async def alter_transaction(
         self, request: spec.AlterTransactionRequest | FieldsOrId
@@ -1785,4 +1787,4 @@ class AsyncNamespace:
         Raises:
             UnsupportedOperationError: The catalog is not a server with this operation; catalogs keep no transactions.
         """
-        return await remote.run(self.session, "alter_transaction", request, spec.AlterTransactionResponse)
+        return await requests.run(self.session, "alter_transaction", request, spec.AlterTransactionResponse)

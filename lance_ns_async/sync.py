@@ -22,7 +22,7 @@ from lance_ns_async.many.changes import Change
 from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partition, Table, TableId
-from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, remote, rows, tables, versions
+from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, several, with_fields
 from lance_ns_async.progress import ProgressCallback
@@ -655,29 +655,29 @@ class Namespace(Facade, spec.LanceNamespace):
         self, request: spec.AlterTableBackfillColumnsRequest | FieldsOrId
     ) -> spec.AlterTableBackfillColumnsResponse:
         """Starts a job that fills a column."""
-        return self._call(remote.run, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse)
+        return self._call(requests.run, "alter_table_backfill_columns", request, spec.AlterTableBackfillColumnsResponse)
 
     def create_materialized_view(
         self, request: spec.CreateMaterializedViewRequest | FieldsOrId
     ) -> spec.CreateMaterializedViewResponse:
         """Creates a materialized view."""
-        return self._call(remote.run, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
+        return self._call(requests.run, "create_materialized_view", request, spec.CreateMaterializedViewResponse)
 
     def refresh_materialized_view(
         self, request: spec.RefreshMaterializedViewRequest | FieldsOrId
     ) -> spec.RefreshMaterializedViewResponse:
         """Starts a job that refreshes a materialized view."""
-        return self._call(remote.run, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
+        return self._call(requests.run, "refresh_materialized_view", request, spec.RefreshMaterializedViewResponse)
 
     def describe_transaction(
         self, request: spec.DescribeTransactionRequest | FieldsOrId
     ) -> spec.DescribeTransactionResponse:
         """Describes a transaction."""
-        return self._call(remote.run, "describe_transaction", request, spec.DescribeTransactionResponse)
+        return self._call(requests.run, "describe_transaction", request, spec.DescribeTransactionResponse)
 
     def alter_transaction(self, request: spec.AlterTransactionRequest | FieldsOrId) -> spec.AlterTransactionResponse:
         """Changes a transaction."""
-        return self._call(remote.run, "alter_transaction", request, spec.AlterTransactionResponse)
+        return self._call(requests.run, "alter_transaction", request, spec.AlterTransactionResponse)
 
 
 class DirNamespace(ByProperties, Namespace):

@@ -18,7 +18,7 @@ from lance_ns_async.many.ranking import ROW_ID, Ranking, fuse
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.many.search import describe_selection, search
 from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.operations import remote, requests, rows, searching
+from lance_ns_async.operations import requests, rows, searching
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.session import Session
 from lance_ns_async.spec.extensions import MAX_NAMES, SearchTablesRequest
@@ -134,7 +134,7 @@ async def _search_by_server(session: Session, request: SearchTablesRequest) -> R
     if not is_limited:
         request = request.model_copy(update={"timeout": within})
     try:
-        response = await remote.pass_on(session, "search_many", request)
+        response = await requests.pass_on(session, "search_many", request)
     except err.InvalidInputError:
         raise
     except err.LanceNamespaceError as e:

@@ -16,8 +16,7 @@ from lance_namespace_urllib3_client.models.update_field_metadata_entry import Up
 from pydantic import ValidationError
 
 from lance_ns_async.operations import requests
-from lance_ns_async.operations.remote import passed_on
-from lance_ns_async.operations.requests import FieldsOrId
+from lance_ns_async.operations.requests import FieldsOrId, passed_on
 from lance_ns_async.session import Session
 from lance_ns_async.spec.arrow_json import arrow_type
 from lance_ns_async.storage import fields, guard

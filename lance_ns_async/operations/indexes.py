@@ -13,8 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.index_content import IndexContent
 
 from lance_ns_async.operations import requests
-from lance_ns_async.operations.remote import passed_on
-from lance_ns_async.operations.requests import FieldsOrId, page_of
+from lance_ns_async.operations.requests import FieldsOrId, page_of, passed_on
 from lance_ns_async.operations.searching import DISTANCES, arguments, dimension
 from lance_ns_async.session import Session
 from lance_ns_async.storage.datasets import Snapshot

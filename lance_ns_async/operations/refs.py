@@ -17,8 +17,7 @@ from lance_namespace_urllib3_client.models.tag_contents import TagContents
 from lance_ns_async.errors import PHRASES, error_about, shortened
 from lance_ns_async.model import Table
 from lance_ns_async.operations import requests
-from lance_ns_async.operations.remote import passed_on
-from lance_ns_async.operations.requests import FieldsOrId, page_of
+from lance_ns_async.operations.requests import FieldsOrId, page_of, passed_on
 from lance_ns_async.session import Session
 from lance_ns_async.storage import cleanups
 from lance_ns_async.storage.datasets import MAIN, Snapshot, check_branch, missing_files, open_snapshot

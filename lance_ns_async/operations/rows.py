@@ -15,8 +15,7 @@ from lance_ns_async.lifecycle import concurrent_changes, creating, writing
 from lance_ns_async.lifecycle.creating import Content, TableAndDataset
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.operations import requests, searching
-from lance_ns_async.operations.remote import passed_on
-from lance_ns_async.operations.requests import FieldsOrId
+from lance_ns_async.operations.requests import FieldsOrId, passed_on
 from lance_ns_async.operations.tables import describe_table
 from lance_ns_async.session import Session
 from lance_ns_async.spec.responses import CreateTableResponse, QueryTableResponse

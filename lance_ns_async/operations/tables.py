@@ -20,8 +20,7 @@ from lance_ns_async.lifecycle import creating, dropping, replacing
 from lance_ns_async.lifecycle.claims import Claims
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.operations import requests, searching
-from lance_ns_async.operations.remote import pass_on, passed_on
-from lance_ns_async.operations.requests import FieldsOrId
+from lance_ns_async.operations.requests import FieldsOrId, pass_on, passed_on
 from lance_ns_async.session import Session
 from lance_ns_async.spec.responses import CreateTableResponse, ListTablesResponse
 from lance_ns_async.storage import datasets

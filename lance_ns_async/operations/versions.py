@@ -14,8 +14,7 @@ from lance_ns_async.calls.paging import check_limit, decode_token, encode_token,
 from lance_ns_async.lifecycle import commits, manifests
 from lance_ns_async.model import TableId
 from lance_ns_async.operations import refs, requests
-from lance_ns_async.operations.remote import passed_on
-from lance_ns_async.operations.requests import FieldsOrId
+from lance_ns_async.operations.requests import FieldsOrId, passed_on
 from lance_ns_async.session import Session
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 

@@ -17,7 +17,7 @@ from lance_ns_async import TableId, registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.operations import remote
+from lance_ns_async.operations import requests
 from tests.documentation.pages import Page
 
 PAGE = "operations.md"
@@ -80,8 +80,8 @@ def written() -> str:
 def _reason(operation: str, backend: Backend) -> str | None:
     if backend.passes_on(operation):
         return None
-    if operation in remote.REASONS:
-        return remote.REASONS[operation]
+    if operation in requests.REASONS:
+        return requests.REASONS[operation]
     if operation in NEEDS_COMMITS and not backend.capabilities.commits_versions:
         return NO_COMMITS
     return asyncio.run(_renaming(backend)) if operation == "rename_table" else None

@@ -9,8 +9,7 @@ from typing import Any
 from lance_namespace import DeclareTableRequest, DeclareTableResponse, DescribeTableRequest, DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.backends.unity.backend import UnityBackend
-from lance_ns_async.backends.unity.settings import UnitySettings
+from lance_ns_async.backends.unity.backend import UnityBackend, UnitySettings
 from lance_ns_async.backends.unity.wire import ERRORS
 from lance_ns_async.calls.caller import Caller
 from tests.fakes.unity import API, FakeUnity

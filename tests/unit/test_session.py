@@ -13,7 +13,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.many import bulk
-from lance_ns_async.operations import remote
+from lance_ns_async.operations import requests
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.operations import OPERATIONS
 from tests.unit.gateway.test_server import outcome, steps
@@ -121,7 +121,7 @@ def test_each_operation_of_the_spec_is_refused_in_another_loop(server: FakeIcebe
                     refused.add(step[0])
 
     asyncio.run(ask())
-    assert refused == {name for name in OPERATIONS if name not in remote.REASONS} - REFUSED_ANYHOW
+    assert refused == {name for name in OPERATIONS if name not in requests.REASONS} - REFUSED_ANYHOW
     assert not server.requests
 
 

@@ -14,7 +14,7 @@ from lance_namespace.errors import InvalidInputError
 from pydantic import ValidationError
 
 from lance_ns_async.backends.directory.backend import DirSettings
-from lance_ns_async.backends.iceberg.settings import IcebergSettings
+from lance_ns_async.backends.iceberg.backend import IcebergSettings
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.settings import HttpSettings, Settings
 

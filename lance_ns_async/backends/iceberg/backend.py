@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 from uuid import uuid4
 
 import lance_namespace.errors as err
+from pydantic import BeforeValidator, Field
 
 from lance_ns_async.backends.base import Capabilities, Prepare, Version, Versions
-from lance_ns_async.backends.iceberg import credentials, versions
-from lance_ns_async.backends.iceberg.settings import IcebergSettings
+from lance_ns_async.backends.iceberg import versions, wire
 from lance_ns_async.backends.iceberg.wire import (
     ERRORS,
     declaration,
@@ -36,12 +36,49 @@ from lance_ns_async.calls.tagged_results import CacheUse, TaggedResults
 from lance_ns_async.errors import ErrorTable, error_about
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
-from lance_ns_async.storage.locations import default_location
-from lance_ns_async.transports.http.oauth2 import open_tokens
+from lance_ns_async.settings import LocationSettings
+from lance_ns_async.storage.locations import Root, default_location
+from lance_ns_async.transports.aws.settings import SigningSettings
+from lance_ns_async.transports.http.oauth2 import OAuth2Settings, open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):
+    """Properties of an Iceberg REST catalog; `connect_timeout` and `read_timeout` without a unit are milliseconds."""
+
+    backend = "iceberg"
+
+    warehouse: str | None = None
+    """The warehouse in the request to `/v1/config`, which returns the prefix of all paths; not a level of ids."""
+    root: Root | None = None
+    """Root of default locations, `{root}/{namespace}/{table}`; None means the working directory."""
+    metadata_path: str | None = None
+    """Root for the server's own metadata files; None means that they are inside each table's location."""
+    gc_enabled: bool = False
+    """Whether Iceberg's own tools may delete files of the tables; if not, tables get the property `gc.enabled=false`.
+
+    Orphan removal in Iceberg treats the files of Lance as unused files.
+    """
+    managed_by: Annotated[Literal["storage", "impl"], BeforeValidator(str.lower)] = "storage"
+    """Default of the property `managed_by`: Lance commits versions in the storage, or (`impl`) the catalog does."""
+
+    vend_credentials: bool = False
+    """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
+
+    rest_table_cache_max_entries: int = Field(default=0, ge=0)
+    """Maximum number of described tables that are kept with their ETags, so that the server sends only changed ones.
+
+    0 means that none is kept.
+    """
+
+    def identity(self) -> str:
+        """Returns endpoint, warehouse, client id, and the id of the key and the role that sign requests."""
+        parts = (self.endpoint, self.warehouse, self.client()[0], self.rest_access_key_id, self.assume_role_arn)
+        return "|".join(filter(None, parts))
+
 
 T = TypeVar("T")
 
@@ -128,7 +165,7 @@ class IcebergBackend(IcebergNamespaces):
         if not vend:
             return await plain()
         try:
-            decode = MaskedPartial(credentials.loaded_table, id, self._storage_options)
+            decode = MaskedPartial(wire.loaded_table, id, self._storage_options)
             load_result = await self._load(id, "describe_table", decode, vend=True)
         except err.PermissionDeniedError:
             # A principal may have the right to load a table, but no right to its credentials.
@@ -137,7 +174,7 @@ class IcebergBackend(IcebergNamespaces):
             return await plain()
         routes = self._routes or await self._config()
         renew = partial(self._renew, load_result) if routes.vends_separately else None
-        return await credentials.with_credentials(load_result, renew)
+        return await wire.with_credentials(load_result, renew)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
@@ -309,7 +346,7 @@ class IcebergBackend(IcebergNamespaces):
     async def _load_state(self, id: TableId, all: bool, *, operation: str) -> versions.TableState:
         # A commit reads manifests, for which it may need credentials.
         vend = self._settings.vend_credentials
-        decode = credentials.table_with_credentials if vend else table
+        decode = wire.table_with_credentials if vend else table
         options = self._storage_options
         return await self._load(
             id, operation, partial(versions.table_state, MaskedPartial(decode, id, options)), all, vend
@@ -336,24 +373,24 @@ class IcebergBackend(IcebergNamespaces):
             "GET",
             routes.table(id),
             query="" if all else "snapshots=refs",
-            headers=credentials.DELEGATION if vend else None,
+            headers=wire.DELEGATION if vend else None,
             subject=id,
             operation=operation,
             decode=decode,
             cache=cache,
         )
 
-    async def _renew(self, load_result: credentials.LoadedTable) -> Table:
+    async def _renew(self, load_result: wire.LoadedTable) -> Table:
         """Returns a loaded table with credentials from the endpoint for them."""
         id = load_result.plain.id
         routes = self._routes or await self._config()
         return await self._http.request(
             "GET",
             f"{routes.table(id)}/credentials",
-            headers=credentials.DELEGATION,
+            headers=wire.DELEGATION,
             subject=id,
             operation="vend_credentials",
-            decode=MaskedPartial(credentials.renewed_table, load_result),
+            decode=MaskedPartial(wire.renewed_table, load_result),
         )
 
     def _forget(self, *paths: str) -> None:

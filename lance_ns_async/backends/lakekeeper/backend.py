@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
+from pydantic import Field, field_validator, model_validator
 
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.backends.lakekeeper import wire
-from lance_ns_async.backends.lakekeeper.settings import LakekeeperSettings
 from lance_ns_async.backends.lakekeeper.wire import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, OtherSpellingError, declaration
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
@@ -25,12 +25,44 @@ from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, is_same
-from lance_ns_async.storage.locations import default_location
-from lance_ns_async.transports.http.oauth2 import open_tokens
+from lance_ns_async.settings import LocationSettings
+from lance_ns_async.storage.locations import Root, default_location
+from lance_ns_async.transports.http.oauth2 import OAuth2Settings, open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class LakekeeperSettings(LocationSettings, OAuth2Settings):
+    """Properties of Lakekeeper; bare numbers of `connect_timeout` and `read_timeout` are milliseconds."""
+
+    backend = "lakekeeper"
+
+    warehouse: Annotated[str, Field(min_length=1)]
+    """The name of the warehouse, or `project-id/name`; not a level of ids."""
+    scope: str = ""
+    """The requested scope; empty for none."""
+    root: Root | None = None
+    """Base of default table locations, `{root}/{levels}/{table}`; None means that the server chooses them."""
+    vend_credentials: bool = False
+    """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
+
+    @model_validator(mode="after")
+    def _token_endpoint(self) -> Self:
+        if self.oauth2_server_uri is None and (self.credential is not None or self.subject_token is not None):
+            raise ValueError("oauth2_server_uri: give the token endpoint of the identity provider; Lakekeeper has none")
+        return self
+
+    @field_validator("endpoint")
+    @classmethod
+    def _root_alone(cls, endpoint: str) -> str:
+        # Clients of the Iceberg API are configured with this longer path.
+        return endpoint.rstrip("/").removesuffix("/catalog")
+
+    def identity(self) -> str:
+        """Returns endpoint, warehouse and client id."""
+        return "|".join(filter(None, (self.endpoint, self.warehouse, self.client()[0])))
 
 
 _VENDED = {"x-iceberg-access-delegation": "vended-credentials"}

@@ -7,25 +7,33 @@ other dialects, including Databricks', are decoded as far as they are known.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
 import lance_namespace.errors as err
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.backends.shared.lost_responses import create_or_find, remove_or_check
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
-from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
-from lance_ns_async.backends.unity.settings import UnitySettings
-from lance_ns_async.backends.unity.wire import ERRORS, CredentialVendor, normalize_location
+from lance_ns_async.backends.unity.wire import (
+    ERRORS,
+    CredentialVendor,
+    Operation,
+    check_only_tables,
+    list_contents,
+    normalize_location,
+    possible,
+)
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.tasks import each
@@ -33,13 +41,76 @@ from lance_ns_async.calls.waiting import turns_for
 from lance_ns_async.errors import ErrorTable, Failure, error_about, error_for, failure_of, spelled
 from lance_ns_async.masked import MaskedPartial
 from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
-from lance_ns_async.storage.locations import default_location
+from lance_ns_async.settings import LocationSettings, Seconds
+from lance_ns_async.storage.locations import checked_root, default_location
 from lance_ns_async.storage.options import merge_options
-from lance_ns_async.transports.http.oauth2 import open_tokens
+from lance_ns_async.transports.http.oauth2 import ACCESS_TOKEN, OAuth2Settings, TokenType, open_tokens
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def _no_millis(value: object) -> object:
+    number = str(value).strip()
+    if re.fullmatch(r"[0-9]{4,}(\.[0-9]*)?", number):
+        raise ValueError(f"{number} would be seconds here; write '{number}ms' for milliseconds, else '{number}s'")
+    return value
+
+
+def _catalog_name(value: str) -> str:
+    if not possible(value):
+        raise ValueError("not a valid catalog name; use 1 to 255 of the characters a-z, A-Z, 0-9, _, @ and -")
+    return value
+
+
+def _api_path(value: str) -> str:
+    path = value.strip("/")
+    if not re.fullmatch(r"[A-Za-z0-9._~%!$&'()*+,;=:@/-]*", path):
+        raise ValueError("not a path; write e.g. /api/2.1/unity-catalog, odd characters percent-encoded")
+    return f"/{path}" if path else ""
+
+
+def _fold_case(value: object) -> object:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+PlainSeconds = Annotated[Seconds, BeforeValidator(_no_millis)]
+"""Seconds; rejects bare numbers that probably mean milliseconds, the unit of other Lance clients."""
+
+
+class UnitySettings(LocationSettings, OAuth2Settings):
+    """Properties of one catalog of Unity Catalog; bare numbers of the time-outs are seconds."""
+
+    backend = "unity"
+
+    catalog: Annotated[str, AfterValidator(_catalog_name)]
+    """The catalog of this namespace: the first level of all ids."""
+    api_path: Annotated[str, AfterValidator(_api_path)] = "/api/2.1/unity-catalog"
+    """The path of the API, appended to the endpoint unless the endpoint already ends with it."""
+    connect_timeout: PlainSeconds = Field(default=10.0, gt=0)
+    read_timeout: PlainSeconds = Field(default=60.0, gt=0)
+    scope: str = ""
+    """The requested scope; empty for none."""
+    requested_token_type: TokenType | None = ACCESS_TOKEN
+    credentials_operation: Annotated[Operation, BeforeValidator(_fold_case)] = "auto"
+    """Permission of the requested credentials: `auto`, `read`, `read_write`, or `none` to request no credentials."""
+    vend_credentials: bool = False
+    """Whether to request credentials also if a request leaves this open, as pylance and lancedb do."""
+    root: Annotated[str, AfterValidator(partial(checked_root, also=("s3a",)))] | None = None
+    """Base of default table locations, `{root}/{catalog}/{schema}/{table}`; None means the working directory."""
+
+    @model_validator(mode="after")
+    def _known_token_endpoint(self) -> Self:
+        if self.credential is not None and self.subject_token is None and self.oauth2_server_uri is None:
+            raise ValueError(
+                "credential: give oauth2_server_uri with it, because Unity Catalog itself only exchanges tokens"
+            )
+        return self
+
+    def identity(self) -> str:
+        """Returns endpoint, catalog and client id."""
+        return "|".join(filter(None, (self.endpoint, self.catalog, self.client()[0])))
 
 
 T = TypeVar("T")

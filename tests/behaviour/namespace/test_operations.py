@@ -9,7 +9,7 @@ from lance_namespace import LanceNamespace
 from lance_namespace.errors import UnsupportedOperationError
 
 from lance_ns_async import AsyncNamespace, DirNamespace, registry
-from lance_ns_async.operations.remote import REASONS
+from lance_ns_async.operations.requests import REASONS
 from tests.documentation.pages import Page
 from tests.support import operations
 

@@ -13,7 +13,7 @@ from lance_namespace import CreateNamespaceRequest, ListTablesRequest
 from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.backends.glue.patterns import expressions
+from lance_ns_async.backends.glue.backend import expressions
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.model import NamespaceId
 from tests.fakes.glue import FakeGlue

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.polaris.backend import PolarisBackend
-from lance_ns_async.backends.polaris.settings import PolarisSettings
+from lance_ns_async.backends.polaris.backend import PolarisBackend, PolarisSettings
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from tests.fakes.polaris import FakePolaris

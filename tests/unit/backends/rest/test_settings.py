@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.backends.rest.settings import RestSettings
+from lance_ns_async.backends.rest.backend import RestSettings
 
 URL = "https://lance.example.com"
 

@@ -8,7 +8,7 @@ import pytest
 from lance_namespace.errors import InvalidInputError, UnauthenticatedError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.backends.unity.settings import UnitySettings
+from lance_ns_async.backends.unity.backend import UnitySettings
 from tests.fakes.unity import API, FakeUnity
 from tests.support.unity import QUICK, connected, declared, described
 
