@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, OutputFormat, exit_after, with_common_options
 from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.options import CommonOptions, OutputFormat, Repeated, exit_after
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair, read_text
+from lance_ns_async.model import NamespaceId
+from lance_ns_async.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
 FEATURES = ("reading", "namespaces", "tables", "listing", "names", "at once", "rows", "versions", "columns")
 """Those of the kit, whose import takes a second."""
-COLUMNS = ("feature", "check", "result", "reason")
 
 
-@with_common_options
 def conformance(
     on: CommonOptions,
     path: Annotated[
@@ -39,7 +38,7 @@ def conformance(
         str | None, typer.Option("--server", metavar="URL", help="Test a server of the Lance REST protocol.")
     ] = None,
     header: Annotated[
-        list[str] | None,
+        Repeated,
         typer.Option(
             "--header",
             metavar="NAME=VALUE",
@@ -53,7 +52,7 @@ def conformance(
         bool, typer.Option("--read-only", help="Run only checks that change nothing, for a catalog in production.")
     ] = False,
     feature: Annotated[
-        list[str] | None,
+        Repeated,
         typer.Option(
             "--feature", metavar="NAME", help=f"Run only these checks: {', '.join(FEATURES)}. May be repeated."
         ),
@@ -70,8 +69,6 @@ def conformance(
 
     Creates namespaces whose names begin with conformance_, and removes them.
     """
-    from lance_ns_async.progress import show_progress
-
     try:
         from lance_ns_async.conformance import Result, run
     except ImportError as e:
@@ -92,7 +89,7 @@ def conformance(
         for it in result.checks
         if it.result is not Result.OK or not is_for_people
     )
-    output.write(rows, COLUMNS, format, sys.stdout)
+    output.write(rows, ("feature", "check", "result", "reason"), format)
     for what in result.leftovers:
         errors.say(f"left behind: {what}")
     errors.summarize(result.line(), problems=not result.conforms)
@@ -100,7 +97,7 @@ def conformance(
 
 
 def _target(on: CommonOptions, path: str | None, server: str | None, header: Sequence[str], parent: str) -> Target:
-    from lance_ns_async import Namespace, NamespaceId
+    from lance_ns_async import Namespace
     from lance_ns_async.conformance import Target, class_target, server_target
 
     above = NamespaceId(parent) if parent else ()

@@ -1,4 +1,4 @@
-"""Options of all commands, before or after the name of the command: the catalog, and how much is shown."""
+"""Options that all commands have, before or after the name of the command, and those that several have."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from typing import Annotated, Any
 
 import typer
 
-from lance_ns_async.cli import completing, errors
+from lance_ns_async.cli import errors
 from lance_ns_async.cli.catalog import Catalog, require
-from lance_ns_async.cli.completing import complete_namespace, complete_table
 from lance_ns_async.cli.errors import DEBUG, Code, Misuse, say
 from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.selecting import complete_namespace, complete_profile, complete_table
 
 IMPLS = ("dir", "glue", "hive2", "hive3", "iceberg", "lakekeeper", "polaris", "rest", "unity")
 
 _PANEL = "Catalog"
 _SHOWN = "Messages"
+
+Repeated = list[str] | None
+"""The type of an option that may be repeated."""
 
 _Impl = Annotated[
     str | None,
@@ -36,7 +39,7 @@ _Impl = Annotated[
     ),
 ]
 _Properties = Annotated[
-    list[str] | None,
+    Repeated,
     typer.Option(
         "--property",
         "-p",
@@ -54,7 +57,7 @@ _Profile = Annotated[
         metavar="NAME",
         help="Name of a profile: see lance-ns profile --help.",
         rich_help_panel=_PANEL,
-        autocompletion=completing.complete_profile,
+        autocompletion=complete_profile,
     ),
 ]
 _Config = Annotated[
@@ -134,9 +137,8 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
     declared = list(signature(CommonOptions.parse, eval_str=True).parameters.values())
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
     as_json = Parameter("as_json", Parameter.KEYWORD_ONLY, annotation=_Json, default=False)
-    names = [it.name for it in own]
-    json_option = [as_json] if "format" in names else []
-    usual_format = next((it.default for it in own if it.name == "format"), None)
+    defaults = {it.name: it.default for it in own}
+    json_option = [as_json] if "format" in defaults else []
 
     @wraps(command)
     def run(*, context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
@@ -144,14 +146,14 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
         options = options.after(context.obj or CommonOptions())
         options.apply(context)
         if as_json:
-            if arguments["format"] not in (usual_format, Format.JSON):
+            if arguments["format"] not in (defaults["format"], Format.JSON):
                 raise Misuse("--json and --output: use one of them")
             arguments["format"] = Format.JSON
-        if "context" in names:
+        if "context" in defaults:
             arguments["context"] = context
         command(options, **arguments)
 
-    parameters = [*([] if "context" in names else [context]), *own, *json_option, *declared]
+    parameters = [*([] if "context" in defaults else [context]), *own, *json_option, *declared]
     run.__annotations__ = {it.name: it.annotation for it in parameters}
     run.__signature__ = Signature([it.replace(kind=Parameter.KEYWORD_ONLY) for it in parameters])  # type: ignore[attr-defined]
     return run
@@ -197,7 +199,7 @@ Journal = Annotated[
     Path | None, typer.Option("--journal", metavar="FILE", help="Continue with this file if the run is stopped.")
 ]
 StorageOptions = Annotated[
-    list[str] | None,
+    Repeated,
     typer.Option(
         "--storage-option",
         metavar="KEY=VALUE|@FILE",
