@@ -10,6 +10,7 @@ from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from lance_ns_async.cli import (
@@ -160,7 +161,7 @@ def common(
     on: CommonOptions,
     context: typer.Context,
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Applies the options of all commands."""

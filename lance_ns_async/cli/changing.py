@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import lance_namespace.errors as err
 import typer
+from typer import Argument, Option
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.errors import Code, Misuse, say
@@ -26,7 +27,7 @@ from lance_ns_async.cli.options import (
     exit_after,
 )
 from lance_ns_async.cli.output import Format
-from lance_ns_async.cli.parsing import parse_pair
+from lance_ns_async.cli.parsing import parse_pairs
 from lance_ns_async.cli.selecting import name_some, open_table, open_tables
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import counted, printable
@@ -50,14 +51,13 @@ def create(
     on: CommonOptions,
     table: NewTable,
     file: Annotated[
-        Path | None,
-        typer.Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.", show_default=False),
+        Path | None, Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.", show_default=False)
     ] = None,
     mode: Annotated[
-        Literal["create", "append", "overwrite"], typer.Option("--mode", help="What to do if the table exists.")
+        Literal["create", "append", "overwrite"], Option(help="What to do if the table exists.")
     ] = "create",
     location: Annotated[
-        str | None, typer.Option("--location", help="Where the data goes; only without a file.", show_default=False)
+        str | None, Option(help="Where the data goes; only without a file.", show_default=False)
     ] = None,
     format: ChangeFormat = None,
 ) -> None:
@@ -81,16 +81,16 @@ def create(
 def register(
     on: CommonOptions,
     table: NewTable,
-    location: Annotated[str, typer.Argument(help="Location of the Lance table.", show_default=False)],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a registration with this id.")] = False,
+    location: Annotated[str, Argument(help="Location of the Lance table.", show_default=False)],
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace a registration with this id.")] = False,
     set_property: Annotated[
-        Repeated, typer.Option("--set", metavar="KEY=VALUE", help="Property of the table; may be repeated.")
+        Repeated, Option("--set", metavar="KEY=VALUE", help="Property of the table; may be repeated.")
     ] = None,
     format: ChangeFormat = None,
 ) -> None:
     """Register existing data as a table."""
     id = TableId(table)
-    properties = dict(parse_pair("--set", text) for text in set_property or ())
+    properties = parse_pairs("--set", set_property)
     mode = "Overwrite" if overwrite else "Create"
     request = {"id": list(id), "location": location, "mode": mode, "properties": properties or None}
     with on.require().open() as catalog, output.tell_changes(format) as tell:
@@ -125,7 +125,7 @@ def rename(
     on: CommonOptions,
     table: TableName,
     new: Annotated[
-        str, typer.Argument(help="New name; or new id, to move the table to another namespace.", show_default=False)
+        str, Argument(help="New name; or new id, to move the table to another namespace.", show_default=False)
     ],
     format: ChangeFormat = None,
 ) -> None:
@@ -142,15 +142,15 @@ def rename(
 def create_namespace(
     on: CommonOptions,
     namespace: NamespaceName,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed if the namespace exists.")] = False,
+    exist_ok: Annotated[bool, Option("--exist-ok", help="Succeed if the namespace exists.")] = False,
     set_property: Annotated[
-        Repeated, typer.Option("--set", metavar="KEY=VALUE", help="Property of the namespace; may be repeated.")
+        Repeated, Option("--set", metavar="KEY=VALUE", help="Property of the namespace; may be repeated.")
     ] = None,
     format: ChangeFormat = None,
 ) -> None:
     """Create a namespace."""
     id = NamespaceId(namespace)
-    properties = dict(parse_pair("--set", text) for text in set_property or ())
+    properties = parse_pairs("--set", set_property)
     mode = "ExistOk" if exist_ok else "Create"
     with on.require().open() as catalog, output.tell_changes(format) as tell:
         catalog.create_namespace({"id": list(id), "mode": mode, "properties": properties or None})
@@ -161,7 +161,7 @@ def drop_namespace(
     on: CommonOptions,
     namespace: NamespaceName,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="Remove also the registrations in it, after a question; data stays.")
+        bool, Option("--cascade", help="Remove also the registrations in it, after a question; data stays.")
     ] = False,
     yes: Yes = False,
     format: ChangeFormat = None,

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import lance_namespace.errors as err
 import typer
+from typer import Argument
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.errors import Code, Misuse, describe_error, exit_code
@@ -37,9 +38,7 @@ def doctor(
     on: CommonOptions,
     table: Annotated[
         str | None,
-        typer.Argument(
-            help="Table to look at; by default the first one.", show_default=False, autocompletion=complete_table
-        ),
+        Argument(help="Table to look at; by default the first one.", show_default=False, autocompletion=complete_table),
     ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:

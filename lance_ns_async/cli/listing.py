@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import lance_namespace.errors as err
-import typer
+from typer import Argument, Option
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.errors import counted, hint, say
@@ -41,15 +41,15 @@ def ls(
     on: CommonOptions,
     namespace: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Namespace or pattern to list, e.g. prod.sales or 'prod.*.orders'; the root by default.",
             show_default=False,
             autocompletion=complete_namespace,
         ),
     ] = "",
-    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all child namespaces.")] = False,
-    namespaces: Annotated[bool, typer.Option("--namespaces", "-n", help="List namespaces instead of tables.")] = False,
-    long: Annotated[bool, typer.Option("--long", "-l", help="Show the locations.")] = False,
+    recursive: Annotated[bool, Option("--recursive", "-r", help="Include all child namespaces.")] = False,
+    namespaces: Annotated[bool, Option("--namespaces", "-n", help="List namespaces instead of tables.")] = False,
+    long: Annotated[bool, Option("--long", "-l", help="Show the locations.")] = False,
     format: OutputFormat = Format.PLAIN,
 ) -> None:
     """List the tables or namespaces in a namespace, or those that match a pattern, one per line, as they arrive."""
@@ -60,13 +60,13 @@ def list_namespaces(
     on: CommonOptions,
     namespace: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Namespace or pattern to list; the root by default.",
             show_default=False,
             autocompletion=complete_namespace,
         ),
     ] = "",
-    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all namespaces below.")] = False,
+    recursive: Annotated[bool, Option("--recursive", "-r", help="Include all namespaces below.")] = False,
     format: OutputFormat = Format.PLAIN,
 ) -> None:
     """List namespaces, one per line, as they arrive."""
@@ -128,10 +128,8 @@ def _located(
 def describe(
     on: CommonOptions,
     table: TableName,
-    version: Annotated[int | None, typer.Option("--version", help="Describe this version; opens the dataset.")] = None,
-    details: Annotated[
-        bool, typer.Option("--details", "-d", help="Show schema and statistics; opens the dataset.")
-    ] = False,
+    version: Annotated[int | None, Option(help="Describe this version; opens the dataset.")] = None,
+    details: Annotated[bool, Option("--details", "-d", help="Show schema and statistics; opens the dataset.")] = False,
     show_secrets: Secrets = False,
     format: OutputFormat = Format.TABLE,
 ) -> None:
@@ -166,7 +164,7 @@ def schema(on: CommonOptions, table: TableName, version: Version = None, format:
 def versions(
     on: CommonOptions,
     table: TableName,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of versions.")] = None,
+    limit: Annotated[int | None, Option("--limit", "-n", min=1, help="Maximum number of versions.")] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """List the versions of a table, the newest first."""
@@ -208,7 +206,7 @@ def indices(on: CommonOptions, table: TableName, format: OutputFormat = Format.T
 def partitions(
     on: CommonOptions,
     where: Annotated[
-        str | None, typer.Argument(help="Condition in Lance's SQL, e.g. \"region = 'EU'\".", show_default=False)
+        str | None, Argument(help="Condition in Lance's SQL, e.g. \"region = 'EU'\".", show_default=False)
     ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:

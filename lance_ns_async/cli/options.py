@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from lance_ns_async.cli import errors
 from lance_ns_async.cli.catalog import Catalog, require
@@ -27,92 +28,65 @@ _SHOWN = "Messages"
 Repeated = list[str] | None
 """The type of an option that may be repeated."""
 
-_Impl = Annotated[
-    str | None,
-    typer.Option(
-        "--impl",
-        "-i",
-        metavar="NAME",
-        help=f"Kind of the catalog: {', '.join(IMPLS[:-1])} or {IMPLS[-1]}.",
-        rich_help_panel=_PANEL,
-        autocompletion=lambda: list(IMPLS),
-    ),
-]
-_Properties = Annotated[
-    Repeated,
-    typer.Option(
-        "--property",
-        "-p",
-        metavar="KEY=VALUE",
-        help="Property of the catalog; KEY=@FILE reads the value from a file. Other users of this machine can see "
-        "command lines: pass secrets by file, environment or profile.",
-        rich_help_panel=_PANEL,
-    ),
-]
-_Profile = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        "-P",
-        metavar="NAME",
-        help="Name of a profile: see lance-ns profile --help.",
-        rich_help_panel=_PANEL,
-        autocompletion=complete_profile,
-    ),
-]
-_Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL)
-]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only results and errors.", rich_help_panel=_SHOWN)]
-_Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show a line for each remote call.", rich_help_panel=_SHOWN)
-]
-_Debug = Annotated[
-    bool,
-    typer.Option(
-        "--debug", help="Show a line for each remote call, and the traceback of an error.", rich_help_panel=_SHOWN
-    ),
-]
-_Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
-
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
     """The options of all commands, of which those after the name of a command override those before it."""
 
-    impl: str | None = None
-    properties: Sequence[str] = field(default=(), repr=False)
-    profile: str | None = None
-    config: Path | None = None
-    quiet: bool = False
-    verbose: bool = False
-    debug: bool = False
-
-    @classmethod
-    def parse(
-        cls,
-        impl: _Impl = None,
-        properties: _Properties = None,
-        profile: _Profile = None,
-        config: _Config = None,
-        quiet: _Quiet = False,
-        verbose: _Verbose = False,
-        debug: _Debug = False,
-    ) -> CommonOptions:
-        """Returns the options of a command line; the parameters declare them."""
-        return cls(impl, properties or (), profile, config, quiet, verbose, debug)
+    impl: Annotated[
+        str | None,
+        Option(
+            "--impl",
+            "-i",
+            metavar="NAME",
+            help=f"Kind of the catalog: {', '.join(IMPLS[:-1])} or {IMPLS[-1]}.",
+            rich_help_panel=_PANEL,
+            autocompletion=lambda: list(IMPLS),
+        ),
+    ] = None
+    properties: Annotated[
+        Repeated,
+        Option(
+            "--property",
+            "-p",
+            metavar="KEY=VALUE",
+            help="Property of the catalog; KEY=@FILE reads the value from a file. Other users of this machine can see "
+            "command lines: pass secrets by file, environment or profile.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = field(default=None, repr=False)
+    profile: Annotated[
+        str | None,
+        Option(
+            "--profile",
+            "-P",
+            metavar="NAME",
+            help="Name of a profile: see lance-ns profile --help.",
+            rich_help_panel=_PANEL,
+            autocompletion=complete_profile,
+        ),
+    ] = None
+    config: Annotated[
+        Path | None, Option(metavar="FILE", help="TOML file with the profiles.", rich_help_panel=_PANEL)
+    ] = None
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Show only results and errors.", rich_help_panel=_SHOWN)] = (
+        False
+    )
+    verbose: Annotated[
+        bool, Option("--verbose", "-v", help="Show a line for each remote call.", rich_help_panel=_SHOWN)
+    ] = False
+    debug: Annotated[
+        bool,
+        Option(
+            "--debug", help="Show a line for each remote call, and the traceback of an error.", rich_help_panel=_SHOWN
+        ),
+    ] = False
 
     def after(self, before: CommonOptions) -> CommonOptions:
         """Returns these options together with those before the command."""
-        return CommonOptions(
-            self.impl or before.impl,
-            (*before.properties, *self.properties),
-            self.profile or before.profile,
-            self.config or before.config,
-            self.quiet or before.quiet,
-            self.verbose or before.verbose,
-            self.debug or before.debug,
-        )
+        values = {it.name: getattr(self, it.name) or getattr(before, it.name) for it in fields(self)}
+        values["properties"] = [*(before.properties or ()), *(self.properties or ())]
+        return CommonOptions(**values)
 
     def require(self) -> Catalog:
         """Returns the catalog; raises `Misuse` if neither the options, the environment nor a profile name one."""
@@ -134,15 +108,16 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
     A command with an output format also gets `--json`.
     """
     _, *own = signature(command, eval_str=True).parameters.values()
-    declared = list(signature(CommonOptions.parse, eval_str=True).parameters.values())
+    declared = list(signature(CommonOptions, eval_str=True).parameters.values())
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    as_json = Parameter("as_json", Parameter.KEYWORD_ONLY, annotation=_Json, default=False)
+    json_type = Annotated[bool, Option("--json", help="The same as --output json.")]
+    as_json = Parameter("as_json", Parameter.KEYWORD_ONLY, annotation=json_type, default=False)
     defaults = {it.name: it.default for it in own}
     json_option = [as_json] if "format" in defaults else []
 
     @wraps(command)
     def run(*, context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
-        options = CommonOptions.parse(**{it.name: arguments.pop(it.name) for it in declared})
+        options = CommonOptions(**{it.name: arguments.pop(it.name) for it in declared})
         options = options.after(context.obj or CommonOptions())
         options.apply(context)
         if as_json:
@@ -161,52 +136,49 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
 
 What = Annotated[
     list[str],
-    typer.Argument(
-        help="Ids and patterns of tables, e.g. 'prod.**'.", show_default=False, autocompletion=complete_table
-    ),
+    Argument(help="Ids and patterns of tables, e.g. 'prod.**'.", show_default=False, autocompletion=complete_table),
 ]
 NamespaceName = Annotated[
-    str,
-    typer.Argument(help="Id of the namespace, e.g. prod.sales.", show_default=False, autocompletion=complete_namespace),
+    str, Argument(help="Id of the namespace, e.g. prod.sales.", show_default=False, autocompletion=complete_namespace)
 ]
 TableName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="Id of the table, e.g. prod.sales.orders, or a pattern that matches one.",
         show_default=False,
         autocompletion=complete_table,
     ),
 ]
-NewTable = Annotated[str, typer.Argument(help="Id of the new table, e.g. prod.sales.orders.", show_default=False)]
+NewTable = Annotated[str, Argument(help="Id of the new table, e.g. prod.sales.orders.", show_default=False)]
 TableNames = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         help="Ids and patterns of tables, e.g. prod.sales.orders or 'prod.sales.*'.",
         show_default=False,
         autocompletion=complete_table,
     ),
 ]
-Version = Annotated[str | None, typer.Option("--version", help="Number of a version, or a tag; the latest by default.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would be done.")]
-OutputFormat = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
-ChangeFormat = Annotated[Format | None, typer.Option("--output", "-o", help="Output format; by default a sentence.")]
+Version = Annotated[str | None, Option("--version", help="Number of a version, or a tag; the latest by default.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Change nothing; show what would be done.")]
+OutputFormat = Annotated[Format, Option("--output", "-o", help="Output format.")]
+ChangeFormat = Annotated[Format | None, Option("--output", "-o", help="Output format; by default a sentence.")]
 FormatOrSuffix = Annotated[
-    Format | None, typer.Option("--output", "-o", help="Output format; by default that of the suffix of --out.")
+    Format | None, Option("--output", "-o", help="Output format; by default that of the suffix of --out.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")]
+Out = Annotated[Path | None, Option("--out", metavar="FILE", help="Write to a file instead of stdout.")]
 Journal = Annotated[
-    Path | None, typer.Option("--journal", metavar="FILE", help="Continue with this file if the run is stopped.")
+    Path | None, Option("--journal", metavar="FILE", help="Continue with this file if the run is stopped.")
 ]
 StorageOptions = Annotated[
     Repeated,
-    typer.Option(
+    Option(
         "--storage-option",
         metavar="KEY=VALUE|@FILE",
         help="Option of the storage, or a file of options; by default those of the catalog. May be repeated.",
     ),
 ]
-Secrets = Annotated[bool, typer.Option("--show-secrets", help="Show storage options, including all secrets.")]
+Secrets = Annotated[bool, Option("--show-secrets", help="Show storage options, including all secrets.")]
 
 
 def exit_after(problems: object) -> None:

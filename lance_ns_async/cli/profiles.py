@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from lance_ns_async.cli import catalog as catalogs
 from lance_ns_async.cli import errors, output, secrets
@@ -24,22 +25,18 @@ from lance_ns_async.cli.options import IMPLS, CommonOptions, OutputFormat, Repea
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.selecting import complete_profile
 
-Name = Annotated[str, typer.Argument(help="Name of the profile.", show_default=False, autocompletion=complete_profile)]
+Name = Annotated[str, Argument(help="Name of the profile.", show_default=False, autocompletion=complete_profile)]
 _NAME = re.compile(r"[\w.-]+")
 
 
 def add(
     on: CommonOptions,
-    name: Annotated[str, typer.Argument(help="Name of the profile.", show_default=False)],
+    name: Annotated[str, Argument(help="Name of the profile.", show_default=False)],
     ask: Annotated[
         Repeated,
-        typer.Option(
-            "--ask",
-            metavar="KEY",
-            help="Ask for the value of this property, and keep it in the keyring; may be repeated.",
-        ),
+        Option(metavar="KEY", help="Ask for the value of this property, and keep it in the keyring; may be repeated."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a profile with this name.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace a profile with this name.")] = False,
 ) -> None:
     """Add a profile: lance-ns profile add prod -i iceberg -p endpoint=https://catalog.example.com.
 
@@ -86,10 +83,7 @@ def add(
 def list_properties(
     on: CommonOptions,
     kind: Annotated[
-        str,
-        typer.Argument(
-            help="Kind of the catalog, e.g. iceberg.", show_default=False, autocompletion=lambda: list(IMPLS)
-        ),
+        str, Argument(help="Kind of the catalog, e.g. iceberg.", show_default=False, autocompletion=lambda: list(IMPLS))
     ],
     format: OutputFormat = Format.TABLE,
 ) -> None:

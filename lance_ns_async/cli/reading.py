@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import lance_namespace.errors as err
-import typer
+from typer import Option
 
 from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.errors import Misuse, hint
@@ -37,23 +37,21 @@ if TYPE_CHECKING:
 _SHOWN, _ALL = 10, 2**31 - 1  # Maximum number of rows on a terminal, and in a file.
 
 Columns = Annotated[
-    str | None, typer.Option("--columns", "-c", metavar="NAME,...", help="Only these columns.", show_default=False)
+    str | None, Option("--columns", "-c", metavar="NAME,...", help="Only these columns.", show_default=False)
 ]
-Filter = Annotated[
-    str | None, typer.Option("--filter", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")
-]
+Filter = Annotated[str | None, Option("--filter", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")]
 
 Nearest = Annotated[
     str | None,
-    typer.Option("--nearest", metavar="NUMBER,...|@FILE", help="The rows nearest to this vector; a file has JSON."),
+    Option("--nearest", metavar="NUMBER,...|@FILE", help="The rows nearest to this vector; a file has JSON."),
 ]
-Text = Annotated[str | None, typer.Option("--text", help="The rows that match this text best.")]
+Text = Annotated[str | None, Option("--text", help="The rows that match this text best.")]
 
 
 def head(
     on: CommonOptions,
     table: TableName,
-    number: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 10,
+    number: Annotated[int, Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 10,
     columns: Columns = None,
     version: Version = None,
     format: FormatOrSuffix = None,
@@ -72,7 +70,7 @@ def count(
     filter: Filter = None,
     version: Version = None,
     format: Annotated[
-        Format | None, typer.Option("--output", "-o", help="Output format; by default only the number.")
+        Format | None, Option("--output", "-o", help="Output format; by default only the number.")
     ] = None,
 ) -> None:
     """Count the rows of a table, or those that match a filter."""
@@ -92,12 +90,11 @@ def query(
     nearest: Nearest = None,
     text: Text = None,
     vector_column: Annotated[
-        str | None, typer.Option("--on", metavar="COLUMN", help="Column of --nearest or --text, if there are several.")
+        str | None, Option("--on", metavar="COLUMN", help="Column of --nearest or --text, if there are several.")
     ] = None,
     columns: Columns = None,
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", "-n", min=1, help="Maximum number of rows; by default 10, or with --out all."),
+        int | None, Option("--limit", "-n", min=1, help="Maximum number of rows; by default 10, or with --out all.")
     ] = None,
     version: Version = None,
     format: FormatOrSuffix = None,
@@ -176,13 +173,13 @@ def search(
     vector: Nearest = None,
     full_text: Text = None,
     column: Annotated[
-        str | None, typer.Option("--on", metavar="COLUMN", help="Column of --nearest, if there are several.")
+        str | None, Option("--on", metavar="COLUMN", help="Column of --nearest, if there are several.")
     ] = None,
-    k: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of rows.")] = 10,
+    k: Annotated[int, Option("--limit", "-n", min=1, help="Number of rows.")] = 10,
     filter: Filter = None,
     columns: Columns = None,
     timeout: Annotated[
-        float | None, typer.Option("--within", metavar="SECONDS", help="Show what is found in this time.")
+        float | None, Option("--within", metavar="SECONDS", help="Show what is found in this time.")
     ] = None,
     format: FormatOrSuffix = None,
     out: Out = None,

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
@@ -45,98 +45,70 @@ _CLOSING = 1.0  # Maximum seconds for the shutdown after the grace period of pen
 def serve(
     on: CommonOptions,
     host: Annotated[
-        str,
-        typer.Option("--host", help="Address to listen on; an address that other machines can reach requires a token."),
+        str, Option(help="Address to listen on; an address that other machines can reach requires a token.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 selects a free one.")
-    ] = 2333,
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 2333,
     mount: Annotated[
         Repeated,
-        typer.Option(
-            "--mount",
+        Option(
             metavar="NAME=PROFILE",
             help="Serve the catalog of this profile as the namespace NAME; may be repeated for several catalogs.",
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--token-file",
+        Option(
             metavar="FILE",
             help="Read the token of the owner; by default LANCE_NS_TOKEN, else, without --tokens, a random one that "
             "is printed.",
         ),
     ] = None,
     tokens: Annotated[
-        Path | None,
-        typer.Option("--tokens", metavar="FILE", help="Further clients and their rights: see lance-ns token --help."),
+        Path | None, Option(metavar="FILE", help="Further clients and their rights: see lance-ns token --help.")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse all changes.")] = False,
-    access_log: Annotated[bool, typer.Option("--access-log", help="Show a line for each request.")] = False,
+    read_only: Annotated[bool, Option("--read-only", help="Refuse all changes.")] = False,
+    access_log: Annotated[bool, Option("--access-log", help="Show a line for each request.")] = False,
     audit_log: Annotated[
         Path | None,
-        typer.Option(
-            "--audit-log",
-            metavar="FILE",
-            help="Append a line of JSON for each request: who, what, which table, result.",
-        ),
+        Option(metavar="FILE", help="Append a line of JSON for each request: who, what, which table, result."),
     ] = None,
     audit_failure: Annotated[
-        Literal["refuse", "continue"],
-        typer.Option("--audit-failure", help="Refuse changes, or go on, while --audit-log cannot be written."),
+        Literal["refuse", "continue"], Option(help="Refuse changes, or go on, while --audit-log cannot be written.")
     ] = "refuse",
     tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate chain, in PEM format."),
+        Path | None, Option(metavar="FILE", help="Serve HTTPS with this certificate chain, in PEM format.")
     ] = None,
     tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls-key", metavar="FILE", help="Private key in PEM format, if it is not in the certificate's file."
-        ),
+        Path | None, Option(metavar="FILE", help="Private key in PEM format, if it is not in the certificate's file.")
     ] = None,
     name: Annotated[
-        Repeated, typer.Option("--name", help="Accept this host name from a proxy on this machine; may be repeated.")
+        Repeated, Option(help="Accept this host name from a proxy on this machine; may be repeated.")
     ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", help="Delimiter of the names of an id in paths.")] = "$",
-    max_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="Maximum bytes of rows in a request.")] = 2**30,
-    max_answer_bytes: Annotated[
-        int, typer.Option("--max-answer-bytes", min=1, help="Maximum bytes of rows in a response.")
-    ] = 2**28,
+    delimiter: Annotated[str, Option(help="Delimiter of the names of an id in paths.")] = "$",
+    max_bytes: Annotated[int, Option(min=1, help="Maximum bytes of rows in a request.")] = 2**30,
+    max_answer_bytes: Annotated[int, Option(min=1, help="Maximum bytes of rows in a response.")] = 2**28,
     max_held_bytes: Annotated[
         int | None,
-        typer.Option(
-            "--max-held-bytes",
+        Option(
             min=1,
             help="Maximum bytes of all requests and responses together; by default 4 times the largest limit of one.",
         ),
     ] = None,
-    function: Annotated[
-        Repeated, typer.Option("--function", help="Allow clients to call this SQL function, too; may be repeated.")
-    ] = None,
+    function: Annotated[Repeated, Option(help="Allow clients to call this SQL function, too; may be repeated.")] = None,
     allow_location: Annotated[
         Repeated,
-        typer.Option(
-            "--allow-location",
-            metavar="PREFIX",
-            help="Allow clients to register tables below this folder, too; may be repeated.",
-        ),
+        Option(metavar="PREFIX", help="Allow clients to register tables below this folder, too; may be repeated."),
     ] = None,
-    max_connections: Annotated[
-        int, typer.Option("--max-connections", min=1, help="Maximum connections from one address.")
-    ] = 256,
-    max_watches: Annotated[
-        int, typer.Option("--max-watches", min=0, help="Maximum number of concurrent watches; 0 refuses them.")
-    ] = 100,
-    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
+    max_connections: Annotated[int, Option(min=1, help="Maximum connections from one address.")] = 256,
+    max_watches: Annotated[int, Option(min=0, help="Maximum number of concurrent watches; 0 refuses them.")] = 100,
+    grace: Annotated[float, Option(min=0, help="Seconds that pending requests get at shutdown.")] = 30,
     otel: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--otel", help="Record requests and calls with OpenTelemetry, e.g. as set up by opentelemetry-instrument."
         ),
     ] = False,
-    ui: Annotated[bool, typer.Option("--ui", help="Serve web pages of the catalog at /ui.")] = False,
+    ui: Annotated[bool, Option("--ui", help="Serve web pages of the catalog at /ui.")] = False,
 ) -> None:
     """Serve the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
     import asyncio
@@ -347,9 +319,9 @@ class Deadline:
             os._exit(Code.FAILURE)
 
 
-_Client = Annotated[str, typer.Argument(help="Name of the client.", show_default=False)]
+_Client = Annotated[str, Argument(help="Name of the client.", show_default=False)]
 _Tokens = Annotated[
-    Path, typer.Option("--tokens", metavar="FILE", help="File of the tokens' hashes, as for serve.", show_default=False)
+    Path, Option("--tokens", metavar="FILE", help="File of the tokens' hashes, as for serve.", show_default=False)
 ]
 
 
@@ -359,22 +331,20 @@ def add_token(
     tokens: _Tokens,
     rights: Annotated[
         Literal["read", "write", "admin"],
-        typer.Option(
-            "--rights",
-            help="read; write: also create, add, overwrite and delete rows; admin: also drop, deregister and rename.",
+        Option(
+            help="read; write: also create, add, overwrite and delete rows; admin: also drop, deregister and rename."
         ),
     ] = "read",
     only: Annotated[
         Repeated,
-        typer.Option(
-            "--only",
+        Option(
             metavar="PATTERN",
             help="Only these tables, e.g. 'sales.**', or with serve --mount 'MOUNT.sales.**'. May be repeated.",
         ),
     ] = None,
     credentials: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--credentials", help="Also hand out the catalog's storage credentials, which may allow more than --rights."
         ),
     ] = False,
@@ -417,11 +387,9 @@ def rotate_token(
     on: CommonOptions,
     name: _Client,
     tokens: _Tokens,
-    at_once: Annotated[
-        bool, typer.Option("--at-once", help="Refuse all earlier tokens of the client from now on.")
-    ] = False,
+    at_once: Annotated[bool, Option("--at-once", help="Refuse all earlier tokens of the client from now on.")] = False,
     finish: Annotated[
-        bool, typer.Option("--finish", help="Make no token; refuse all but the newest one from now on.")
+        bool, Option("--finish", help="Make no token; refuse all but the newest one from now on.")
     ] = False,
 ) -> None:
     """Print a new token for a client; the last one stays valid until the next rotation.

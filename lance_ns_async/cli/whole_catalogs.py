@@ -10,7 +10,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from lance_ns_async.cli import errors, output, secrets
 from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
@@ -30,7 +30,7 @@ from lance_ns_async.cli.options import (
     require_tables,
 )
 from lance_ns_async.cli.output import Format, format_for
-from lance_ns_async.cli.parsing import parse_pair, parse_storage_options, read_text
+from lance_ns_async.cli.parsing import parse_pairs, parse_storage_options, read_text
 from lance_ns_async.cli.selecting import complete_profile, hint_at_missing
 from lance_ns_async.model import NamespaceId, TableId, is_pattern
 
@@ -42,22 +42,19 @@ if TYPE_CHECKING:
 def resolve(
     on: CommonOptions,
     what: Annotated[
-        Repeated, typer.Argument(help="Ids and patterns of tables, e.g. prod.sales.* or prod.**.", show_default=False)
+        Repeated, Argument(help="Ids and patterns of tables, e.g. prod.sales.* or prod.**.", show_default=False)
     ] = None,
     from_file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--from-file", "-f", metavar="FILE", help="Read ids and patterns from a file, one per line; - is stdin."
         ),
     ] = None,
     format: FormatOrSuffix = None,
     out: Out = None,
-    pin: Annotated[
-        bool, typer.Option("--pin/--no-pin", help="Add versions and row counts; opens each dataset once.")
-    ] = True,
+    pin: Annotated[bool, Option("--pin/--no-pin", help="Add versions and row counts; opens each dataset once.")] = True,
     on_error: Annotated[
-        Literal["report", "raise"],
-        typer.Option("--on-error", help="Report tables that fail, or stop at the first one."),
+        Literal["report", "raise"], Option(help="Report tables that fail, or stop at the first one.")
     ] = "report",
     show_secrets: Secrets = False,
 ) -> None:
@@ -106,18 +103,14 @@ def watch(
     what: What,
     since: Annotated[
         Path | None,
-        typer.Option("--state", metavar="FILE", help="Go on where the last run with this file ended, and keep it."),
+        Option("--state", metavar="FILE", help="Go on where the last run with this file ended, and keep it."),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Show what has changed since --state, and end.")] = False,
-    existing: Annotated[
-        bool, typer.Option("--existing", help="At the first run, show the tables that exist, too.")
-    ] = False,
-    no_versions: Annotated[bool, typer.Option("--no-versions", help="Leave out new versions.")] = False,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="Time between two looks.")] = 10.0,
-    examine_every: Annotated[
-        float, typer.Option("--examine-every", metavar="SECONDS", help="Time in which every table is examined.")
-    ] = 60.0,
-    json_lines: Annotated[bool, typer.Option("--json", help="A line of JSON for each change.")] = False,
+    once: Annotated[bool, Option("--once", help="Show what has changed since --state, and end.")] = False,
+    existing: Annotated[bool, Option("--existing", help="At the first run, show the tables that exist, too.")] = False,
+    no_versions: Annotated[bool, Option("--no-versions", help="Leave out new versions.")] = False,
+    every: Annotated[float, Option(metavar="SECONDS", help="Time between two looks.")] = 10.0,
+    examine_every: Annotated[float, Option(metavar="SECONDS", help="Time in which every table is examined.")] = 60.0,
+    json_lines: Annotated[bool, Option("--json", help="A line of JSON for each change.")] = False,
 ) -> None:
     """Show the tables that are created, dropped, renamed or replaced, and new versions, as it happens."""
     if once and since is None and not existing:
@@ -161,27 +154,25 @@ def find(
     on: CommonOptions,
     what: What,
     column: Annotated[
-        Repeated, typer.Option("--column", help="With this column: name, name:type or :type, e.g. 'vec:vector[768]'.")
+        Repeated, Option(help="With this column: name, name:type or :type, e.g. 'vec:vector[768]'.")
     ] = None,
-    min_rows: Annotated[int | None, typer.Option("--min-rows", help="Minimum number of rows.")] = None,
-    max_rows: Annotated[int | None, typer.Option("--max-rows", help="Maximum number of rows.")] = None,
-    min_size: Annotated[str | None, typer.Option("--min-size", help="Minimum size, e.g. 10GB.")] = None,
-    max_size: Annotated[str | None, typer.Option("--max-size", help="Maximum size, e.g. 10GB.")] = None,
-    min_versions: Annotated[int | None, typer.Option("--min-versions", help="Minimum number of versions.")] = None,
-    older_than: Annotated[str | None, typer.Option("--older-than", help="Last write before, e.g. 30d.")] = None,
-    newer_than: Annotated[str | None, typer.Option("--newer-than", help="Last write within, e.g. 12h.")] = None,
-    index: Annotated[Repeated, typer.Option("--index", help="With an index of this column.")] = None,
-    no_index: Annotated[Repeated, typer.Option("--no-index", help="Without an index of this column.")] = None,
+    min_rows: Annotated[int | None, Option(help="Minimum number of rows.")] = None,
+    max_rows: Annotated[int | None, Option(help="Maximum number of rows.")] = None,
+    min_size: Annotated[str | None, Option(help="Minimum size, e.g. 10GB.")] = None,
+    max_size: Annotated[str | None, Option(help="Maximum size, e.g. 10GB.")] = None,
+    min_versions: Annotated[int | None, Option(help="Minimum number of versions.")] = None,
+    older_than: Annotated[str | None, Option(help="Last write before, e.g. 30d.")] = None,
+    newer_than: Annotated[str | None, Option(help="Last write within, e.g. 12h.")] = None,
+    index: Annotated[Repeated, Option(help="With an index of this column.")] = None,
+    no_index: Annotated[Repeated, Option(help="Without an index of this column.")] = None,
     stale_index: Annotated[
-        Repeated, typer.Option("--stale-index", help="With rows that an index of this column lacks; '*' is any column.")
+        Repeated, Option(help="With rows that an index of this column lacks; '*' is any column.")
     ] = None,
     property: Annotated[
-        Repeated, typer.Option("--with-property", metavar="KEY=VALUE", help="With this property in the catalog.")
+        Repeated, Option("--with-property", metavar="KEY=VALUE", help="With this property in the catalog.")
     ] = None,
-    sort: Annotated[
-        str, typer.Option("--sort", help="id, rows, size, versions, version or last_write; with - for descending.")
-    ] = "id",
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of tables.")] = None,
+    sort: Annotated[str, Option(help="id, rows, size, versions, version or last_write; with - for descending.")] = "id",
+    limit: Annotated[int | None, Option(min=1, help="Maximum number of tables.")] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Find tables by columns, rows, size, age, indexes and properties; opens each dataset once."""
@@ -192,7 +183,7 @@ def find(
         index=index or (),
         no_index=no_index or (),
         stale_index=stale_index or (),
-        properties=dict(parse_pair("--with-property", text) for text in property or ()),
+        properties=parse_pairs("--with-property", property),
         min_rows=min_rows,
         max_rows=max_rows,
         min_size=min_size,
@@ -218,17 +209,13 @@ def audit(
     on: CommonOptions,
     what: What,
     fix: Annotated[
-        Repeated,
-        typer.Option(
-            "--fix", metavar="KIND", help=f"Repair findings of this kind: {', '.join(FIXABLE)}. May be repeated."
-        ),
+        Repeated, Option(metavar="KIND", help=f"Repair findings of this kind: {', '.join(FIXABLE)}. May be repeated.")
     ] = None,
     data_under: Annotated[
-        str | None,
-        typer.Option("--data-under", metavar="URI", help="Also find tables below this folder that no table claims."),
+        str | None, Option(metavar="URI", help="Also find tables below this folder that no table claims.")
     ] = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also look for the files of each newest version, and read the ends of some.")
+        bool, Option("--deep", help="Also look for the files of each newest version, and read the ends of some.")
     ] = False,
     storage_option: StorageOptions = None,
     format: OutputFormat = Format.TABLE,
@@ -257,19 +244,17 @@ def audit(
 
 def discover(
     on: CommonOptions,
-    uri: Annotated[str, typer.Argument(help="Folder or bucket, e.g. s3://bucket/data.", show_default=False)],
-    into: Annotated[str, typer.Option("--into", help="Namespace for the tables; created if missing.")] = "",
+    uri: Annotated[str, Argument(help="Folder or bucket, e.g. s3://bucket/data.", show_default=False)],
+    into: Annotated[str, Option(help="Namespace for the tables; created if missing.")] = "",
     include: Annotated[
-        Repeated, typer.Option("--include", metavar="GLOB", help="Only tables whose path matches; may be repeated.")
+        Repeated, Option(metavar="GLOB", help="Only tables whose path matches; may be repeated.")
     ] = None,
     exclude: Annotated[
-        Repeated, typer.Option("--exclude", metavar="GLOB", help="Skip folders whose path matches; may be repeated.")
+        Repeated, Option(metavar="GLOB", help="Skip folders whose path matches; may be repeated.")
     ] = None,
     storage_option: StorageOptions = None,
-    whole_catalog: Annotated[
-        bool, typer.Option("--whole-catalog", help="Also compare with tables outside --into.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Register nothing; show what would be done.")] = False,
+    whole_catalog: Annotated[bool, Option("--whole-catalog", help="Also compare with tables outside --into.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Register nothing; show what would be done.")] = False,
     journal: Journal = None,
     format: FormatOrSuffix = None,
     out: Out = None,
@@ -303,45 +288,39 @@ _TARGET_PANEL = "Target catalog"
 def copy(
     on: CommonOptions,
     what: Annotated[
-        Repeated, typer.Argument(help="Ids and patterns of tables, e.g. prod.**; all by default.", show_default=False)
+        Repeated, Argument(help="Ids and patterns of tables, e.g. prod.**; all by default.", show_default=False)
     ] = None,
     to: Annotated[
         Repeated,
-        typer.Option(
-            "--to",
+        Option(
             metavar="[SOURCE=]TARGET",
             help="Namespace for the copies, or a namespace and its replacement: hive=lake, hive= drops the level. "
             "May be repeated.",
         ),
     ] = None,
-    rename: Annotated[Literal["lower"] | None, typer.Option("--rename", help="Change the names to lower case.")] = None,
+    rename: Annotated[Literal["lower"] | None, Option(help="Change the names to lower case.")] = None,
     mode: Annotated[
-        Literal["create", "sync"], typer.Option("--mode", help="Only add tables, or also change those that differ.")
+        Literal["create", "sync"], Option(help="Only add tables, or also change those that differ.")
     ] = "create",
     delete: Annotated[
-        bool, typer.Option("--delete", help="With --mode sync: deregister what the source has no more; keeps data.")
+        bool, Option("--delete", help="With --mode sync: deregister what the source has no more; keeps data.")
     ] = False,
     take_over: Annotated[
-        bool,
-        typer.Option(
-            "--take-over", help="Hand tables whose versions the source's catalog commits over to the storage."
-        ),
+        bool, Option("--take-over", help="Hand tables whose versions the source's catalog commits over to the storage.")
     ] = False,
-    data: Annotated[bool, typer.Option("--data", help="Clone the data to the target's default locations.")] = False,
+    data: Annotated[bool, Option("--data", help="Clone the data to the target's default locations.")] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Copy although the target cannot have some of the tables.")
+        bool, Option("--partial", help="Copy although the target cannot have some of the tables.")
     ] = False,
     dry_run: DryRun = False,
     journal: Journal = None,
     format: OutputFormat = Format.TABLE,
     to_impl: Annotated[
-        str | None,
-        typer.Option("--to-impl", metavar="NAME", help="Kind of the catalog.", rich_help_panel=_TARGET_PANEL),
+        str | None, Option(metavar="NAME", help="Kind of the catalog.", rich_help_panel=_TARGET_PANEL)
     ] = None,
     to_property: Annotated[
         Repeated,
-        typer.Option(
-            "--to-property",
+        Option(
             metavar="KEY=VALUE",
             help="Property of the catalog; KEY=@FILE reads the value from a file.",
             rich_help_panel=_TARGET_PANEL,
@@ -349,12 +328,8 @@ def copy(
     ] = None,
     to_profile: Annotated[
         str | None,
-        typer.Option(
-            "--to-profile",
-            metavar="NAME",
-            help="Name of a profile.",
-            rich_help_panel=_TARGET_PANEL,
-            autocompletion=complete_profile,
+        Option(
+            metavar="NAME", help="Name of a profile.", rich_help_panel=_TARGET_PANEL, autocompletion=complete_profile
         ),
     ] = None,
 ) -> None:
@@ -421,40 +396,30 @@ _REPORT_COLUMNS = "id outcome fragments_before fragments_after bytes_before byte
 def maintain(
     on: CommonOptions,
     what: What,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the plan.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Change nothing; show the plan.")] = False,
     compact: Annotated[
-        bool, typer.Option("--compact/--no-compact", help="Merge small fragments and remove deleted rows.")
+        bool, Option("--compact/--no-compact", help="Merge small fragments and remove deleted rows.")
     ] = True,
     target_rows: Annotated[
-        int | None, typer.Option("--target-rows", min=1, help="Rows of a compacted fragment; by default 1,048,576.")
+        int | None, Option(min=1, help="Rows of a compacted fragment; by default 1,048,576.")
     ] = None,
-    min_fragments: Annotated[
-        int, typer.Option("--min-fragments", min=1, help="Merge only if a table has this many fragments to merge.")
-    ] = 2,
-    index: Annotated[bool, typer.Option("--index/--no-index", help="Refresh indexes that lack rows.")] = True,
+    min_fragments: Annotated[int, Option(min=1, help="Merge only if a table has this many fragments to merge.")] = 2,
+    index: Annotated[bool, Option("--index/--no-index", help="Refresh indexes that lack rows.")] = True,
     cleanup: Annotated[
-        bool, typer.Option("--cleanup/--no-cleanup", help="Remove old versions without tags, and unused files.")
+        bool, Option("--cleanup/--no-cleanup", help="Remove old versions without tags, and unused files.")
     ] = True,
-    older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Minimum age of a version to remove, or 'any'.")
-    ] = "14d",
-    retain: Annotated[int | None, typer.Option("--retain", min=1, help="Number of newest versions that stay.")] = None,
+    older_than: Annotated[str, Option(metavar="AGE", help="Minimum age of a version to remove, or 'any'.")] = "14d",
+    retain: Annotated[int | None, Option(min=1, help="Number of newest versions that stay.")] = None,
     delete_unverified: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--delete-unverified",
             help="Delete unused files of any age, not only after 7 days; safe only while nobody else writes.",
         ),
     ] = False,
-    engine: Annotated[
-        Literal["local", "spark"], typer.Option("--engine", help="Work in this process, or with Spark.")
-    ] = "local",
-    master: Annotated[
-        str | None, typer.Option("--master", help="Master of Spark; by default this machine.", show_default=False)
-    ] = None,
-    conf: Annotated[
-        Repeated, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
-    ] = None,
+    engine: Annotated[Literal["local", "spark"], Option(help="Work in this process, or with Spark.")] = "local",
+    master: Annotated[str | None, Option(help="Master of Spark; by default this machine.", show_default=False)] = None,
+    conf: Annotated[Repeated, Option(metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")] = None,
     format: FormatOrSuffix = None,
     out: Out = None,
 ) -> None:
@@ -466,7 +431,7 @@ def maintain(
     clean = CleanupOptions(older_than=age, retain_versions=retain, delete_unverified=delete_unverified)
     if (master or conf) and engine == "local":
         raise Misuse("--master and --conf: only with --engine spark")
-    settings = dict(parse_pair("--conf", text) for text in conf or ())
+    settings = parse_pairs("--conf", conf)
     steps: dict[str, Any] = {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
     with ExitStack() as stack:
         namespace = stack.enter_context(on.require().open())
