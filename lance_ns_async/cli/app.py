@@ -75,7 +75,7 @@ class ScriptGroup(Group):
             if type(error).__name__ == "NoArgsIsHelpError":
                 print(error)
             else:
-                errors.say(errors.describe_usage(error))
+                errors.say(_describe_usage(error))
             code = Code.USAGE
         except typer.Abort:
             code = Code.INTERRUPT
@@ -100,6 +100,11 @@ class ScriptGroup(Group):
             errors.close(code, error)
             raise typer.Exit(code) from raised
         return result
+
+
+def _describe_usage(error: Any) -> str:
+    hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
+    return f"{error.format_message()}{hint}"
 
 
 def _print_traceback(error: BaseException) -> None:

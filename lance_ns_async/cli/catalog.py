@@ -91,7 +91,7 @@ class Catalog:
 def require(impl: str | None, properties: Sequence[str] | None, profile: str | None, config: Path | None) -> Catalog:
     """Returns the catalog from the options, the environment, a profile, or else the default profile."""
     catalog = choose(impl, properties, profile, config)
-    if catalog is None and (usual := default_profile(config, os.environ)):
+    if catalog is None and (usual := default_profile(config)):
         catalog = choose(None, properties, usual, config)
     if catalog is None:
         raise Misuse(
@@ -182,16 +182,16 @@ _IN_DIRECTORY = Path("lance-ns.toml")
 """The file in the current directory, which may be another user's; the only relative path of a file with profiles."""
 
 
-def files_with_profiles(config: Path | None, environment: Mapping[str, str]) -> Sequence[Path]:
+def files_with_profiles(config: Path | None, environment: Mapping[str, str] = os.environ) -> Sequence[Path]:
     """Returns the files with profiles: that of the option or of LANCE_NS_CONFIG, else the usual ones that exist."""
     if named := config or environment.get(_FILES):
         return [Path(named).absolute()]
     return [file for file in (_own_file(), _IN_DIRECTORY) if file.is_file()]
 
 
-def file_for_new_profile(config: Path | None, environment: Mapping[str, str]) -> Path:
+def file_for_new_profile(config: Path | None) -> Path:
     """Returns the file for a new profile: that of the option or of LANCE_NS_CONFIG, else the user's."""
-    return Path(config or environment.get(_FILES) or _own_file())
+    return Path(config or os.environ.get(_FILES) or _own_file())
 
 
 def _own_file() -> Path:
@@ -225,12 +225,12 @@ def list_profiles(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
         seen.update(names)
 
 
-def default_profile(config: Path | None, environment: Mapping[str, str]) -> str | None:
+def default_profile(config: Path | None) -> str | None:
     """Returns the name of the default profile; None if there is none.
 
     It is never that of a file in the current directory, which may be another user's.
     """
-    file = file_for_new_profile(config, environment)
+    file = file_for_new_profile(config)
     name = _content(file).get("default") if file.is_file() else None
     if name is not None and not isinstance(name, str):
         raise Misuse(f'{file}: default must be the name of a profile, such as default = "prod"')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import re
 import sys
 import textwrap
@@ -46,7 +45,7 @@ def add(
         raise Misuse(f"profile {name!r}: use letters, digits, '-', '_' and '.'")
     if on.impl is None:
         raise Misuse("--impl: missing; it is the kind of the catalog, e.g. -i iceberg")
-    file = catalogs.file_for_new_profile(on.config, os.environ)
+    file = catalogs.file_for_new_profile(on.config)
 
     def check_new() -> None:
         if not overwrite and file.is_file() and name in dict(catalogs.list_profiles([file])):
@@ -93,18 +92,14 @@ def list_properties(
 
 def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> None:
     """List the profiles; * marks the default."""
-    files = files_with_profiles(on.config, os.environ)
-    default = catalogs.default_profile(on.config, os.environ)
+    files = files_with_profiles(on.config)
+    default = catalogs.default_profile(on.config)
 
     def rows() -> Iterator[dict[str, Any]]:
         for name, file in catalogs.list_profiles(files):
             _, content = find_profile(name, [file])
-            yield {
-                "default": "*" if name == default else "",
-                "profile": name,
-                "impl": content.get("impl"),
-                "file": str(file),
-            }
+            mark = "*" if name == default else ""
+            yield {"default": mark, "profile": name, "impl": content.get("impl"), "file": str(file)}
 
     if not output.write(rows(), ("default", "profile", "impl", "file"), format):
         errors.hint("no profiles; add one with lance-ns profile add NAME -i IMPL -p KEY=VALUE")
@@ -112,7 +107,7 @@ def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> Non
 
 def show(on: CommonOptions, name: Name, show_secrets: Secrets = False, format: OutputFormat = Format.TABLE) -> None:
     """Show the properties of a profile; runs no commands, and does not read the keyring."""
-    impl, properties = catalogs.read_profile(name, files_with_profiles(on.config, os.environ))
+    impl, properties = catalogs.read_profile(name, files_with_profiles(on.config))
     masked = {} if show_secrets else dict.fromkeys(secrets.secrets_among(properties), MASK)
     output.write_object({"profile": name, "impl": impl, **properties, **masked}, format)
 
@@ -124,22 +119,22 @@ def test(on: CommonOptions, name: Name, format: OutputFormat = Format.TABLE) -> 
 
 def use(on: CommonOptions, name: Name) -> None:
     """Make a profile the default: that of commands without options for the catalog."""
-    with catalogs.edit_profiles(catalogs.file_for_new_profile(on.config, os.environ)) as content:
-        find_profile(name, files_with_profiles(on.config, os.environ))
+    with catalogs.edit_profiles(catalogs.file_for_new_profile(on.config)) as content:
+        find_profile(name, files_with_profiles(on.config))
         content["default"] = name
     errors.tell(f"the default is profile {name}")
 
 
 def remove(on: CommonOptions, name: Name) -> None:
     """Remove a profile, and its secrets from the keyring."""
-    file, _ = find_profile(name, files_with_profiles(on.config, os.environ))
+    file, _ = find_profile(name, files_with_profiles(on.config))
     with catalogs.edit_profiles(file) as content:
         _, found = find_profile(name, [file])
         for user in _users(name, found):
             secrets.delete(user)
         del content["profiles"][name]
-    if catalogs.default_profile(on.config, os.environ) == name:
-        with catalogs.edit_profiles(catalogs.file_for_new_profile(on.config, os.environ)) as content:
+    if catalogs.default_profile(on.config) == name:
+        with catalogs.edit_profiles(catalogs.file_for_new_profile(on.config)) as content:
             if content.get("default") == name:
                 del content["default"]
     errors.tell(f"removed profile {name} from {file}")

@@ -121,7 +121,7 @@ def complete_profile(context: typer.Context) -> Sequence[str]:
     """Returns the names of all profiles."""
     # An error would be written in the middle of the command that is being typed.
     with suppress(Misuse):
-        files = catalogs.files_with_profiles(_option(context, "config"), os.environ)
+        files = catalogs.files_with_profiles(_option(context, "config"))
         return [name for name, _ in catalogs.list_profiles(files)]
     return []
 
