@@ -46,10 +46,7 @@ class Catalog:
 
     @contextmanager
     def open(self, *about: Id) -> Iterator[Namespace]:
-        """Opens the namespace while the context is open.
-
-        Args:
-            about: The ids of the command; if one does not exist, the error suggests what is meant.
+        """Opens the namespace while the context is open; if one of the ids does not exist, the error suggests others.
 
         Cost: no call, and those of `suggest_id` for each id after an error.
         """

@@ -50,15 +50,11 @@ _FORMATS = {  # Formats of files by suffix, as pyarrow names them.
 def create(
     on: CommonOptions,
     table: NewTable,
-    file: Annotated[
-        Path | None, Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.", show_default=False)
-    ] = None,
+    file: Annotated[Path | None, Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.")] = None,
     mode: Annotated[
         Literal["create", "append", "overwrite"], Option(help="What to do if the table exists.")
     ] = "create",
-    location: Annotated[
-        str | None, Option(help="Where the data goes; only without a file.", show_default=False)
-    ] = None,
+    location: Annotated[str | None, Option(help="Where the data goes; only without a file.")] = None,
     format: ChangeFormat = None,
 ) -> None:
     """Create a table with the rows of a file, or declare it without rows."""
@@ -81,7 +77,7 @@ def create(
 def register(
     on: CommonOptions,
     table: NewTable,
-    location: Annotated[str, Argument(help="Location of the Lance table.", show_default=False)],
+    location: Annotated[str, Argument(help="Location of the Lance table.")],
     overwrite: Annotated[bool, Option("--overwrite", help="Replace a registration with this id.")] = False,
     set_property: Annotated[
         Repeated, Option("--set", metavar="KEY=VALUE", help="Property of the table; may be repeated.")
@@ -124,9 +120,7 @@ def drop(
 def rename(
     on: CommonOptions,
     table: TableName,
-    new: Annotated[
-        str, Argument(help="New name; or new id, to move the table to another namespace.", show_default=False)
-    ],
+    new: Annotated[str, Argument(help="New name; or new id, to move the table to another namespace.")],
     format: ChangeFormat = None,
 ) -> None:
     """Rename a table; its data stays where it is."""

@@ -37,8 +37,7 @@ Step = tuple[str, Callable[[], str]]
 def doctor(
     on: CommonOptions,
     table: Annotated[
-        str | None,
-        Argument(help="Table to look at; by default the first one.", show_default=False, autocompletion=complete_table),
+        str | None, Argument(help="Table to look at; by default the first one.", autocompletion=complete_table)
     ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:

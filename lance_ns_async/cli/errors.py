@@ -166,7 +166,7 @@ def summarize(summary: object, *, problems: object) -> None:
         print(summary, file=sys.stderr)
 
 
-def counted(rows: Iterator[T], what: str) -> Iterator[T]:
+def show_count(rows: Iterator[T], what: str) -> Iterator[T]:
     """Yields the rows; meanwhile, a terminal that does not get them shows their number."""
     if _quiet or sys.stdout.isatty() or not sys.stderr.isatty():
         yield from rows

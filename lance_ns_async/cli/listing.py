@@ -12,7 +12,7 @@ import lance_namespace.errors as err
 from typer import Argument, Option
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.errors import counted, hint, say
+from lance_ns_async.cli.errors import hint, say, show_count
 from lance_ns_async.cli.options import (
     CommonOptions,
     NamespaceName,
@@ -43,7 +43,6 @@ def ls(
         str,
         Argument(
             help="Namespace or pattern to list, e.g. prod.sales or 'prod.*.orders'; the root by default.",
-            show_default=False,
             autocompletion=complete_namespace,
         ),
     ] = "",
@@ -59,12 +58,7 @@ def ls(
 def list_namespaces(
     on: CommonOptions,
     namespace: Annotated[
-        str,
-        Argument(
-            help="Namespace or pattern to list; the root by default.",
-            show_default=False,
-            autocompletion=complete_namespace,
-        ),
+        str, Argument(help="Namespace or pattern to list; the root by default.", autocompletion=complete_namespace)
     ] = "",
     recursive: Annotated[bool, Option("--recursive", "-r", help="Include all namespaces below.")] = False,
     format: OutputFormat = Format.PLAIN,
@@ -87,7 +81,7 @@ def _write_listing(
         rows = _located(catalog, ids, failures) if long else ({"id": str(id), "names": list(id)} for id in ids)
         # The listing is closed explicitly, because a partly read one would outlive its catalog.
         with closing(rows):
-            count = output.write(counted(rows, f"{kind}s"), ("id", "location") if long else ("id",), format)
+            count = output.write(show_count(rows, f"{kind}s"), ("id", "location") if long else ("id",), format)
         if not count:
             chosen.check_root()
         if not count and pattern:
@@ -205,9 +199,7 @@ def indices(on: CommonOptions, table: TableName, format: OutputFormat = Format.T
 
 def partitions(
     on: CommonOptions,
-    where: Annotated[
-        str | None, Argument(help="Condition in Lance's SQL, e.g. \"region = 'EU'\".", show_default=False)
-    ] = None,
+    where: Annotated[str | None, Argument(help="Condition in Lance's SQL, e.g. \"region = 'EU'\".")] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """List the partitions of a directory that may have rows which match a condition."""
@@ -216,5 +208,5 @@ def partitions(
             {"values": dict(it.values), "spec": it.spec_version, "id": str(it.id), "location": it.location}
             for it in catalog.list_partitions(where)
         ]
-    if not output.write(counted(iter(rows), "partitions"), ("values", "spec", "id"), format):
+    if not output.write(show_count(iter(rows), "partitions"), ("values", "spec", "id"), format):
         hint("no partition may have such rows" if where else "no partitions yet")

@@ -134,28 +134,21 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-What = Annotated[
-    list[str],
-    Argument(help="Ids and patterns of tables, e.g. 'prod.**'.", show_default=False, autocompletion=complete_table),
-]
+What = Annotated[list[str], Argument(help="Ids and patterns of tables, e.g. 'prod.**'.", autocompletion=complete_table)]
 NamespaceName = Annotated[
-    str, Argument(help="Id of the namespace, e.g. prod.sales.", show_default=False, autocompletion=complete_namespace)
+    str, Argument(help="Id of the namespace, e.g. prod.sales.", autocompletion=complete_namespace)
 ]
 TableName = Annotated[
     str,
     Argument(
-        help="Id of the table, e.g. prod.sales.orders, or a pattern that matches one.",
-        show_default=False,
-        autocompletion=complete_table,
+        help="Id of the table, e.g. prod.sales.orders, or a pattern that matches one.", autocompletion=complete_table
     ),
 ]
-NewTable = Annotated[str, Argument(help="Id of the new table, e.g. prod.sales.orders.", show_default=False)]
+NewTable = Annotated[str, Argument(help="Id of the new table, e.g. prod.sales.orders.")]
 TableNames = Annotated[
     list[str],
     Argument(
-        help="Ids and patterns of tables, e.g. prod.sales.orders or 'prod.sales.*'.",
-        show_default=False,
-        autocompletion=complete_table,
+        help="Ids and patterns of tables, e.g. prod.sales.orders or 'prod.sales.*'.", autocompletion=complete_table
     ),
 ]
 Version = Annotated[str | None, Option("--version", help="Number of a version, or a tag; the latest by default.")]

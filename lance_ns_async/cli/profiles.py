@@ -24,13 +24,13 @@ from lance_ns_async.cli.options import IMPLS, CommonOptions, OutputFormat, Repea
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.selecting import complete_profile
 
-Name = Annotated[str, Argument(help="Name of the profile.", show_default=False, autocompletion=complete_profile)]
+Name = Annotated[str, Argument(help="Name of the profile.", autocompletion=complete_profile)]
 _NAME = re.compile(r"[\w.-]+")
 
 
 def add(
     on: CommonOptions,
-    name: Annotated[str, Argument(help="Name of the profile.", show_default=False)],
+    name: Annotated[str, Argument(help="Name of the profile.")],
     ask: Annotated[
         Repeated,
         Option(metavar="KEY", help="Ask for the value of this property, and keep it in the keyring; may be repeated."),
@@ -81,9 +81,7 @@ def add(
 
 def list_properties(
     on: CommonOptions,
-    kind: Annotated[
-        str, Argument(help="Kind of the catalog, e.g. iceberg.", show_default=False, autocompletion=lambda: list(IMPLS))
-    ],
+    kind: Annotated[str, Argument(help="Kind of the catalog, e.g. iceberg.", autocompletion=lambda: list(IMPLS))],
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """List the properties of a kind of catalog, with their defaults."""

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 _SHOWN, _ALL = 10, 2**31 - 1  # Maximum number of rows on a terminal, and in a file.
 
-Columns = Annotated[
-    str | None, Option("--columns", "-c", metavar="NAME,...", help="Only these columns.", show_default=False)
-]
+Columns = Annotated[str | None, Option("--columns", "-c", metavar="NAME,...", help="Only these columns.")]
 Filter = Annotated[str | None, Option("--filter", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")]
 
 Nearest = Annotated[

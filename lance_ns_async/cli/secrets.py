@@ -154,12 +154,6 @@ def lock(file: Path, wait: float) -> Iterator[None]:
     Waits `wait` seconds for another command. An empty file `.NAME.lock` stays: removed, it would lock out only those
     who had opened it before.
     """
-    with closing(_lock(file, wait)):
-        yield
-
-
-def _lock(file: Path, wait: float) -> sqlite3.Connection:
-    """Returns a connection that holds the lock; SQLite's exist on every platform, and end with the process."""
     target = file.resolve()
     path = target.with_name(f".{target.name}.lock")
     try:
@@ -169,13 +163,15 @@ def _lock(file: Path, wait: float) -> sqlite3.Connection:
     except OSError as error:
         raise Misuse(f"{file}: {error.strerror}") from error
     try:
+        # SQLite's locks exist on every platform, and end with the process.
         connection = sqlite3.connect(path, timeout=wait, isolation_level=None)
         connection.execute("BEGIN EXCLUSIVE")
     except sqlite3.Error as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
             raise Misuse(f"{file}: its lock {path} cannot be used ({error})") from error
         raise Misuse(f"{file}: in use by another lance-ns; try again when that has ended") from None
-    return connection
+    with closing(connection):
+        yield
 
 
 @contextmanager

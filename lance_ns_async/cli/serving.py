@@ -169,10 +169,7 @@ async def _serve(
 ) -> int:
     """Serves until a signal arrives; returns the number of requests that were cut off.
 
-    Args:
-        catalogs: The catalogs by their mounts; a single one at the mount "" is the whole namespace.
-        grace: Seconds that requests in progress get.
-        otel: Whether to record the calls to the catalogs.
+    The keys of `catalogs` are the mounts; a single one at the mount "" is the whole namespace.
     """
     import anyio
 
@@ -319,10 +316,8 @@ class Deadline:
             os._exit(Code.FAILURE)
 
 
-_Client = Annotated[str, Argument(help="Name of the client.", show_default=False)]
-_Tokens = Annotated[
-    Path, Option("--tokens", metavar="FILE", help="File of the tokens' hashes, as for serve.", show_default=False)
-]
+_Client = Annotated[str, Argument(help="Name of the client.")]
+_Tokens = Annotated[Path, Option("--tokens", metavar="FILE", help="File of the tokens' hashes, as for serve.")]
 
 
 def add_token(

@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 
 def resolve(
     on: CommonOptions,
-    what: Annotated[
-        Repeated, Argument(help="Ids and patterns of tables, e.g. prod.sales.* or prod.**.", show_default=False)
-    ] = None,
+    what: Annotated[Repeated, Argument(help="Ids and patterns of tables, e.g. prod.sales.* or prod.**.")] = None,
     from_file: Annotated[
         Path | None,
         Option(
@@ -244,7 +242,7 @@ def audit(
 
 def discover(
     on: CommonOptions,
-    uri: Annotated[str, Argument(help="Folder or bucket, e.g. s3://bucket/data.", show_default=False)],
+    uri: Annotated[str, Argument(help="Folder or bucket, e.g. s3://bucket/data.")],
     into: Annotated[str, Option(help="Namespace for the tables; created if missing.")] = "",
     include: Annotated[
         Repeated, Option(metavar="GLOB", help="Only tables whose path matches; may be repeated.")
@@ -287,9 +285,7 @@ _TARGET_PANEL = "Target catalog"
 
 def copy(
     on: CommonOptions,
-    what: Annotated[
-        Repeated, Argument(help="Ids and patterns of tables, e.g. prod.**; all by default.", show_default=False)
-    ] = None,
+    what: Annotated[Repeated, Argument(help="Ids and patterns of tables, e.g. prod.**; all by default.")] = None,
     to: Annotated[
         Repeated,
         Option(
@@ -418,7 +414,7 @@ def maintain(
         ),
     ] = False,
     engine: Annotated[Literal["local", "spark"], Option(help="Work in this process, or with Spark.")] = "local",
-    master: Annotated[str | None, Option(help="Master of Spark; by default this machine.", show_default=False)] = None,
+    master: Annotated[str | None, Option(help="Master of Spark; by default this machine.")] = None,
     conf: Annotated[Repeated, Option(metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")] = None,
     format: FormatOrSuffix = None,
     out: Out = None,
@@ -447,28 +443,19 @@ def maintain(
         work: Any = sync.plan_maintenance if dry_run else sync.maintain
         result: Report | MaintenancePlan = work(namespace, what, engine=executor, progress=shows_progress(), **steps)
         hint_at_missing(namespace, what, result.problems)
-    _write_maintenance(result, format_for(format, out), out)
     if isinstance(result, Report):
-        tables = result.counters.get("tables", 0)
+        columns, tables = _REPORT_COLUMNS, result.counters.get("tables", 0)
+        rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
     else:
-        tables = len(result.tables) + len(result.without_data)
-    require_tables(result.problems, tables, what)
-    exit_after(result.problems)
-
-
-def _write_maintenance(result: Report | MaintenancePlan, format: Format, file: Path | None) -> None:
-    """Writes the rows, and the summary and the problems to standard error."""
-    from lance_ns_async.fleet import Report
-
-    if isinstance(result, Report):
-        columns, rows = _REPORT_COLUMNS, [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
-    else:
-        columns, rows = _PLAN_COLUMNS, [table.to_dict() for table in result.pending]
-        rows = [{**row, "steps": ", ".join(row["steps"])} for row in rows]
+        columns, tables = _PLAN_COLUMNS, len(result.tables) + len(result.without_data)
+        rows = [{**row, "steps": ", ".join(row["steps"])} for row in (table.to_dict() for table in result.pending)]
         rows += [{"id": str(row.id), "steps": row.outcome} for row in result.without_data]
-    output.write(rows, columns, format, file, to_json=result.to_json, to_arrow=result.to_arrow)
-    if not isinstance(result, Report) and format is not Format.PARQUET:
+    format = format_for(format, out)
+    output.write(rows, columns, format, out, to_json=result.to_json, to_arrow=result.to_arrow)
+    if dry_run and format is not Format.PARQUET:
         for row in result.problems:
             errors.say(f"{row.outcome}: {row.reason}")
-    is_short = file is None and format not in (Format.JSON, Format.PARQUET)
+    is_short = out is None and format not in (Format.JSON, Format.PARQUET)
     errors.summarize(result.line() if is_short else result, problems=result.problems)
+    require_tables(result.problems, tables, what)
+    exit_after(result.problems)
