@@ -346,7 +346,7 @@ def add_token(
 ) -> None:
     """Add a client and print its token, which is shown only once; the file has its hash.
 
-    A running server notices the change within a second. To change the rights, edit_file the file.
+    A running server notices the change within a second. To change the rights, edit the file.
     """
     from lance_ns_async.gateway.rights import Principal
     from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
