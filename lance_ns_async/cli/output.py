@@ -233,9 +233,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-_UNLIMITED_WIDTH = 100_000
-"""Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
-
+_UNLIMITED_WIDTH = 100_000  # Width of output for a file or another program, whose lines are never cut or folded.
 _GAP = 2  # Spaces between columns.
 _NARROW = 24  # Minimum width in which the values of the widest column are continued in the next line.
 

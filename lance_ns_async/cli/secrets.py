@@ -23,7 +23,6 @@ from lance_ns_async.cli.errors import Misuse, say
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-
 SERVICE = "lance-ns"
 """The service in the keyring below which secrets are stored."""
 

@@ -113,8 +113,7 @@ def name_some(ids: Sequence[TableId]) -> str:
 
 
 _MOST = 200  # Maximum number of tables, and of namespaces, that are offered to a shell.
-_WITHIN, _USUALLY = "LANCE_NS_COMPLETION_TIMEOUT", "3s"
-"""The variable with the time for an answer of the catalog while a shell waits, and its default."""
+_WITHIN, _USUALLY = "LANCE_NS_COMPLETION_TIMEOUT", "3s"  # Variable with the time for an answer, and its default.
 
 
 def complete_profile(context: typer.Context) -> Sequence[str]:

@@ -30,7 +30,7 @@ from lance_ns_async.cli.options import (
     require_tables,
 )
 from lance_ns_async.cli.output import Format, format_for
-from lance_ns_async.cli.parsing import parse_pairs, parse_storage_options, read_text
+from lance_ns_async.cli.parsing import parse_lines, parse_pairs, parse_storage_options, read_text
 from lance_ns_async.cli.selecting import complete_profile, hint_at_missing
 from lance_ns_async.model import NamespaceId, TableId, is_pattern
 
@@ -73,7 +73,7 @@ def _read_targets(arguments: Sequence[str], file: Path | None) -> Sequence[str |
     texts = list(arguments)
     if file is not None:
         content = sys.stdin.read() if str(file) == "-" else read_text(file, str(file))
-        texts += (line for line in map(str.strip, content.splitlines()) if line and not line.startswith("#"))
+        texts += parse_lines(content)
     elif not texts:
         raise Misuse("no ids: pass ids or patterns, or --from-file")
     return [text if is_pattern(text) else TableId(text) for text in texts]
