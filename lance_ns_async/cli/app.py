@@ -1,38 +1,152 @@
-"""The application `lance-ns`: its commands, which have a module each, and the options of all of them."""
+"""The application `lance-ns`: its commands, the options of all of them, their help, and their exit codes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from shutil import get_terminal_size
+from typing import Annotated, Any
 
 import typer
+from typer import Option
+from typer.core import TyperCommand, TyperGroup
 
 from lance_ns_async.cli import (
-    auditing,
     changing,
     conformance,
-    copying,
     doctor,
+    errors,
     listing,
-    maintaining,
-    namespaces,
-    profile_commands,
+    profiles,
     reading,
-    resolving,
     serving,
-    token_commands,
-    watching,
+    whole_catalogs,
 )
-from lance_ns_async.cli.common import CommonOptions, with_common_options
 from lance_ns_async.cli.errors import Code
-from lance_ns_async.cli.groups import SETTINGS, Command, ScriptGroup
+from lance_ns_async.cli.options import CommonOptions, with_common_options
+
+_BRACES = str.maketrans("", "", "{}")
+_WIDEST = 110  # Maximum width of the help, in characters.
+
+
+class _WithPlainHelp:
+    """The help of commands and groups: sections without frames, for any width. typer has panels only in frames."""
+
+    def get_help(self, ctx: Any) -> str:
+        ctx.terminal_width = min(get_terminal_size().columns, _WIDEST)
+        return str(super().get_help(ctx))  # type: ignore[misc]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        self.format_commands(ctx, formatter)
+        rows = ((it, it.get_help_record(ctx)) for it in self.get_params(ctx))  # type: ignore[attr-defined]
+        _write_sections((_help_row(it, *record) for it, record in rows if record is not None), formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands with the first sentences of their help."""
+        commands: Mapping[str, Any] = getattr(self, "commands", {})
+        visible = [(name, it) for name, it in commands.items() if not it.hidden]
+        rows = ((_panel(it, "Commands"), name, " ".join(it.help.split("\n\n")[0].split())) for name, it in visible)
+        _write_sections(rows, formatter)
+
+
+class Command(_WithPlainHelp, TyperCommand):
+    """A command with a plain help."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Returns the parts of the usage, without the braces around required arguments."""
+        return [piece.translate(_BRACES) for piece in super().collect_usage_pieces(ctx)]
+
+
+class Group(_WithPlainHelp, TyperGroup):
+    """A group of commands with a plain help."""
+
+
+class ScriptGroup(Group):
+    """The group of all commands, with exit codes and error messages for scripts."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Runs the command line; a usage error is also written as one line."""
+        standalone = options.get("standalone_mode", True)
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except errors.USAGE_ERROR as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                print(error)
+            else:
+                errors.say(_describe_usage(error))
+            code = Code.USAGE
+        except typer.Abort:
+            code = Code.INTERRUPT
+        if standalone:
+            sys.exit(code or Code.OK)
+        return code
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command and converts its error to an exit code."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except errors.FOR_TYPER:
+            raise
+        except BaseException as raised:  # includes exception groups and Ctrl-C; errors without a code are raised again
+            error = errors.root_cause(raised)
+            code = errors.exit_code(error)
+            if code is None:
+                raise
+            if ctx.meta.get(errors.DEBUG):
+                _print_traceback(error)
+            errors.close(code, error)
+            raise typer.Exit(code) from raised
+        return result
+
+
+def _describe_usage(error: Any) -> str:
+    hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
+    return f"{error.format_message()}{hint}"
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Writes the traceback of an error, and a line for each of its causes."""
+    traceback.print_exception(error, chain=False)
+    cause = error.__cause__ or error.__context__
+    while cause is not None:
+        errors.say(f"caused by {traceback.format_exception_only(cause)[-1]}")
+        cause = cause.__cause__ or cause.__context__
+
+
+def _help_row(parameter: Any, name: str, text: str) -> tuple[str, str, str]:
+    """Returns the panel, the name and the help of a parameter, with a short name of its type."""
+    if parameter.param_type_name == "argument":
+        # The type is always text.
+        return "Arguments", name.partition(" ")[0], text
+    for long, short in (("<str>", "TEXT"), ("<list[str]>", "TEXT"), ("<path>", "FILE")):
+        name = name.replace(long, short)
+    return _panel(parameter, "Options"), re.sub(r"<(int|float)( range)?>", "N", name), text
+
+
+def _write_sections(rows: Iterable[tuple[str, str, str]], formatter: Any) -> None:
+    """Writes names and their help below the titles of their panels, which are in the order of their first rows."""
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for panel, name, text in rows:
+        panels.setdefault(panel, []).append((name, text))
+    for panel, its_rows in panels.items():
+        with formatter.section(panel):
+            formatter.write_dl(its_rows, col_max=min(30, formatter.width // 3))
+
+
+def _panel(thing: Any, usual: str) -> str:
+    panel = getattr(thing, "rich_help_panel", None)
+    return panel if isinstance(panel, str) else usual
+
 
 app: typer.Typer = typer.Typer(
     cls=ScriptGroup,
     help="List, read, change, resolve, discover, copy, maintain and serve the Lance tables of a catalog.",
     epilog="Ids are names joined by '.', or by '$' in single quotes. Exit codes: 0 success, 1 some items failed, "
     "2 usage, 3 not found, 4 denied, 5 unavailable, 70 internal error, 130 Ctrl-C.",
-    context_settings=dict(SETTINGS),
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -52,7 +166,7 @@ def common(
     on: CommonOptions,
     context: typer.Context,
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Applies the options of all commands."""
@@ -62,7 +176,9 @@ def common(
         raise typer.Exit(Code.USAGE)
 
 
-_COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
+_Commands = Mapping[str, Callable[..., None]]
+
+_COMMANDS: Mapping[str, _Commands] = {
     "Look": {
         "ls": listing.ls,
         "describe": listing.describe,
@@ -82,24 +198,62 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
         "drop": changing.drop,
     },
     "Whole catalogs": {
-        "resolve": resolving.resolve,
-        "find": listing.find,
+        "resolve": whole_catalogs.resolve,
+        "find": whole_catalogs.find,
         "search": reading.search,
-        "partitions": namespaces.partitions,
-        "watch": watching.watch,
-        "audit": auditing.audit,
-        "discover": auditing.discover,
-        "copy": copying.copy,
-        "maintain": maintaining.maintain,
+        "partitions": listing.partitions,
+        "watch": whole_catalogs.watch,
+        "audit": whole_catalogs.audit,
+        "discover": whole_catalogs.discover,
+        "copy": whole_catalogs.copy,
+        "maintain": whole_catalogs.maintain,
         "serve": serving.serve,
     },
     "Set up": {"doctor": doctor.doctor, "conformance": conformance.conformance},
 }
+"""The commands by their panels."""
 
-for _panel, _commands in _COMMANDS.items():
-    for _name, _command in _commands.items():
-        app.command(_name, cls=Command, rich_help_panel=_panel)(_command)
-app.command("status", cls=Command, hidden=True, help="The same as doctor.")(doctor.doctor)
-app.add_typer(namespaces.ns, name="ns", rich_help_panel="Change")
-app.add_typer(profile_commands.profile, name="profile", rich_help_panel="Set up")
-app.add_typer(token_commands.token, name="token", rich_help_panel="Set up")
+_NAMESPACE_COMMANDS: _Commands = {
+    "ls": listing.list_namespaces,
+    "describe": listing.describe_namespace,
+    "create": changing.create_namespace,
+    "drop": changing.drop_namespace,
+}
+_PROFILE_COMMANDS: _Commands = {
+    "add": profiles.add,
+    "properties": profiles.list_properties,
+    "list": profiles.list_profiles,
+    "show": profiles.show,
+    "test": profiles.test,
+    "use": profiles.use,
+    "remove": profiles.remove,
+}
+_TOKEN_COMMANDS: _Commands = {
+    "add": serving.add_token,
+    "list": serving.list_tokens,
+    "rotate": serving.rotate_token,
+    "remove": serving.remove_token,
+}
+
+
+def _add_commands(group: typer.Typer, commands: _Commands, **options: Any) -> None:
+    for name, command in commands.items():
+        group.command(name, cls=Command, **options)(with_common_options(command))
+
+
+def _add_group(name: str, panel: str, help: str, commands: _Commands) -> None:
+    group = typer.Typer(cls=Group, help=help, rich_markup_mode=None, no_args_is_help=True)
+    _add_commands(group, commands)
+    app.add_typer(group, name=name, rich_help_panel=panel)
+
+
+for _panel_name, _commands in _COMMANDS.items():
+    _add_commands(app, _commands, rich_help_panel=_panel_name)
+_add_commands(app, {"status": doctor.doctor}, hidden=True, help="The same as doctor.")
+_add_group("ns", "Change", "List, describe, create and drop namespaces.", _NAMESPACE_COMMANDS)
+_add_group(
+    "profile", "Set up", "Profiles, which are catalogs with a name: add, list, test and remove them.", _PROFILE_COMMANDS
+)
+_add_group(
+    "token", "Set up", "Tokens for the clients of lance-ns serve: add, list, rotate and remove them.", _TOKEN_COMMANDS
+)

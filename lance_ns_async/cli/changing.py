@@ -1,37 +1,39 @@
-"""The commands `create`, `register`, `deregister`, `drop` and `rename`: changes of tables."""
+"""The commands that create, register, rename, deregister and drop tables and namespaces."""
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import lance_namespace.errors as err
 import typer
+from typer import Argument, Option
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.common import (
+from lance_ns_async.cli.errors import Code, Misuse, say
+from lance_ns_async.cli.options import (
     ChangeFormat,
     CommonOptions,
     DryRun,
+    NamespaceName,
     NewTable,
+    Repeated,
     TableName,
     TableNames,
     Yes,
     exit_after,
-    with_common_options,
 )
-from lance_ns_async.cli.errors import Code, Misuse, say
 from lance_ns_async.cli.output import Format
-from lance_ns_async.cli.parsing import parse_pair
-from lance_ns_async.cli.selecting import name_some, open_table, select_tables
+from lance_ns_async.cli.parsing import parse_pairs
+from lance_ns_async.cli.selecting import name_some, open_table, open_tables
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.rendering import counted, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from lance_ns_async import Namespace
-    from lance_ns_async.model import TableId
 
 _FORMATS = {  # Formats of files by suffix, as pyarrow names them.
     ".parquet": "parquet",
@@ -45,26 +47,17 @@ _FORMATS = {  # Formats of files by suffix, as pyarrow names them.
 }
 
 
-@with_common_options
 def create(
     on: CommonOptions,
     table: NewTable,
-    file: Annotated[
-        Path | None,
-        typer.Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.", show_default=False),
-    ] = None,
+    file: Annotated[Path | None, Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.")] = None,
     mode: Annotated[
-        Literal["create", "append", "overwrite"], typer.Option("--mode", help="What to do if the table exists.")
+        Literal["create", "append", "overwrite"], Option(help="What to do if the table exists.")
     ] = "create",
-    location: Annotated[
-        str | None, typer.Option("--location", help="Where the data goes; only without a file.", show_default=False)
-    ] = None,
+    location: Annotated[str | None, Option(help="Where the data goes; only without a file.")] = None,
     format: ChangeFormat = None,
 ) -> None:
     """Create a table with the rows of a file, or declare it without rows."""
-    from lance_ns_async.model import TableId
-    from lance_ns_async.rendering import counted
-
     id = TableId(table)
     if file is None and mode != "create":
         raise Misuse(f"--mode {mode}: requires a file with rows")
@@ -81,24 +74,19 @@ def create(
             tell(sentence, id, "written", str(dataset.uri))
 
 
-@with_common_options
 def register(
     on: CommonOptions,
     table: NewTable,
-    location: Annotated[str, typer.Argument(help="Location of the Lance table.", show_default=False)],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a registration with this id.")] = False,
+    location: Annotated[str, Argument(help="Location of the Lance table.")],
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace a registration with this id.")] = False,
     set_property: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Property of the table; may be repeated.")
+        Repeated, Option("--set", metavar="KEY=VALUE", help="Property of the table; may be repeated.")
     ] = None,
     format: ChangeFormat = None,
 ) -> None:
     """Register existing data as a table."""
-    from lance_namespace.errors import TableNotFoundError
-
-    from lance_ns_async.model import TableId
-
     id = TableId(table)
-    properties = dict(parse_pair("--set", text) for text in set_property or ())
+    properties = parse_pairs("--set", set_property)
     mode = "Overwrite" if overwrite else "Create"
     request = {"id": list(id), "location": location, "mode": mode, "properties": properties or None}
     with on.require().open() as catalog, output.tell_changes(format) as tell:
@@ -106,45 +94,38 @@ def register(
         tell(f"registered {id} at {place}", id, "registered", place)
         try:
             catalog.open(id)
-        except TableNotFoundError as error:
+        except err.TableNotFoundError as error:
             say(f"warning: {error}")
 
 
-@with_common_options
 def deregister(on: CommonOptions, tables: TableNames, dry_run: DryRun = False, format: ChangeFormat = None) -> None:
     """Remove tables from the catalog; their data stays."""
-    with _selected(on, tables) as (catalog, ids):
-        _change_each(
-            ids, "deregister", "deregistered", catalog.describe_table, catalog.deregister_table, dry_run, format
-        )
+    with open_tables(on.require(), tables) as (catalog, ids):
+        describe = catalog.describe_table if dry_run else None
+        _change_each(ids, "deregister", "deregistered", catalog.deregister_table, describe, format)
 
 
-@with_common_options
 def drop(
     on: CommonOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False, format: ChangeFormat = None
 ) -> None:
     """Remove tables from the catalog, and delete their data."""
-    with _selected(on, tables) as (catalog, ids):
+    with open_tables(on.require(), tables) as (catalog, ids):
         if not dry_run:
             what = str(ids[0]) if len(ids) == 1 else name_some(ids)
-            ask(f"Delete the data of {what}?", yes, look_first="--dry-run")
-        _change_each(ids, "drop", "dropped", catalog.describe_table, catalog.drop_table, dry_run, format)
+            _ask(f"Delete the data of {what}?", yes, look_first="--dry-run")
+        describe = catalog.describe_table if dry_run else None
+        _change_each(ids, "drop", "dropped", catalog.drop_table, describe, format)
 
 
-@with_common_options
 def rename(
     on: CommonOptions,
     table: TableName,
-    new: Annotated[
-        str, typer.Argument(help="New name; or new id, to move the table to another namespace.", show_default=False)
-    ],
+    new: Annotated[str, Argument(help="New name; or new id, to move the table to another namespace.")],
     format: ChangeFormat = None,
 ) -> None:
     """Rename a table; its data stays where it is."""
-    from lance_ns_async.model import TableId
-
     target = TableId(new)
-    with open_table(on, table) as (catalog, id), output.tell_changes(format) as tell:
+    with open_table(on.require(), table) as (catalog, id), output.tell_changes(format) as tell:
         if len(target) == 1:
             target = id.parent.table(target.name)
         request = {"id": list(id), "new_table_name": target.name, "new_namespace_id": list(target.parent)}
@@ -152,16 +133,45 @@ def rename(
         tell(f"renamed {id} to {target}", target, "renamed")
 
 
-def ask(question: str, yes: bool, *, look_first: str) -> None:
-    """Asks whether to go on; ends the command if the answer is no.
+def create_namespace(
+    on: CommonOptions,
+    namespace: NamespaceName,
+    exist_ok: Annotated[bool, Option("--exist-ok", help="Succeed if the namespace exists.")] = False,
+    set_property: Annotated[
+        Repeated, Option("--set", metavar="KEY=VALUE", help="Property of the namespace; may be repeated.")
+    ] = None,
+    format: ChangeFormat = None,
+) -> None:
+    """Create a namespace."""
+    id = NamespaceId(namespace)
+    properties = parse_pairs("--set", set_property)
+    mode = "ExistOk" if exist_ok else "Create"
+    with on.require().open() as catalog, output.tell_changes(format) as tell:
+        catalog.create_namespace({"id": list(id), "mode": mode, "properties": properties or None})
+        tell(f"created {id}", id, "created")
 
-    Args:
-        question: What will be done.
-        yes: The option `--yes`, which is an answer.
-        look_first: What shows before what will be done, for the error without a terminal.
-    """
-    from lance_ns_async.rendering import printable
 
+def drop_namespace(
+    on: CommonOptions,
+    namespace: NamespaceName,
+    cascade: Annotated[
+        bool, Option("--cascade", help="Remove also the registrations in it, after a question; data stays.")
+    ] = False,
+    yes: Yes = False,
+    format: ChangeFormat = None,
+) -> None:
+    """Drop an empty namespace."""
+    id = NamespaceId(namespace)
+    if cascade:
+        listing = f"lance-ns ls -r {shlex.quote(str(id))}"
+        _ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=listing)
+    with on.require().open(id) as catalog, output.tell_changes(format) as tell:
+        catalog.drop_namespace({"id": list(id), "behavior": "Cascade" if cascade else "Restrict"})
+        tell(f"dropped {id}", id, "dropped")
+
+
+def _ask(question: str, yes: bool, *, look_first: str) -> None:
+    """Asks whether to go on, unless the option `--yes` is the answer; ends the command if the answer is no."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -171,41 +181,27 @@ def ask(question: str, yes: bool, *, look_first: str) -> None:
         raise typer.Exit(Code.FAILURE)
 
 
-@contextmanager
-def _selected(on: CommonOptions, texts: Sequence[str]) -> Iterator[tuple[Namespace, Sequence[TableId]]]:
-    """Opens the catalog while the context is open, and provides it with the tables that ids and patterns name."""
-    from lance_ns_async.model import TableId, is_pattern
-
-    # Wrong ids are reported before the catalog is opened.
-    named = [TableId(text) for text in texts if not is_pattern(text)]
-    with on.require().open(*named) as catalog:
-        yield catalog, select_tables(catalog, texts)
-
-
 def _change_each(
     ids: Sequence[TableId],
     verb: str,
     done: str,
-    describe: Callable[[Any], Any],
     change: Callable[[Any], Any],
-    dry_run: bool,
+    describe: Callable[[Any], Any] | None,
     format: Format | None,
 ) -> None:
-    """Changes tables one after another; goes on after failures, and ends with their exit code."""
-    from lance_namespace.errors import LanceNamespaceError
-
-    failures: list[LanceNamespaceError] = []
+    """Changes tables one after another, or only describes them; goes on after failures, and ends with their code."""
+    failures: list[err.LanceNamespaceError] = []
     with output.tell_changes(format) as tell:
         for id in ids:
             request = {"id": list(id)}
             try:
-                if dry_run:
+                if describe is not None:
                     place = describe(request).location
                     tell(f"would {verb} {id} at {place}", id, f"would {verb}", place)
                 else:
                     change(request)
                     tell(f"{done} {id}", id, done)
-            except LanceNamespaceError as error:
+            except err.LanceNamespaceError as error:
                 if len(ids) == 1:
                     raise
                 say(str(error))

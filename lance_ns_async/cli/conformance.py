@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import CommonOptions, OutputFormat, exit_after, with_common_options
 from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.cli.options import CommonOptions, OutputFormat, Repeated, exit_after
 from lance_ns_async.cli.output import Format
-from lance_ns_async.cli.parsing import parse_pair, read_text
+from lance_ns_async.cli.parsing import parse_pairs, read_text
+from lance_ns_async.model import NamespaceId
+from lance_ns_async.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,48 +22,34 @@ if TYPE_CHECKING:
 
 FEATURES = ("reading", "namespaces", "tables", "listing", "names", "at once", "rows", "versions", "columns")
 """Those of the kit, whose import takes a second."""
-COLUMNS = ("feature", "check", "result", "reason")
 
 
-@with_common_options
 def conformance(
     on: CommonOptions,
     path: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--class",
             metavar="PATH",
             help="Test a LanceNamespace, e.g. package.module.Class; --property sets its arguments.",
         ),
     ] = None,
-    server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="Test a server of the Lance REST protocol.")
-    ] = None,
+    server: Annotated[str | None, Option(metavar="URL", help="Test a server of the Lance REST protocol.")] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header",
-            metavar="NAME=VALUE",
-            help="Header of each request to the server; NAME=@FILE reads it from a file.",
-        ),
+        Repeated,
+        Option(metavar="NAME=VALUE", help="Header of each request to the server; NAME=@FILE reads it from a file."),
     ] = None,
     parent: Annotated[
-        str, typer.Option("--parent", metavar="ID", help="Namespace for the namespaces of the checks; else the root.")
+        str, Option(metavar="ID", help="Namespace for the namespaces of the checks; else the root.")
     ] = "",
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Run only checks that change nothing, for a catalog in production.")
+        bool, Option("--read-only", help="Run only checks that change nothing, for a catalog in production.")
     ] = False,
     feature: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--feature", metavar="NAME", help=f"Run only these checks: {', '.join(FEATURES)}. May be repeated."
-        ),
+        Repeated, Option(metavar="NAME", help=f"Run only these checks: {', '.join(FEATURES)}. May be repeated.")
     ] = None,
     report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", metavar="FOLDER", help="Write conformance.json, conformance.html and conformance.svg."
-        ),
+        Path | None, Option(metavar="FOLDER", help="Write conformance.json, conformance.html and conformance.svg.")
     ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
@@ -70,8 +57,6 @@ def conformance(
 
     Creates namespaces whose names begin with conformance_, and removes them.
     """
-    from lance_ns_async.progress import show_progress
-
     try:
         from lance_ns_async.conformance import Result, run
     except ImportError as e:
@@ -92,7 +77,7 @@ def conformance(
         for it in result.checks
         if it.result is not Result.OK or not is_for_people
     )
-    output.write(rows, COLUMNS, format, sys.stdout)
+    output.write(rows, ("feature", "check", "result", "reason"), format)
     for what in result.leftovers:
         errors.say(f"left behind: {what}")
     errors.summarize(result.line(), problems=not result.conforms)
@@ -100,20 +85,20 @@ def conformance(
 
 
 def _target(on: CommonOptions, path: str | None, server: str | None, header: Sequence[str], parent: str) -> Target:
-    from lance_ns_async import Namespace, NamespaceId
+    from lance_ns_async import Namespace
     from lance_ns_async.conformance import Target, class_target, server_target
 
     above = NamespaceId(parent) if parent else ()
     if path is not None and server is not None:
         raise Misuse("--class and --server: use one of them")
     if server is not None:
-        headers = dict(parse_pair("--header", it, "NAME=VALUE") for it in header)
+        headers = parse_pairs("--header", header, "NAME=VALUE")
         headers = {
             name: read_text(Path(value[1:]), f"--header {name}={value}").strip() if value.startswith("@") else value
             for name, value in headers.items()
         }
         return server_target(server, headers, parent=above)
     if path is not None:
-        return class_target(path, dict(parse_pair("--property", it) for it in on.properties), parent=above)
+        return class_target(path, parse_pairs("--property", on.properties), parent=above)
     catalog = on.require()
     return Target(catalog.impl, lambda: Namespace.connect(catalog.impl, catalog.properties), above, takes_mappings=True)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import platform
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import urlsplit
 
+import lance_namespace.errors as err
 import typer
+from typer import Argument
 
 from lance_ns_async.cli import output
-from lance_ns_async.cli.common import CommonOptions, OutputFormat, with_common_options
-from lance_ns_async.cli.completing import complete_table
 from lance_ns_async.cli.errors import Code, Misuse, describe_error, exit_code
+from lance_ns_async.cli.options import CommonOptions, OutputFormat
 from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.selecting import complete_table
+from lance_ns_async.model import TableId
+from lance_ns_async.rendering import counted, printable
 
 if TYPE_CHECKING:
     from lance_ns_async import Namespace
     from lance_ns_async.cli.catalog import Catalog
-    from lance_ns_async.model import TableId
 
 PACKAGES = ("lance-ns-async", "pylance", "lance-namespace", "pyarrow")
 _PORTS = {"https": 443, "http": 80}
@@ -32,40 +34,26 @@ Step = tuple[str, Callable[[], str]]
 """The name of a step, and a function that does it and returns what it found."""
 
 
-@with_common_options
 def doctor(
     on: CommonOptions,
     table: Annotated[
-        str | None,
-        typer.Argument(
-            help="Table to look at; by default the first one.", show_default=False, autocompletion=complete_table
-        ),
+        str | None, Argument(help="Table to look at; by default the first one.", autocompletion=complete_table)
     ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Check step by step what works: the address, the sign-in, a listing, a table and its storage."""
-    from lance_ns_async.model import TableId
-
     check(on.require(), None if table is None else TableId(table), format)
 
 
 def check(chosen: Catalog, id: TableId | None, format: Format) -> NoReturn:
-    """Shows what works with a catalog and a table, and ends the command with the exit code of the first failure.
-
-    Args:
-        id: The table; by default the first one.
-    """
-    from lance_namespace.errors import LanceNamespaceError
-
-    from lance_ns_async.rendering import printable
-
+    """Shows what works with a table, by default the first one; ends the command with the code of the first failure."""
     code = Code.OK
     results: list[dict[str, str]] = []
     with chosen.open() as catalog:
         for name, step in _steps(chosen, catalog, id):
             try:
                 outcome, detail = "ok", step()
-            except (LanceNamespaceError, Misuse, OSError) as error:
+            except (err.LanceNamespaceError, Misuse, OSError) as error:
                 outcome, detail, code = "failed", describe_error(error), exit_code(error) or Code.INTERNAL
             results.append({"step": name, "outcome": outcome, "detail": detail})
             if format is Format.TABLE:
@@ -73,7 +61,7 @@ def check(chosen: Catalog, id: TableId | None, format: Format) -> NoReturn:
             if code:
                 break
     if format is not Format.TABLE:
-        output.write(results, ("step", "outcome", "detail"), format, sys.stdout)
+        output.write(results, ("step", "outcome", "detail"), format)
     raise typer.Exit(code)
 
 
@@ -101,8 +89,6 @@ def _versions() -> str:
 
 def _reach(chosen: Catalog, namespace_id: str) -> str:
     """Resolves the host of a catalog and connects to it, unless that is the task of a proxy."""
-    from lance_namespace.errors import ServiceUnavailableError
-
     from lance_ns_async.transports.http.wire import environment_proxy
 
     chosen.check_root()
@@ -118,28 +104,29 @@ def _reach(chosen: Catalog, namespace_id: str) -> str:
         with socket.create_connection((url.hostname, port), _TIME_TO_CONNECT) as connection:
             return f"{impl} at {url.hostname}:{port}, which is {connection.getpeername()[0]}"
     except socket.gaierror as error:
-        raise ServiceUnavailableError(f"the host {url.hostname} is unknown ({error.strerror}); is it right?") from error
+        raise err.ServiceUnavailableError(
+            f"the host {url.hostname} is unknown ({error.strerror}); is it right?"
+        ) from error
     except OSError as error:
         reason = error.strerror or f"no answer within {_TIME_TO_CONNECT:g} s"
         message = f"{url.hostname}:{port}: {reason}; is the port right, and the server up?"
-        raise ServiceUnavailableError(message) from error
+        raise err.ServiceUnavailableError(message) from error
 
 
 def _list(chosen: Catalog, catalog: Namespace) -> str:
-    from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
-
     try:
         page = catalog.list_namespaces({"id": [], "limit": 100})
-    except InvalidInputError:
+    except err.InvalidInputError:
         # Polaris lists its catalogs only on request, without a call. Any other call shows whether the sign-in works.
-        with suppress(NamespaceNotFoundError):
+        with suppress(err.NamespaceNotFoundError):
             catalog.describe_namespace({"id": ["lance-ns-doctor"]})
         raise
-    more = " or more" if page.page_token else ""
     if page.namespaces and any(key.rpartition(".")[2] == "catalogs" for key in chosen.properties):
         # The names are those of the property, and were listed without a call.
         catalog.describe_namespace({"id": [page.namespaces[0]]})
-    return _count(len(page.namespaces), "namespace", more)
+    if page.page_token:
+        return f"{len(page.namespaces):,} or more namespaces"
+    return counted(len(page.namespaces), "namespaces")
 
 
 def _search(catalog: Namespace, tables: list[TableId]) -> str:
@@ -158,8 +145,4 @@ def _describe(catalog: Namespace, id: TableId) -> str:
 def _open(catalog: Namespace, id: TableId) -> str:
     dataset = catalog.open(id)
     rows, columns = dataset.count_rows(), len(dataset.schema)
-    return f"version {dataset.version}, {_count(rows, 'row')}, {_count(columns, 'column')}"
-
-
-def _count(number: int, what: str, more: str = "") -> str:
-    return f"{number:,}{more} {what}{'' if number == 1 else 's'}"
+    return f"version {dataset.version}, {counted(rows, 'rows')}, {counted(columns, 'columns')}"

@@ -7,11 +7,12 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import typer
 
 from lance_ns_async.cli import LIBRARIES
+from lance_ns_async.rendering import printable
 
 DEBUG = "lance_ns_async.debug"
 """Name in the `meta` of a context: whether errors are shown with their traceback."""
@@ -110,13 +111,6 @@ def close(code: Code, error: BaseException) -> None:
         say(use_options(describe_error(error), is_usage=code is Code.USAGE))
 
 
-def describe_usage(error: Any) -> str:
-    """Returns the message of a usage error."""
-    context = error.ctx
-    hint = f" (see {context.command_path} --help)" if context else ""
-    return f"{error.format_message()}{hint}"
-
-
 T = TypeVar("T")
 
 _EACH = 100  # Number of rows between two numbers that a terminal shows.
@@ -127,12 +121,7 @@ _ARGUMENT = re.compile(r"(?P<tick>`?)\b(?P<name>[a-z_]+)\b(?:=(?P<value>'[^']*'|
 
 
 def set_up(*, quiet: bool, options: Mapping[str, str]) -> None:
-    """Sets how the command that runs writes its messages.
-
-    Args:
-        quiet: Whether only results, errors and warnings are written.
-        options: The options of the command by the names of its arguments.
-    """
+    """Sets whether only results and errors are written, and the options of the command by their parameters' names."""
     global _quiet, _options
     _quiet, _options = quiet, options
 
@@ -141,7 +130,6 @@ def use_options(message: str, *, is_usage: bool = False) -> str:
     """Returns a message of the Python API with the options of the command instead of the arguments of a function.
 
     Args:
-        message: The message.
         is_usage: Whether the message is about an argument, whose name is then its first word. Other messages may
             contain names of tables that only look like arguments.
     """
@@ -163,13 +151,7 @@ def shows_progress() -> bool:
 
 def say(message: str) -> None:
     """Writes an error or a warning as one line to standard error."""
-    line = " ".join(message.split())
-    if not line.isprintable():
-        # Imported here, because most runs write no such message and should not wait for the import.
-        from lance_ns_async.rendering import printable
-
-        line = printable(line)
-    print("lance-ns:", line, file=sys.stderr)
+    print("lance-ns:", printable(" ".join(message.split())), file=sys.stderr)
 
 
 def hint(message: str) -> None:
@@ -184,7 +166,7 @@ def summarize(summary: object, *, problems: object) -> None:
         print(summary, file=sys.stderr)
 
 
-def counted(rows: Iterator[T], what: str) -> Iterator[T]:
+def show_count(rows: Iterator[T], what: str) -> Iterator[T]:
     """Yields the rows; meanwhile, a terminal that does not get them shows their number."""
     if _quiet or sys.stdout.isatty() or not sys.stderr.isatty():
         yield from rows
@@ -201,7 +183,5 @@ def counted(rows: Iterator[T], what: str) -> Iterator[T]:
 
 def tell(message: str) -> None:
     """Writes what was done to standard output, unless the user does not want to know."""
-    from lance_ns_async.rendering import printable
-
     if not _quiet:
         print(printable(message))

@@ -1,39 +1,34 @@
-"""The commands `ls` and `describe`: ids as the catalog returns them, locations, and single tables."""
+"""The commands that list and describe tables and namespaces: ids as the catalog returns them, locations, and parts."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import lance_namespace.errors as err
+from typer import Argument, Option
 
-from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import (
+from lance_ns_async.cli import output
+from lance_ns_async.cli.errors import hint, say, show_count
+from lance_ns_async.cli.options import (
     CommonOptions,
+    NamespaceName,
     OutputFormat,
     Secrets,
     TableName,
     Version,
-    What,
     exit_after,
-    require_tables,
-    with_common_options,
 )
-from lance_ns_async.cli.completing import complete_namespace
-from lance_ns_async.cli.errors import counted, hint, say
 from lance_ns_async.cli.output import Format, OutputRow
-from lance_ns_async.cli.parsing import parse_pair
-from lance_ns_async.cli.selecting import find_version, hint_at_missing, match_namespaces, match_tables, open_table
+from lance_ns_async.cli.selecting import complete_namespace, find_version, match_namespaces, match_tables, open_table
+from lance_ns_async.model import NamespaceId, is_pattern
 
 if TYPE_CHECKING:
-    from lance_namespace.errors import LanceNamespaceError
-
     from lance_ns_async import Namespace
-    from lance_ns_async.model import NamespaceId, TableId
+    from lance_ns_async.model import TableId
 
 
 _GROUP = 5_000  # Number of tables that are located together: enough for concurrency, but few enough for early output.
@@ -42,44 +37,51 @@ MASK = "***"
 """The value that replaces storage options, which may be secrets."""
 
 
-@with_common_options
 def ls(
     on: CommonOptions,
     namespace: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Namespace or pattern to list, e.g. prod.sales or 'prod.*.orders'; the root by default.",
-            show_default=False,
             autocompletion=complete_namespace,
         ),
     ] = "",
-    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Include all child namespaces.")] = False,
-    namespaces: Annotated[bool, typer.Option("--namespaces", "-n", help="List namespaces instead of tables.")] = False,
-    long: Annotated[bool, typer.Option("--long", "-l", help="Show the locations.")] = False,
+    recursive: Annotated[bool, Option("--recursive", "-r", help="Include all child namespaces.")] = False,
+    namespaces: Annotated[bool, Option("--namespaces", "-n", help="List namespaces instead of tables.")] = False,
+    long: Annotated[bool, Option("--long", "-l", help="Show the locations.")] = False,
     format: OutputFormat = Format.PLAIN,
 ) -> None:
     """List the tables or namespaces in a namespace, or those that match a pattern, one per line, as they arrive."""
-    write_listing(on, namespace, recursive=recursive, namespaces=namespaces, long=long, format=format)
+    _write_listing(on, namespace, recursive=recursive, namespaces=namespaces, long=long, format=format)
 
 
-def write_listing(
+def list_namespaces(
+    on: CommonOptions,
+    namespace: Annotated[
+        str, Argument(help="Namespace or pattern to list; the root by default.", autocompletion=complete_namespace)
+    ] = "",
+    recursive: Annotated[bool, Option("--recursive", "-r", help="Include all namespaces below.")] = False,
+    format: OutputFormat = Format.PLAIN,
+) -> None:
+    """List namespaces, one per line, as they arrive."""
+    _write_listing(on, namespace, recursive=recursive, namespaces=True, long=False, format=format)
+
+
+def _write_listing(
     on: CommonOptions, where: str, *, recursive: bool, namespaces: bool, long: bool, format: Format
 ) -> None:
-    """Writes the tables or namespaces in a namespace, or those that match a pattern; see `ls`."""
-    from lance_ns_async.model import NamespaceId, is_pattern
-
-    pattern = is_pattern(where)
+    pattern = where if is_pattern(where) else None
     start = NamespaceId() if pattern else NamespaceId(where)
     kind = "namespace" if namespaces else "table"
-    failures: list[LanceNamespaceError] = []
+    failures: list[err.LanceNamespaceError] = []
     chosen = on.require()
     with chosen.open(start) as catalog:
-        ids = _ids(catalog, start, where if pattern else None, recursive=recursive, namespaces=namespaces)
+        ids = _ids(catalog, start, pattern, recursive=recursive, namespaces=namespaces)
         long = long and not namespaces
         rows = _located(catalog, ids, failures) if long else ({"id": str(id), "names": list(id)} for id in ids)
         # The listing is closed explicitly, because a partly read one would outlive its catalog.
         with closing(rows):
-            count = output.write(counted(rows, f"{kind}s"), ("id", "location") if long else ("id",), format, sys.stdout)
+            count = output.write(show_count(rows, f"{kind}s"), ("id", "location") if long else ("id",), format)
         if not count:
             chosen.check_root()
         if not count and pattern:
@@ -104,7 +106,7 @@ def _ids(
 
 
 def _located(
-    catalog: Namespace, ids: Iterator[TableId], failures: list[LanceNamespaceError]
+    catalog: Namespace, ids: Iterator[TableId], failures: list[err.LanceNamespaceError]
 ) -> Generator[OutputRow, None, None]:
     """Yields a row for each table, as soon as it is located; adds tables without location to `failures`."""
     while group := list(islice(ids, _GROUP)):
@@ -117,24 +119,17 @@ def _located(
             failures.append(error)
 
 
-@with_common_options
 def describe(
     on: CommonOptions,
     table: TableName,
-    version: Annotated[int | None, typer.Option("--version", help="Describe this version; opens the dataset.")] = None,
-    details: Annotated[
-        bool, typer.Option("--details", "-d", help="Show schema and statistics; opens the dataset.")
-    ] = False,
+    version: Annotated[int | None, Option(help="Describe this version; opens the dataset.")] = None,
+    details: Annotated[bool, Option("--details", "-d", help="Show schema and statistics; opens the dataset.")] = False,
     show_secrets: Secrets = False,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Describe a table: its location, properties and storage options."""
-    from lance_namespace import DescribeTableRequest
-
-    with open_table(on, table) as (catalog, id):
-        request = DescribeTableRequest(
-            id=list(id), version=version, with_table_uri=True, load_detailed_metadata=details
-        )
+    with open_table(on.require(), table) as (catalog, id):
+        request = {"id": list(id), "version": version, "with_table_uri": True, "load_detailed_metadata": details}
         description = catalog.describe_table(request).model_dump(by_alias=True, exclude_none=True)
     options = description.get("storage_options")
     if options and not show_secrets:
@@ -144,42 +139,50 @@ def describe(
     output.write_object({"id": str(id), "names": list(id), **fields}, format)
 
 
-@with_common_options
+def describe_namespace(on: CommonOptions, namespace: NamespaceName, format: OutputFormat = Format.TABLE) -> None:
+    """Show the properties of a namespace."""
+    id = NamespaceId(namespace)
+    with on.require().open(id) as catalog:
+        properties = catalog.describe_namespace({"id": list(id)}).properties
+    output.write_object({"id": str(id), "names": list(id), "properties": properties or {}}, format)
+
+
 def schema(on: CommonOptions, table: TableName, version: Version = None, format: OutputFormat = Format.TABLE) -> None:
     """Show the columns of a table and their types; opens the dataset."""
-    with open_table(on, table) as (catalog, id):
+    with open_table(on.require(), table) as (catalog, id):
         fields = list(catalog.open(id, version=find_version(catalog, id, version)).schema)
     rows = [{"column": it.name, "type": str(it.type), "nullable": it.nullable} for it in fields]
-    output.write(rows, ("column", "type", "nullable"), format, sys.stdout)
+    output.write(rows, ("column", "type", "nullable"), format)
 
 
-@with_common_options
 def versions(
     on: CommonOptions,
     table: TableName,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of versions.")] = None,
+    limit: Annotated[int | None, Option("--limit", "-n", min=1, help="Maximum number of versions.")] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """List the versions of a table, the newest first."""
-    with open_table(on, table) as (catalog, id):
+    with open_table(on.require(), table) as (catalog, id):
         response = catalog.list_table_versions({"id": list(id), "limit": limit, "descending": True})
     rows = [{"version": it.version, "created": _time(it.timestamp_millis)} for it in response.versions]
-    output.write(rows, ("version", "created"), format, sys.stdout)
+    output.write(rows, ("version", "created"), format)
 
 
-@with_common_options
+def _time(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")
+
+
 def tags(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
     """List the tags of a table."""
-    with open_table(on, table) as (catalog, id):
+    with open_table(on.require(), table) as (catalog, id):
         response = catalog.list_table_tags({"id": list(id)})
     rows = [{"tag": name, "version": it.version, "branch": it.branch} for name, it in response.tags.items()]
-    output.write(rows, ("tag", "version", "branch"), format, sys.stdout)
+    output.write(rows, ("tag", "version", "branch"), format)
 
 
-@with_common_options
 def indices(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
     """List the indexes of a table, and how many rows they cover."""
-    with open_table(on, table) as (catalog, id):
+    with open_table(on.require(), table) as (catalog, id):
         response = catalog.list_table_indices({"id": list(id)})
     rows = [
         {
@@ -191,67 +194,19 @@ def indices(on: CommonOptions, table: TableName, format: OutputFormat = Format.T
         }
         for it in response.indexes
     ]
-    output.write(rows, ("index", "type", "columns", "rows", "rows without"), format, sys.stdout)
+    output.write(rows, ("index", "type", "columns", "rows", "rows without"), format)
 
 
-def _time(milliseconds: int | None) -> str | None:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")
-
-
-COLUMNS = ("id", "outcome", "rows", "size", "versions", "last_write", "location", "reason")
-
-
-@with_common_options
-def find(
+def partitions(
     on: CommonOptions,
-    what: What,
-    column: Annotated[
-        list[str] | None,
-        typer.Option("--column", help="With this column: name, name:type or :type, e.g. 'vec:vector[768]'."),
-    ] = None,
-    min_rows: Annotated[int | None, typer.Option("--min-rows", help="Minimum number of rows.")] = None,
-    max_rows: Annotated[int | None, typer.Option("--max-rows", help="Maximum number of rows.")] = None,
-    min_size: Annotated[str | None, typer.Option("--min-size", help="Minimum size, e.g. 10GB.")] = None,
-    max_size: Annotated[str | None, typer.Option("--max-size", help="Maximum size, e.g. 10GB.")] = None,
-    min_versions: Annotated[int | None, typer.Option("--min-versions", help="Minimum number of versions.")] = None,
-    older_than: Annotated[str | None, typer.Option("--older-than", help="Last write before, e.g. 30d.")] = None,
-    newer_than: Annotated[str | None, typer.Option("--newer-than", help="Last write within, e.g. 12h.")] = None,
-    index: Annotated[list[str] | None, typer.Option("--index", help="With an index of this column.")] = None,
-    no_index: Annotated[list[str] | None, typer.Option("--no-index", help="Without an index of this column.")] = None,
-    stale_index: Annotated[
-        list[str] | None,
-        typer.Option("--stale-index", help="With rows that an index of this column lacks; '*' is any column."),
-    ] = None,
-    property: Annotated[
-        list[str] | None,
-        typer.Option("--with-property", metavar="KEY=VALUE", help="With this property in the catalog."),
-    ] = None,
-    sort: Annotated[
-        str, typer.Option("--sort", help="id, rows, size, versions, version or last_write; with - for descending.")
-    ] = "id",
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of tables.")] = None,
+    where: Annotated[str | None, Argument(help="Condition in Lance's SQL, e.g. \"region = 'EU'\".")] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Find tables by columns, rows, size, age, indexes and properties; opens each dataset once."""
-    from lance_ns_async.fleet import Conditions, sync
-
-    where = Conditions(
-        columns=column or (),
-        index=index or (),
-        no_index=no_index or (),
-        stale_index=stale_index or (),
-        properties=dict(parse_pair("--with-property", text) for text in property or ()),
-        min_rows=min_rows,
-        max_rows=max_rows,
-        min_size=min_size,
-        max_size=max_size,
-        min_versions=min_versions,
-        older_than=older_than,
-        newer_than=newer_than,
-    )
-    with on.require().open() as catalog:
-        report = sync.find(catalog, what, where, sort=sort, limit=limit, progress=errors.shows_progress())
-        hint_at_missing(catalog, what, report.problems)
-    output.write_report(report, COLUMNS, format)
-    require_tables(report.rows, report.counters.get("tables", 0), what)
-    exit_after(report.problems)
+    """List the partitions of a directory that may have rows which match a condition."""
+    with on.require().open(NamespaceId()) as catalog:
+        rows = [
+            {"values": dict(it.values), "spec": it.spec_version, "id": str(it.id), "location": it.location}
+            for it in catalog.list_partitions(where)
+        ]
+    if not output.write(show_count(iter(rows), "partitions"), ("values", "spec", "id"), format):
+        hint("no partition may have such rows" if where else "no partitions yet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -18,23 +18,17 @@ from rich.table import Table
 from rich.text import Text
 
 from lance_ns_async.cli import errors
-from lance_ns_async.cli.errors import Misuse, summarize, use_options
+from lance_ns_async.cli.errors import Misuse
+from lance_ns_async.rendering import counted, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lance_ns_async.fleet import MaintenancePlan, Report
+    from lance_ns_async.fleet import Report
     from lance_ns_async.model import Id
 
 
 OutputRow = Mapping[str, Any]
-
-
-class TellChange(Protocol):
-    """Tells what was done, as a sentence or as the parts of a row."""
-
-    def __call__(self, sentence: str, id: Id, outcome: str, location: str | None = None) -> None: ...
-
 
 _SHORT_LIST, _SHORT_TEXT = 4, 200  # Elements of a list, and characters of a text, that a table of rows shows.
 
@@ -52,63 +46,6 @@ class Format(StrEnum):
 _SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
 
 
-def write(rows: Iterable[OutputRow], columns: Sequence[str], format: Format, stream: IO[str]) -> int:
-    """Writes the rows as they arrive, a table or Parquet after all have arrived; returns their number."""
-    count = 0
-
-    def counted() -> Iterator[OutputRow]:
-        nonlocal count
-        for row in rows:
-            yield row
-            count += 1
-
-    lines = ([_text(row.get(column)) for column in columns] for row in counted())
-    match format:
-        case Format.PLAIN:
-            # Imported here, because `--help` should not wait for it.
-            from lance_ns_async.rendering import printable
-
-            # Names of tables may contain control characters for a terminal; a pipe gets them unchanged.
-            render = printable if stream.isatty() else str
-            stream.writelines("\t".join(map(render, line)) + "\n" for line in lines)
-        case Format.TABLE:
-            from lance_ns_async.cli.output import lay_rows
-
-            gathered = list(counted())
-            numbers = {column for column in columns if _is_number(gathered, column)}
-            lay_rows([[_text(row.get(column)) for column in columns] for row in gathered], columns, numbers, stream)
-        case Format.JSON:
-            for row in counted():
-                stream.write((",\n " if count else "[") + json.dumps(row, ensure_ascii=False, default=str))
-            stream.write("]\n" if count else "[]\n")
-        case Format.CSV:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows(lines)
-        case Format.PARQUET:
-            import pyarrow as pa
-
-            texts = [dict(zip(columns, line, strict=True)) for line in lines]
-            write_parquet(pa.Table.from_pylist(texts, pa.schema([(column, pa.string()) for column in columns])), None)
-    return count
-
-
-def write_parquet(table: pa.Table, file: Path | None) -> None:
-    """Writes the table to the file, or to standard output if `file` is None."""
-    import pyarrow.parquet as pq
-
-    if file is None:
-        if sys.stdout.isatty():
-            raise Misuse("parquet cannot be written to a terminal: use --out FILE, or redirect the output")
-        sys.stdout.flush()
-        pq.write_table(table, sys.stdout.buffer)
-        return
-    try:
-        pq.write_table(table, str(file))
-    except OSError as error:
-        raise Misuse(f"{file}: {error.strerror or error}") from error
-
-
 def format_for(option: Format | None, file: Path | None) -> Format:
     """Returns the output format: the requested one, else by the file's suffix, else a table."""
     if option is not None or file is None or not file.suffix:
@@ -118,36 +55,109 @@ def format_for(option: Format | None, file: Path | None) -> Format:
     return format
 
 
-@contextmanager
-def open_text(file: Path | None) -> Iterator[IO[str]]:
-    """Opens the file for text output; standard output if `file` is None."""
-    if file is None:
-        yield sys.stdout
-        return
-    try:
-        with file.open("w", encoding="utf-8", newline="") as stream:
-            yield stream
-    except OSError as error:
-        raise Misuse(f"{file}: {error.strerror}") from error
+def write(
+    rows: Iterable[OutputRow],
+    columns: Sequence[str],
+    format: Format,
+    file: Path | None = None,
+    *,
+    to_json: Callable[[], str] | None = None,
+    to_arrow: Callable[[], pa.Table] | None = None,
+) -> int:
+    """Writes the rows as they arrive, a table or Parquet after all have arrived; returns the number of those written.
+
+    Args:
+        file: None for standard output.
+        to_json: Returns what is written as JSON instead of a list of the rows.
+        to_arrow: Returns what is written as Parquet instead of the texts of the columns.
+    """
+    count = 0
+
+    def counting() -> Iterator[OutputRow]:
+        nonlocal count
+        for row in rows:
+            yield row
+            count += 1
+
+    lines = ([_text(row.get(column)) for column in columns] for row in counting())
+    if format is Format.PARQUET:
+        _write_parquet(_text_table(columns, lines) if to_arrow is None else to_arrow(), file)
+        return count
+    with _open_text(file) as stream:
+        match format:
+            case Format.PLAIN:
+                # Names of tables may contain control characters for a terminal; a pipe gets them unchanged.
+                render = printable if stream.isatty() else str
+                stream.writelines("\t".join(map(render, line)) + "\n" for line in lines)
+            case Format.TABLE:
+                _print_rows(list(counting()), columns, stream)
+            case Format.JSON if to_json is not None:
+                stream.write(to_json() + "\n")
+            case Format.JSON:
+                for row in counting():
+                    stream.write((",\n " if count else "[") + json.dumps(row, ensure_ascii=False, default=str))
+                stream.write("]\n" if count else "[]\n")
+            case Format.CSV:
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(columns)
+                writer.writerows(lines)
+    return count
 
 
-def write_report(report: Report, columns: Sequence[str], format: Format) -> None:
-    """Writes the rows of a report to standard output, and its summary to standard error."""
+def write_report(
+    report: Report, columns: Sequence[str], format: Format, file: Path | None = None, *, in_full: bool = False
+) -> None:
+    """Writes the rows of a report, and its summary to standard error.
+
+    Args:
+        file: None for standard output.
+        in_full: Whether JSON and Parquet are those of the report, and the summary contains the problems.
+    """
+    to_json, to_arrow = (report.to_json, report.to_arrow) if in_full else (None, None)
     try:
-        write(report_rows(report, format), columns, format, sys.stdout)
+        write(_report_rows(report, format), columns, format, file, to_json=to_json, to_arrow=to_arrow)
     finally:
         # The reader of the rows may have ended.
-        summarize(report.line(), problems=report.problems)
+        errors.summarize(report if in_full else report.line(), problems=report.problems)
 
 
-def report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
+def _report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
     """Yields the rows of a report; reasons name options, and for people, rows of a dry run say what would be done."""
     from lance_ns_async.fleet.run import WOULD
 
     is_for_people = report.dry_run and format in (Format.TABLE, Format.PLAIN)
     for row in report.rows:
         outcome = WOULD.get(row.outcome, row.outcome) if is_for_people else row.outcome
-        yield {**row.to_dict(), "outcome": outcome, "reason": use_options(row.reason)}
+        yield {**row.to_dict(), "outcome": outcome, "reason": errors.use_options(row.reason)}
+
+
+def write_table(rows: pa.Table, format: Format, file: Path | None) -> None:
+    """Writes rows of a table to the file, or to standard output if `file` is None; a table shortens long values."""
+    shorten = _shorten if format is Format.TABLE else lambda value: value
+    values = [] if format is Format.PARQUET else rows.to_pylist()
+    lines = ({name: shorten(value) for name, value in row.items()} for row in values)
+    write(lines, rows.column_names, format, file, to_arrow=lambda: rows)
+    if file is not None:
+        errors.hint(f"wrote {counted(rows.num_rows, 'rows')} to {file}")
+
+
+def write_object(row: OutputRow, format: Format) -> None:
+    """Writes one object to standard output: one line per field, one JSON object, or a single row."""
+    match format:
+        case Format.JSON:
+            print(json.dumps(row, indent=2, ensure_ascii=False, default=str))
+        case Format.TABLE:
+            _print_fields({key: _text(value) for key, value in row.items()}, _OutputConsole(sys.stdout))
+        case Format.PLAIN:
+            write(({"field": key, "value": value} for key, value in row.items()), ("field", "value"), format)
+        case _:
+            write([row], list(row), format)
+
+
+class TellChange(Protocol):
+    """Tells what was done, as a sentence or as the parts of a row."""
+
+    def __call__(self, sentence: str, id: Id, outcome: str, location: str | None = None) -> None: ...
 
 
 @contextmanager
@@ -165,54 +175,42 @@ def tell_changes(format: Format | None) -> Iterator[TellChange]:
     finally:
         # Also after an error, because the changes before it were made.
         if format is not None:
-            write(rows, ("id", "outcome", "location"), format, sys.stdout)
+            write(rows, ("id", "outcome", "location"), format)
 
 
-def write_result(
-    result: Report | MaintenancePlan,
-    rows: Iterable[OutputRow],
-    columns: Sequence[str],
-    format: Format,
-    file: Path | None,
-) -> None:
-    """Writes the rows, or all of the result as JSON or Parquet; to standard output if `file` is None."""
-    if format is Format.PARQUET:
-        write_parquet(result.to_arrow(), file)
+@contextmanager
+def _open_text(file: Path | None) -> Iterator[IO[str]]:
+    """Opens the file for text output; standard output if `file` is None."""
+    if file is None:
+        yield sys.stdout
         return
-    with open_text(file) as stream:
-        if format is Format.JSON:
-            stream.write(result.to_json() + "\n")
-        else:
-            write(({name: row.get(name) for name in columns} for row in rows), columns, format, stream)
+    try:
+        with file.open("w", encoding="utf-8", newline="") as stream:
+            yield stream
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror}") from error
 
 
-def write_rows(rows: pa.Table, format: Format, file: Path | None) -> None:
-    """Writes rows of a table to the file, or to standard output if `file` is None; a table shortens long values."""
-    if format is Format.PARQUET:
-        write_parquet(rows, file)
-    else:
-        shorten = _shorten if format is Format.TABLE else lambda value: value
-        lines = ({name: shorten(value) for name, value in row.items()} for row in rows.to_pylist())
-        with open_text(file) as stream:
-            write(lines, rows.column_names, format, stream)
-    if file is not None:
-        from lance_ns_async.rendering import counted
+def _write_parquet(table: pa.Table, file: Path | None) -> None:
+    import pyarrow.parquet as pq
 
-        errors.hint(f"wrote {counted(rows.num_rows, 'rows')} to {file}")
-
-
-def write_object(row: OutputRow, format: Format) -> None:
-    """Writes one object to standard output: one line per field, one JSON object, or a single row."""
-    if format is Format.JSON:
-        print(json.dumps(row, indent=2, ensure_ascii=False, default=str))
+    if file is None:
+        if sys.stdout.isatty():
+            raise Misuse("parquet cannot be written to a terminal: use --out FILE, or redirect the output")
+        sys.stdout.flush()
+        pq.write_table(table, sys.stdout.buffer)
         return
-    if format is not Format.TABLE:
-        fields = [{"field": key, "value": value} for key, value in row.items()] if format is Format.PLAIN else [row]
-        write(fields, list(fields[0]), format, sys.stdout)
-        return
-    from lance_ns_async.cli.output import lay_fields
+    try:
+        pq.write_table(table, str(file))
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror or error}") from error
 
-    lay_fields({key: _text(value) for key, value in row.items()})
+
+def _text_table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = [dict(zip(columns, line, strict=True)) for line in lines]
+    return pa.Table.from_pylist(rows, pa.schema([(column, pa.string()) for column in columns]))
 
 
 def _shorten(value: Any) -> Any:
@@ -229,28 +227,21 @@ def _shorten(value: Any) -> Any:
     return value
 
 
-def _is_number(rows: Iterable[OutputRow], column: str) -> bool:
-    values = [row.get(column) for row in rows]
-    return all(type(value) in (int, NoneType) for value in values) and any(values)
-
-
 def _text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-_UNLIMITED_WIDTH = 100_000
-"""Width of output that is not for a terminal: lines for a file or another program are never cut or folded."""
-
+_UNLIMITED_WIDTH = 100_000  # Width of output for a file or another program, whose lines are never cut or folded.
 _GAP = 2  # Spaces between columns.
 _NARROW = 24  # Minimum width in which the values of the widest column are continued in the next line.
 
 
-class OutputConsole(Console):
-    """A console on standard output or another text stream; if that is not a terminal, its width is unlimited."""
+class _OutputConsole(Console):
+    """A console on a text stream; if that is not a terminal, its width is unlimited."""
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
+    def __init__(self, stream: IO[str]) -> None:
         super().__init__(file=stream, highlight=False, markup=False)
         if not self.is_terminal:
             self.width = _UNLIMITED_WIDTH
@@ -270,49 +261,43 @@ class OutputConsole(Console):
         raise BrokenPipeError
 
 
-def lay_rows(rows: Sequence[Sequence[str]], columns: Sequence[str], numbers: Collection[str], stream: IO[str]) -> None:
-    """Prints rows below the names of their columns; in a narrow terminal, a line for each field; nothing for no rows.
-
-    Args:
-        rows: The values of each row.
-        columns: The names of the columns.
-        numbers: The columns that are aligned to the right.
-        stream: Where the table goes.
-    """
+def _print_rows(rows: Sequence[OutputRow], columns: Sequence[str], stream: IO[str]) -> None:
+    """Prints rows below the names of their columns, or in a narrow terminal, a line for each field."""
     if not rows:
         return
-    console = OutputConsole(stream)
-    widths = [max(map(_width, values)) for values in zip(columns, *rows, strict=True)]
+    console = _OutputConsole(stream)
+    lines = [[_text(row.get(column)) for column in columns] for row in rows]
+    widths = [max(map(_width, values)) for values in zip(columns, *lines, strict=True)]
     widest = widths.index(max(widths))
     left = console.width - (sum(widths) - widths[widest]) - _GAP * (len(widths) - 1)
     if left < min(widths[widest], _NARROW):
-        for number, row in enumerate(rows):
+        for number, line in enumerate(lines):
             if number:
                 console.print()
-            _lay_fields({column: value for column, value in zip(columns, row, strict=True) if value}, console)
+            _print_fields({column: value for column, value in zip(columns, line, strict=True) if value}, console)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if _is_number(rows, column) else "left"
         # A truncated id or location is useless, so the longest values continue in the next line.
-        justify: Literal["left", "right"] = "right" if column in numbers else "left"
         table.add_column(column, overflow="fold", justify=justify, no_wrap=number != widest)
-    for row in rows:
-        table.add_row(*map(Text, row))
+    for line in lines:
+        table.add_row(*map(Text, line))
     console.lay(table)
 
 
-def lay_fields(fields: Mapping[str, str]) -> None:
-    """Prints one line for each field to standard output."""
-    _lay_fields(fields, OutputConsole())
-
-
-def _lay_fields(fields: Mapping[str, str], console: OutputConsole) -> None:
+def _print_fields(fields: Mapping[str, str], console: _OutputConsole) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in fields.items():
         table.add_row(key, Text(value))
     console.lay(table)
+
+
+def _is_number(rows: Iterable[OutputRow], column: str) -> bool:
+    values = [row.get(column) for row in rows]
+    return all(type(value) in (int, NoneType) for value in values) and any(values)
 
 
 def _width(text: str) -> int:

@@ -17,10 +17,20 @@ def parse_pair(option: str, text: str, form: str = "KEY=VALUE") -> tuple[str, st
     return key, value
 
 
+def parse_pairs(option: str, texts: Iterable[str] | None, form: str = "KEY=VALUE") -> dict[str, str]:
+    """Returns the values of a repeated option by their keys; see `parse_pair`."""
+    return dict(parse_pair(option, text, form) for text in texts or ())
+
+
+def parse_lines(text: str) -> list[str]:
+    """Returns the lines of a file without empty ones and those that start with `#`."""
+    return [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+
+
 def parse_storage_options(values: Iterable[str] | None) -> dict[str, str] | None:
     """Returns storage options from `KEY=VALUE` and `@FILE` arguments; None if there are none.
 
-    A file has a `KEY=VALUE` on each line; empty lines and lines that start with `#` are skipped.
+    A file has a `KEY=VALUE` on each line; see `parse_lines`.
     """
     lines: list[str] = []
     for text in values or ():
@@ -31,9 +41,9 @@ def parse_storage_options(values: Iterable[str] | None) -> dict[str, str] | None
             content = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
             raise Misuse(f"--storage-option {text}: the file cannot be read ({e})") from e
-        lines += (line for line in map(str.strip, content.splitlines()) if line and not line.startswith("#"))
-    pairs = (parse_pair("--storage-option", line) for line in lines)
-    return {key.strip(): value.strip() for key, value in pairs} or None
+        lines += parse_lines(content)
+    pairs = parse_pairs("--storage-option", lines)
+    return {key.strip(): value.strip() for key, value in pairs.items()} or None
 
 
 def read_text(file: Path, option: str) -> str:

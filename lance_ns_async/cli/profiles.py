@@ -1,136 +1,184 @@
-"""Profiles: named catalogs in a TOML file.
-
-`[profiles.prod]` contains `impl` and the properties, either as quoted keys (`"storage.region" = "eu-west-1"`) or as
-tables (`[profiles.prod.storage]`). `default = "prod"` above all tables names the default profile.
-"""
+"""The commands below `profile`: catalogs with a name."""
 
 from __future__ import annotations
 
-import tomllib
+import ast
+import inspect
+import re
+import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from lance_ns_async.cli import private_files, secrets
+from lance_ns_async.cli import catalog as catalogs
+from lance_ns_async.cli import errors, output, secrets
+from lance_ns_async.cli.catalog import Catalog, choose, files_with_profiles, find_profile
+from lance_ns_async.cli.doctor import check
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.errors import suggest
+from lance_ns_async.cli.listing import MASK
+from lance_ns_async.cli.options import IMPLS, CommonOptions, OutputFormat, Repeated, Secrets
+from lance_ns_async.cli.output import Format
+from lance_ns_async.cli.selecting import complete_profile
 
-if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
-    from tomlkit.items import Table
-
-
-_IN_DIRECTORY = Path("lance-ns.toml")
-"""The file in the current directory, which may be another user's; the only relative path of a file with profiles."""
+Name = Annotated[str, Argument(help="Name of the profile.", autocompletion=complete_profile)]
+_NAME = re.compile(r"[\w.-]+")
 
 
-def files_with_profiles(config: Path | None, environment: Mapping[str, str]) -> Sequence[Path]:
-    """Returns the files with profiles: that of the option or of LANCE_NS_CONFIG, else the usual ones that exist."""
-    if named := config or environment.get("LANCE_NS_CONFIG"):
-        return [Path(named).absolute()]
-    return [file for file in (_own_file(), _IN_DIRECTORY) if file.is_file()]
+def add(
+    on: CommonOptions,
+    name: Annotated[str, Argument(help="Name of the profile.")],
+    ask: Annotated[
+        Repeated,
+        Option(metavar="KEY", help="Ask for the value of this property, and keep it in the keyring; may be repeated."),
+    ] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace a profile with this name.")] = False,
+) -> None:
+    """Add a profile: lance-ns profile add prod -i iceberg -p endpoint=https://catalog.example.com.
 
-
-def file_for_new(config: Path | None, environment: Mapping[str, str]) -> Path:
-    """Returns the file for a new profile: that of the option or of LANCE_NS_CONFIG, else the user's."""
-    return Path(config or environment.get("LANCE_NS_CONFIG") or _own_file())
-
-
-def _own_file() -> Path:
-    return Path(typer.get_app_dir("lance-ns"), "config.toml")
-
-
-def find(name: str, files: Sequence[Path]) -> tuple[Path, Mapping[str, Any]]:
-    """Returns the first file that contains a profile, and what it contains."""
-    names: list[str] = []
-    for file in files:
-        profiles_here = _profiles(file)
-        if name in profiles_here:
-            content = profiles_here[name]
-            if not isinstance(content, dict):
-                raise Misuse(f"{file}: profile {name!r} is not a table; write [profiles.NAME]")
-            return file, content
-        names += profiles_here
-    create = f"create it with lance-ns profile add {name}"
-    if not files:
-        raise Misuse(f"profile {name!r}: no file with profiles; {create}, or set --config or LANCE_NS_CONFIG")
-    hint = suggest(name, names, quoted=True) if names else create
-    raise Misuse(f"profile {name!r}: not in {' or '.join(map(str, files))}; {hint}")
-
-
-def list_all(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yields the names of all profiles and their files, without those that an earlier file hides."""
-    seen: set[str] = set()
-    for file in files:
-        yield from ((name, file) for name in _profiles(file) if name not in seen)
-        seen.update(_profiles(file))
-
-
-def default_name(config: Path | None, environment: Mapping[str, str]) -> str | None:
-    """Returns the name of the default profile; None if there is none.
-
-    It is never that of a file in the current directory, which may be another user's.
+    -p KEY_command='COMMAND' keeps a secret out of the file: it is what the command prints.
     """
-    file = file_for_new(config, environment)
-    name = _content(file).get("default") if file.is_file() else None
-    if name is not None and not isinstance(name, str):
-        raise Misuse(f'{file}: default must be the name of a profile, such as default = "prod"')
-    return name
+    if not _NAME.fullmatch(name):
+        raise Misuse(f"profile {name!r}: use letters, digits, '-', '_' and '.'")
+    if on.impl is None:
+        raise Misuse("--impl: missing; it is the kind of the catalog, e.g. -i iceberg")
+    file = catalogs.file_for_new_profile(on.config)
 
+    def check_new() -> None:
+        if not overwrite and file.is_file() and name in dict(catalogs.list_profiles([file])):
+            raise Misuse(f"profile {name!r} exists in {file}; use --overwrite to replace it")
 
-def new_table() -> Table:
-    """Returns an empty table for `edit`, which contains only tables."""
+    check_new()
+    catalog = choose(on.impl, on.properties, None, None, {}, resolve=False)
+    assert catalog is not None
+    properties = dict(catalog.with_absolute_root().properties)
+    for key in ask or ():
+        secrets.check(key)
+    asked = {key: _ask(key) for key in ask or ()}
+    # This validates the properties: a namespace makes no call before it is used.
+    with Catalog(on.impl, {**secrets.resolve(properties), **asked}).open():
+        pass
+
     import tomlkit
 
-    return tomlkit.table(is_super_table=True)
+    with catalogs.edit_profiles(file) as content:
+        # Another command may have added it meanwhile, and its secrets.
+        check_new()
+        for key, value in asked.items():
+            user = f"{name}.{key}"
+            secrets.store(user, value)
+            properties[f"{key}_keyring"] = user
+        content.setdefault("profiles", tomlkit.table(is_super_table=True))[name] = {"impl": on.impl, **properties}
+        is_default = content.setdefault("default", name) == name
+    errors.tell(f"added profile {name} to {file}" + ("; it is the default" if is_default else ""))
+    if plain := secrets.secrets_among(properties):
+        key = plain[0]
+        errors.hint(f"{', '.join(plain)}: in the file, which only you can read; --ask {key} keeps it in the keyring")
 
 
-def edit(file: Path) -> AbstractContextManager[TOMLDocument]:
-    """Provides the content of a file of profiles to change; see `private_files.edit`."""
-    return private_files.edit(file, _profiles)
+def list_properties(
+    on: CommonOptions,
+    kind: Annotated[str, Argument(help="Kind of the catalog, e.g. iceberg.", autocompletion=lambda: list(IMPLS))],
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """List the properties of a kind of catalog, with their defaults."""
+    output.write(_property_rows(kind), ("property", "default", "meaning"), format)
 
 
-def profile(name: str, files: Sequence[Path]) -> tuple[str, dict[str, str]]:
-    """Returns the catalog's kind and the properties of a profile, from the first file that contains the profile."""
-    file, content = find(name, files)
-    where = f"{file}: profile {name!r}"
-    properties = dict(_flat(content, "", where))
-    if "impl" not in properties:
-        raise Misuse(f'{where} has no impl; write e.g. impl = "iceberg"')
-    commands = [key for key in properties if secrets.split(key)[1] == "command"]
-    if commands and file == _IN_DIRECTORY:
-        raise Misuse(f"{where}: {commands[0]} is not run from a file of the current directory; use --config {file}")
-    if exposed := secrets.secrets_among(properties):
-        secrets.warn_if_exposed(file, f"{', '.join(exposed)} of profile {name!r}")
-    return properties.pop("impl"), properties
+def list_profiles(on: CommonOptions, format: OutputFormat = Format.TABLE) -> None:
+    """List the profiles; * marks the default."""
+    files = files_with_profiles(on.config)
+    default = catalogs.default_profile(on.config)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for name, file in catalogs.list_profiles(files):
+            _, content = find_profile(name, [file])
+            mark = "*" if name == default else ""
+            yield {"default": mark, "profile": name, "impl": content.get("impl"), "file": str(file)}
+
+    if not output.write(rows(), ("default", "profile", "impl", "file"), format):
+        errors.hint("no profiles; add one with lance-ns profile add NAME -i IMPL -p KEY=VALUE")
 
 
-def _profiles(file: Path) -> Mapping[str, Any]:
-    profiles = _content(file).get("profiles", {})
-    if not isinstance(profiles, dict):
-        raise Misuse(f"{file}: 'profiles' has no tables; write [profiles.NAME]")
-    return profiles
+def show(on: CommonOptions, name: Name, show_secrets: Secrets = False, format: OutputFormat = Format.TABLE) -> None:
+    """Show the properties of a profile; runs no commands, and does not read the keyring."""
+    impl, properties = catalogs.read_profile(name, files_with_profiles(on.config))
+    masked = {} if show_secrets else dict.fromkeys(secrets.secrets_among(properties), MASK)
+    output.write_object({"profile": name, "impl": impl, **properties, **masked}, format)
 
 
-def _content(file: Path) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise Misuse(f"{file}: {reason}") from error
+def test(on: CommonOptions, name: Name, format: OutputFormat = Format.TABLE) -> None:
+    """Check step by step what works, as lance-ns doctor does."""
+    check(CommonOptions(on.impl, on.properties, name, on.config).require(), None, format)
 
 
-def _flat(content: Mapping[str, object], prefix: str, where: str) -> Iterator[tuple[str, str]]:
-    for key, value in content.items():
-        match value:
-            case dict():
-                yield from _flat(value, f"{prefix}{key}.", where)
-            case bool():
-                yield f"{prefix}{key}", str(value).lower()
-            case str() | int() | float():
-                yield f"{prefix}{key}", str(value)
-            case _:
-                raise Misuse(f"{where}: {prefix}{key} must be text, a number, true or false")
+def use(on: CommonOptions, name: Name) -> None:
+    """Make a profile the default: that of commands without options for the catalog."""
+    with catalogs.edit_profiles(catalogs.file_for_new_profile(on.config)) as content:
+        find_profile(name, files_with_profiles(on.config))
+        content["default"] = name
+    errors.tell(f"the default is profile {name}")
+
+
+def remove(on: CommonOptions, name: Name) -> None:
+    """Remove a profile, and its secrets from the keyring."""
+    file, _ = find_profile(name, files_with_profiles(on.config))
+    with catalogs.edit_profiles(file) as content:
+        _, found = find_profile(name, [file])
+        for user in _users(name, found):
+            secrets.delete(user)
+        del content["profiles"][name]
+    if catalogs.default_profile(on.config) == name:
+        with catalogs.edit_profiles(catalogs.file_for_new_profile(on.config)) as content:
+            if content.get("default") == name:
+                del content["default"]
+    errors.tell(f"removed profile {name} from {file}")
+
+
+def _ask(key: str) -> str:
+    """Returns the value of a secret, from the terminal or else from a line of standard input."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(key, hide_input=True, err=True))
+    value = sys.stdin.readline().rstrip("\r\n")
+    if not value:
+        raise Misuse(f"--ask {key}: no value on standard input")
+    return value
+
+
+def _users(name: str, content: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the names of the profile's own secrets in the keyring."""
+    own = ((secrets.split(key), value) for key, value in content.items())
+    return [user for (key, source), user in own if source == "keyring" and user == f"{name}.{key}"]
+
+
+def _property_rows(impl: str) -> Iterator[Mapping[str, Any]]:
+    """Yields a row for each property: those that a catalog requires first, and then its own."""
+    from lance_ns_async import registry
+    from lance_ns_async.calls.policy import Policy
+
+    settings = registry.load(impl).settings
+    meanings = dict(_attribute_docstrings(Policy))
+    for cls in reversed(settings.__mro__):
+        if hasattr(cls, "model_fields"):
+            meanings.update(_attribute_docstrings(cls))
+    for name in settings.names(aliases=False):
+        field = settings.model_fields[name.removesuffix(".*")]
+        default = "required" if field.is_required() else _text(field.default)
+        yield {"property": name, "default": default, "meaning": meanings.get(name.removesuffix(".*"), "")}
+
+
+def _attribute_docstrings(cls: type[Any]) -> Iterator[tuple[str, str]]:
+    """Yields the names of attributes with the first paragraphs of the docstrings below them."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    body = definition.body if isinstance(definition, ast.ClassDef) else []
+    for attribute, following in pairwise(body):
+        match attribute, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, " ".join(inspect.cleandoc(text).split("\n\n")[0].split())
+
+
+def _text(default: Any) -> str:
+    return "" if default in (None, {}, (), "") else str(default)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import lance_namespace.errors as err
+from typer import Option
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.common import (
+from lance_ns_async.cli.errors import Misuse, hint
+from lance_ns_async.cli.options import (
     CommonOptions,
     FormatOrSuffix,
     Out,
@@ -21,9 +22,7 @@ from lance_ns_async.cli.common import (
     What,
     exit_after,
     require_tables,
-    with_common_options,
 )
-from lance_ns_async.cli.errors import Misuse, hint
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import read_text
 from lance_ns_async.cli.selecting import find_version, hint_at_missing, open_table
@@ -37,70 +36,63 @@ if TYPE_CHECKING:
 
 _SHOWN, _ALL = 10, 2**31 - 1  # Maximum number of rows on a terminal, and in a file.
 
-Columns = Annotated[
-    str | None, typer.Option("--columns", "-c", metavar="NAME,...", help="Only these columns.", show_default=False)
-]
-Filter = Annotated[
-    str | None, typer.Option("--filter", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")
-]
+Columns = Annotated[str | None, Option("--columns", "-c", metavar="NAME,...", help="Only these columns.")]
+Filter = Annotated[str | None, Option("--filter", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")]
 
 Nearest = Annotated[
     str | None,
-    typer.Option("--nearest", metavar="NUMBER,...|@FILE", help="The rows nearest to this vector; a file has JSON."),
+    Option("--nearest", metavar="NUMBER,...|@FILE", help="The rows nearest to this vector; a file has JSON."),
 ]
+Text = Annotated[str | None, Option("--text", help="The rows that match this text best.")]
 
 
-@with_common_options
 def head(
     on: CommonOptions,
     table: TableName,
-    number: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 10,
+    number: Annotated[int, Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 10,
     columns: Columns = None,
     version: Version = None,
     format: FormatOrSuffix = None,
     out: Out = None,
 ) -> None:
     """Show the first rows of a table."""
-    names = column_names(columns)
-    with open_table(on, table) as (catalog, id):
+    names = _column_names(columns)
+    with open_table(on.require(), table) as (catalog, id):
         rows = _query(catalog, id, number, names, version)
-    output.write_rows(rows, format_for(format, out), out)
+    output.write_table(rows, format_for(format, out), out)
 
 
-@with_common_options
 def count(
     on: CommonOptions,
     table: TableName,
     filter: Filter = None,
     version: Version = None,
     format: Annotated[
-        Format | None, typer.Option("--output", "-o", help="Output format; by default only the number.")
+        Format | None, Option("--output", "-o", help="Output format; by default only the number.")
     ] = None,
 ) -> None:
     """Count the rows of a table, or those that match a filter."""
-    with open_table(on, table) as (catalog, id), _advising(filter):
+    with open_table(on.require(), table) as (catalog, id), _advising(filter):
         number = find_version(catalog, id, version)
         rows = catalog.count_table_rows({"id": list(id), "predicate": filter, "version": number}).count
     if format is None:
         print(rows)
     else:
-        output.write([{"id": str(id), "names": list(id), "rows": rows}], ("id", "rows"), format, sys.stdout)
+        output.write([{"id": str(id), "names": list(id), "rows": rows}], ("id", "rows"), format)
 
 
-@with_common_options
 def query(
     on: CommonOptions,
     table: TableName,
     filter: Filter = None,
     nearest: Nearest = None,
-    text: Annotated[str | None, typer.Option("--text", help="The rows that match this text best.")] = None,
+    text: Text = None,
     vector_column: Annotated[
-        str | None, typer.Option("--on", metavar="COLUMN", help="Column of --nearest or --text, if there are several.")
+        str | None, Option("--on", metavar="COLUMN", help="Column of --nearest or --text, if there are several.")
     ] = None,
     columns: Columns = None,
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", "-n", min=1, help="Maximum number of rows; by default 10, or with --out all."),
+        int | None, Option("--limit", "-n", min=1, help="Maximum number of rows; by default 10, or with --out all.")
     ] = None,
     version: Version = None,
     format: FormatOrSuffix = None,
@@ -110,7 +102,7 @@ def query(
     if nearest is not None and text is not None:
         raise Misuse("--nearest and --text: use one of them")
     request: dict[str, Any] = {
-        "vector": {"single_vector": [] if nearest is None else parse_vector(nearest)},
+        "vector": {"single_vector": [] if nearest is None else _parse_vector(nearest)},
         "filter": filter,
         "prefilter": True,
     }
@@ -122,9 +114,9 @@ def query(
         }
     is_search = nearest is not None or text is not None
     most = limit or (_SHOWN if out is None or is_search else _ALL)
-    with open_table(on, table) as (catalog, id), _advising(filter):
-        rows = _query(catalog, id, most, column_names(columns), version, **request)
-    output.write_rows(rows, format_for(format, out), out)
+    with open_table(on.require(), table) as (catalog, id), _advising(filter):
+        rows = _query(catalog, id, most, _column_names(columns), version, **request)
+    output.write_table(rows, format_for(format, out), out)
     if limit is None and rows.num_rows == _SHOWN and not is_search:
         hint(f"the first {_SHOWN} rows; --limit shows more")
 
@@ -133,14 +125,13 @@ def _query(
     catalog: Namespace, id: TableId, limit: int, columns: list[str] | None, version: str | None, **request: Any
 ) -> pa.Table:
     import pyarrow as pa
-    from lance_namespace.errors import TableColumnNotFoundError
 
     selection = {} if columns is None else {"columns": {"column_names": columns}}
     number = find_version(catalog, id, version)
     fields = {"id": list(id), "k": limit, "version": number, "vector": {"single_vector": []}, **selection, **request}
     try:
         answer = catalog.query_table(fields)
-    except TableColumnNotFoundError:
+    except err.TableColumnNotFoundError:
         there = catalog.open(id, version=number).schema.names
         if missing := [name for name in columns or () if name not in there]:
             raise Misuse(f"--columns {missing[0]}: no such column; the table has {', '.join(there)}") from None
@@ -151,22 +142,20 @@ def _query(
 @contextmanager
 def _advising(filter: str | None) -> Iterator[None]:
     """Adds advice about quotes to the error of an unknown column in a filter."""
-    from lance_namespace.errors import TableColumnNotFoundError
-
     try:
         yield
-    except TableColumnNotFoundError as error:
+    except err.TableColumnNotFoundError as error:
         if filter is not None and "Did you mean" not in str(error):
             error.add_note("text in a filter needs single quotes, such as \"name = 'ann'\"")
         raise
 
 
-def column_names(columns: str | None) -> list[str] | None:
-    """Returns the names in the option `--columns`; None for no option."""
+def _column_names(columns: str | None) -> list[str] | None:
+    """Returns the names in the option `--columns`."""
     return None if columns is None else [name.strip() for name in columns.split(",")]
 
 
-def parse_vector(text: str) -> list[float]:
+def _parse_vector(text: str) -> list[float]:
     """Returns the vector in the option `--nearest`."""
     try:
         if not text.startswith("@"):
@@ -176,20 +165,19 @@ def parse_vector(text: str) -> list[float]:
         raise Misuse("--nearest: must be numbers with commas between them, or a file with a JSON list") from error
 
 
-@with_common_options
 def search(
     on: CommonOptions,
     what: What,
     vector: Nearest = None,
-    full_text: Annotated[str | None, typer.Option("--text", help="The rows that match this text best.")] = None,
+    full_text: Text = None,
     column: Annotated[
-        str | None, typer.Option("--on", metavar="COLUMN", help="Column of --nearest, if there are several.")
+        str | None, Option("--on", metavar="COLUMN", help="Column of --nearest, if there are several.")
     ] = None,
-    k: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of rows.")] = 10,
+    k: Annotated[int, Option("--limit", "-n", min=1, help="Number of rows.")] = 10,
     filter: Filter = None,
     columns: Columns = None,
     timeout: Annotated[
-        float | None, typer.Option("--within", metavar="SECONDS", help="Show what is found in this time.")
+        float | None, Option("--within", metavar="SECONDS", help="Show what is found in this time.")
     ] = None,
     format: FormatOrSuffix = None,
     out: Out = None,
@@ -200,18 +188,18 @@ def search(
     with on.require().open() as catalog:
         ranked = catalog.search_many(
             what,
-            vector=None if vector is None else parse_vector(vector),
+            vector=None if vector is None else _parse_vector(vector),
             column=column,
             full_text=full_text,
             k=k,
             filter=filter,
-            columns=column_names(columns),
+            columns=_column_names(columns),
             timeout=timeout,
             progress=errors.shows_progress(),
         )
         problems = [row for row in ranked.table_rows() if row.outcome in ranked.problem_outcomes]
         hint_at_missing(catalog, what, problems)
     require_tables(problems, len(ranked.searched), what)
-    output.write_rows(ranked.rows, format_for(format, out), out)
+    output.write_table(ranked.rows, format_for(format, out), out)
     errors.summarize(ranked, problems=problems)
     exit_after(problems)

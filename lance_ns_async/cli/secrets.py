@@ -1,14 +1,19 @@
-"""Secrets that are not in the properties: `KEY_command` and `KEY_keyring` say where the value of KEY is."""
+"""Secrets outside of the properties, and files that only their owner may read.
+
+The properties `KEY_command` and `KEY_keyring` say where the value of KEY is.
+"""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import subprocess
-from collections.abc import Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from shlex import quote
+from tempfile import mkstemp
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -16,8 +21,7 @@ from lance_ns_async.cli.errors import Misuse, say
 from lance_ns_async.masked import IS_SECRET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from tomlkit import TOMLDocument
 
 SERVICE = "lance-ns"
 """The service in the keyring below which secrets are stored."""
@@ -112,13 +116,9 @@ def secrets_among(properties: Iterable[str]) -> list[str]:
 
 
 def warn_if_exposed(file: Path, what: str) -> None:
-    """Warns on standard error if others can read or change a file with a secret.
+    """Warns on standard error if others can read or change a file with a secret; not of pipes and devices.
 
     The file is used nevertheless: containers get their secrets in files that all their users can read.
-
-    Args:
-        file: A file that was read. Pipes and devices cause no warning.
-        what: The secret in the file, for the message.
     """
     if os.name != "posix":
         return
@@ -132,3 +132,71 @@ def warn_if_exposed(file: Path, what: str) -> None:
         can = "change" if access & (stat.S_IWGRP | stat.S_IWOTH) else "read"
         reason = f"others on this machine can {can} it (mode {stat.S_IMODE(status.st_mode):04o})"
         say(f"warning: {file} holds {what}, and {reason}: chmod 600 {quote(str(file))}")
+
+
+_WAIT = 10.0  # Seconds that a change waits for another one of the same file; each takes milliseconds.
+
+
+@contextmanager
+def lock(file: Path, wait: float) -> Iterator[None]:
+    """Keeps other commands from a file while the context is open; the end of the process, too, ends the lock.
+
+    Waits `wait` seconds for another command. An empty file `.NAME.lock` stays: removed, it would lock out only those
+    who had opened it before.
+    """
+    target = file.resolve()
+    path = target.with_name(f".{target.name}.lock")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Who may read the file of the lock may hold it.
+        path.touch(0o600)
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror}") from error
+    try:
+        # SQLite's locks exist on every platform, and end with the process.
+        connection = sqlite3.connect(path, timeout=wait, isolation_level=None)
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise Misuse(f"{file}: its lock {path} cannot be used ({error})") from error
+        raise Misuse(f"{file}: in use by another lance-ns; try again when that has ended") from None
+    with closing(connection):
+        yield
+
+
+@contextmanager
+def edit(file: Path, check: Callable[[Path], object]) -> Iterator[TOMLDocument]:
+    """Provides the content of a file to change, empty if there is no file; then writes it, for its owner only.
+
+    Comments stay. Other changes of the file wait. A reader sees the old content or the new one, and an error leaves
+    the old one. `check` raises an error if an existing file is malformed.
+    """
+    import tomlkit
+
+    with lock(file, _WAIT):
+        document = tomlkit.document()
+        if file.is_file():
+            check(file)
+            document = tomlkit.parse(file.read_text(encoding="utf-8"))
+        yield document
+        write(file, tomlkit.dumps(document))
+
+
+def write(file: Path, text: str) -> None:
+    """Replaces the content of a file, for its owner only. A reader sees the old content or the new one."""
+    # A link to a file, such as one in a repository of settings, stays a link.
+    target = file.resolve()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The new file has mode 600 before it has a content.
+        handle, temporary = mkstemp(dir=target.parent, prefix=target.name)
+        try:
+            with open(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            os.replace(temporary, target)
+        except BaseException:  # an interrupt, too, must not leave the file, which may contain secrets
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The command `serve`: a gateway that serves a catalog until a signal ends it."""
+"""The command `serve`, a gateway that serves a catalog until a signal ends it, and `token`: who may use a gateway."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ import os
 import signal
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
+from lance_ns_async.cli import output
 from lance_ns_async.cli.catalog import Catalog, choose, without_catalog
-from lance_ns_async.cli.common import CommonOptions, exit_after, with_common_options
-from lance_ns_async.cli.errors import Code, Misuse, hint, say
+from lance_ns_async.cli.errors import Code, Misuse, hint, say, tell
+from lance_ns_async.cli.options import CommonOptions, OutputFormat, Repeated, exit_after
+from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair, read_text
-from lance_ns_async.cli.secrets import warn_if_exposed
+from lance_ns_async.cli.secrets import edit, warn_if_exposed
+from lance_ns_async.errors import suggest
+from lance_ns_async.rendering import counted
 
 if TYPE_CHECKING:
     import ssl
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
 
     from lance_ns_async.gateway import Gateway
     from lance_ns_async.gateway.request_log import AuditLog
-    from lance_ns_async.telemetry import RequestTracer
 
 
 _SWITCH_INTERVAL = 0.001  # Seconds for which a thread may use Python before another one gets its turn.
@@ -38,104 +42,73 @@ TOKEN = "LANCE_NS_TOKEN"
 _CLOSING = 1.0  # Maximum seconds for the shutdown after the grace period of pending work.
 
 
-@with_common_options
 def serve(
     on: CommonOptions,
     host: Annotated[
-        str,
-        typer.Option("--host", help="Address to listen on; an address that other machines can reach requires a token."),
+        str, Option(help="Address to listen on; an address that other machines can reach requires a token.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 selects a free one.")
-    ] = 2333,
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 2333,
     mount: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mount",
+        Repeated,
+        Option(
             metavar="NAME=PROFILE",
             help="Serve the catalog of this profile as the namespace NAME; may be repeated for several catalogs.",
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--token-file",
+        Option(
             metavar="FILE",
             help="Read the token of the owner; by default LANCE_NS_TOKEN, else, without --tokens, a random one that "
             "is printed.",
         ),
     ] = None,
     tokens: Annotated[
-        Path | None,
-        typer.Option("--tokens", metavar="FILE", help="Further clients and their rights: see lance-ns token --help."),
+        Path | None, Option(metavar="FILE", help="Further clients and their rights: see lance-ns token --help.")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse all changes.")] = False,
-    access_log: Annotated[bool, typer.Option("--access-log", help="Show a line for each request.")] = False,
+    read_only: Annotated[bool, Option("--read-only", help="Refuse all changes.")] = False,
+    access_log: Annotated[bool, Option("--access-log", help="Show a line for each request.")] = False,
     audit_log: Annotated[
         Path | None,
-        typer.Option(
-            "--audit-log",
-            metavar="FILE",
-            help="Append a line of JSON for each request: who, what, which table, result.",
-        ),
+        Option(metavar="FILE", help="Append a line of JSON for each request: who, what, which table, result."),
     ] = None,
     audit_failure: Annotated[
-        Literal["refuse", "continue"],
-        typer.Option("--audit-failure", help="Refuse changes, or go on, while --audit-log cannot be written."),
+        Literal["refuse", "continue"], Option(help="Refuse changes, or go on, while --audit-log cannot be written.")
     ] = "refuse",
     tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate chain, in PEM format."),
+        Path | None, Option(metavar="FILE", help="Serve HTTPS with this certificate chain, in PEM format.")
     ] = None,
     tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls-key", metavar="FILE", help="Private key in PEM format, if it is not in the certificate's file."
-        ),
+        Path | None, Option(metavar="FILE", help="Private key in PEM format, if it is not in the certificate's file.")
     ] = None,
     name: Annotated[
-        list[str] | None,
-        typer.Option("--name", help="Accept this host name from a proxy on this machine; may be repeated."),
+        Repeated, Option(help="Accept this host name from a proxy on this machine; may be repeated.")
     ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", help="Delimiter of the names of an id in paths.")] = "$",
-    max_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="Maximum bytes of rows in a request.")] = 2**30,
-    max_answer_bytes: Annotated[
-        int, typer.Option("--max-answer-bytes", min=1, help="Maximum bytes of rows in a response.")
-    ] = 2**28,
+    delimiter: Annotated[str, Option(help="Delimiter of the names of an id in paths.")] = "$",
+    max_bytes: Annotated[int, Option(min=1, help="Maximum bytes of rows in a request.")] = 2**30,
+    max_answer_bytes: Annotated[int, Option(min=1, help="Maximum bytes of rows in a response.")] = 2**28,
     max_held_bytes: Annotated[
         int | None,
-        typer.Option(
-            "--max-held-bytes",
+        Option(
             min=1,
             help="Maximum bytes of all requests and responses together; by default 4 times the largest limit of one.",
         ),
     ] = None,
-    function: Annotated[
-        list[str] | None,
-        typer.Option("--function", help="Allow clients to call this SQL function, too; may be repeated."),
-    ] = None,
+    function: Annotated[Repeated, Option(help="Allow clients to call this SQL function, too; may be repeated.")] = None,
     allow_location: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-location",
-            metavar="PREFIX",
-            help="Allow clients to register tables below this folder, too; may be repeated.",
-        ),
+        Repeated,
+        Option(metavar="PREFIX", help="Allow clients to register tables below this folder, too; may be repeated."),
     ] = None,
-    max_connections: Annotated[
-        int, typer.Option("--max-connections", min=1, help="Maximum connections from one address.")
-    ] = 256,
-    max_watches: Annotated[
-        int, typer.Option("--max-watches", min=0, help="Maximum number of concurrent watches; 0 refuses them.")
-    ] = 100,
-    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that pending requests get at shutdown.")] = 30,
+    max_connections: Annotated[int, Option(min=1, help="Maximum connections from one address.")] = 256,
+    max_watches: Annotated[int, Option(min=0, help="Maximum number of concurrent watches; 0 refuses them.")] = 100,
+    grace: Annotated[float, Option(min=0, help="Seconds that pending requests get at shutdown.")] = 30,
     otel: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--otel", help="Record requests and calls with OpenTelemetry, e.g. as set up by opentelemetry-instrument."
         ),
     ] = False,
-    ui: Annotated[bool, typer.Option("--ui", help="Serve web pages of the catalog at /ui.")] = False,
+    ui: Annotated[bool, Option("--ui", help="Serve web pages of the catalog at /ui.")] = False,
 ) -> None:
     """Serve the catalog as a Lance REST Namespace for lancedb, pylance, Spark's connector and other clients."""
     import asyncio
@@ -154,6 +127,11 @@ def serve(
             )
         if tls is None:
             say(f"--host {host} without --tls-cert: token, credentials and rows are not encrypted on the network")
+    tracer = None
+    if otel:
+        from lance_ns_async.telemetry import RequestTracer
+
+        tracer = RequestTracer()
     server = partial(
         serving,
         host=host,
@@ -173,7 +151,7 @@ def serve(
         max_watches=max_watches,
         grace=grace,
         ui=ui,
-        tracer=_tracer() if otel else None,
+        tracer=tracer,
     )
     with ExitStack() as stack:
         audit = _log_requests(stack, access_log, audit_log, is_required=audit_failure == "refuse")
@@ -191,12 +169,7 @@ async def _serve(
 ) -> int:
     """Serves until a signal arrives; returns the number of requests that were cut off.
 
-    Args:
-        catalogs: The catalogs by their mounts; a single one at the mount "" is the whole namespace.
-        server: Serves a namespace.
-        grace: Seconds that requests in progress get.
-        show_token: Whether to print the token.
-        otel: Whether to record the calls to the catalogs.
+    The keys of `catalogs` are the mounts; a single one at the mount "" is the whole namespace.
     """
     import anyio
 
@@ -234,15 +207,8 @@ async def _serve(
                 deadline = Deadline(grace, under_way)
                 break
     if cut_off := gateway.cut_off:
-        deadline.report(f"{cut_off} request{'s' if cut_off > 1 else ''}")
+        deadline.report(counted(cut_off, "requests"))
     return cut_off
-
-
-def _tracer() -> RequestTracer:
-    """Returns a tracer; raises `ModuleNotFoundError` with a remedy if OpenTelemetry is not installed."""
-    from lance_ns_async.telemetry import RequestTracer
-
-    return RequestTracer()
 
 
 def _mounts(on: CommonOptions, texts: Sequence[str]) -> Mapping[str, Catalog]:
@@ -262,8 +228,6 @@ def _mounts(on: CommonOptions, texts: Sequence[str]) -> Mapping[str, Catalog]:
 
 def _log_requests(stack: ExitStack, access_log: bool, audit_log: Path | None, *, is_required: bool) -> AuditLog | None:
     """Writes each request to standard error and to a file, until the stack is closed; returns the log in the file."""
-    import logging
-
     from lance_ns_async.gateway.request_log import AuditLog, log
 
     handlers: list[logging.Handler] = []
@@ -324,12 +288,7 @@ class Deadline:
     """
 
     def __init__(self, seconds: float, describe: Callable[[], str]) -> None:
-        """Starts the timer.
-
-        Args:
-            seconds: The grace period of pending work, in seconds.
-            describe: Returns a description of the pending work for the message.
-        """
+        """Starts the timer; `describe` returns a description of the pending work."""
         self._seconds = seconds
         self._describe = describe
         self._unsaid = threading.Lock()
@@ -355,3 +314,122 @@ class Deadline:
             logging.shutdown()
         finally:
             os._exit(Code.FAILURE)
+
+
+_Client = Annotated[str, Argument(help="Name of the client.")]
+_Tokens = Annotated[Path, Option("--tokens", metavar="FILE", help="File of the tokens' hashes, as for serve.")]
+
+
+def add_token(
+    on: CommonOptions,
+    name: _Client,
+    tokens: _Tokens,
+    rights: Annotated[
+        Literal["read", "write", "admin"],
+        Option(
+            help="read; write: also create, add, overwrite and delete rows; admin: also drop, deregister and rename."
+        ),
+    ] = "read",
+    only: Annotated[
+        Repeated,
+        Option(
+            metavar="PATTERN",
+            help="Only these tables, e.g. 'sales.**', or with serve --mount 'MOUNT.sales.**'. May be repeated.",
+        ),
+    ] = None,
+    credentials: Annotated[
+        bool,
+        Option(
+            "--credentials", help="Also hand out the catalog's storage credentials, which may allow more than --rights."
+        ),
+    ] = False,
+) -> None:
+    """Add a client and print its token, which is shown only once; the file has its hash.
+
+    A running server notices the change within a second. To change the rights, edit the file.
+    """
+    from lance_ns_async.gateway.rights import Principal
+    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
+
+    principal = Principal.parse(name, rights, only or (), credentials=credentials)
+    secret = create_token()
+    with edit(tokens, _check_tokens) as content:
+        if name in content:
+            raise Misuse(f"{name} exists in {tokens}; use token rotate for a new token, or remove it first")
+        content[name] = {**principal.to_dict(), HASHES: [hash_of(secret)]}
+    print(secret)
+    hint(f"added {name} to {tokens}; in a file, the token is used as: lance-ns -i rest -p uri=URL -p auth_token=@FILE")
+
+
+def list_tokens(on: CommonOptions, tokens: _Tokens, format: OutputFormat = Format.TABLE) -> None:
+    """List the clients and their rights."""
+    from lance_ns_async.gateway.tokens import HASHES
+
+    rows = [
+        {
+            "name": name,
+            "rights": fields["rights"],
+            "only": ", ".join(fields.get("only", ())),
+            "credentials": fields.get("credentials", False),
+            "tokens": len(fields.get(HASHES, ())),
+        }
+        for name, fields in _check_tokens(tokens).items()
+    ]
+    output.write(rows, ("name", "rights", "only", "credentials", "tokens"), format)
+
+
+def rotate_token(
+    on: CommonOptions,
+    name: _Client,
+    tokens: _Tokens,
+    at_once: Annotated[bool, Option("--at-once", help="Refuse all earlier tokens of the client from now on.")] = False,
+    finish: Annotated[
+        bool, Option("--finish", help="Make no token; refuse all but the newest one from now on.")
+    ] = False,
+) -> None:
+    """Print a new token for a client; the last one stays valid until the next rotation.
+
+    To replace a token without an outage: rotate, give the new token to the client, and rotate --finish.
+    """
+    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
+
+    if at_once and finish:
+        raise Misuse("--at-once and --finish: use one of them")
+    secret = None if finish else create_token()
+    with edit(tokens, _check_tokens) as content:
+        fields = _find_client(content, name, tokens)
+        before = list(fields.get(HASHES, ()))
+        new = [] if secret is None else [hash_of(secret)]
+        fields[HASHES] = [*new, *([] if at_once else before[:1])]
+    refused = counted(len(before) - len(fields[HASHES]) + len(new), "tokens")
+    if secret is not None:
+        print(secret)
+    state = "one token" if secret is None else "a new token"
+    hint(f"{name} has {state}; {refused} from before will be refused within a second")
+
+
+def remove_token(on: CommonOptions, name: _Client, tokens: _Tokens) -> None:
+    """Remove a client; its tokens are refused within a second."""
+    with edit(tokens, _check_tokens) as content:
+        _find_client(content, name, tokens)
+        del content[name]
+    tell(f"removed {name} from {tokens}")
+
+
+def _find_client(content: Any, name: str, file: Path) -> Any:
+    """Returns the fields of a client; raises `Misuse` if there is none with this name."""
+    if name not in content:
+        raise Misuse(f"{name}: not in {file}; {suggest(name, content)}")
+    return content[name]
+
+
+def _check_tokens(file: Path) -> dict[str, Any]:
+    """Returns the content of a file whose entries are valid."""
+    from lance_ns_async.gateway.tokens import parse
+
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise Misuse(f"--tokens {file}: {error.strerror}") from error
+    parse(content, str(file))
+    return tomllib.loads(content.decode())

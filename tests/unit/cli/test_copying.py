@@ -11,8 +11,8 @@ import pytest
 from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, DeregisterTableRequest
 
 from lance_ns_async import Namespace
-from lance_ns_async.cli.copying import choose_target, parse_rules
 from lance_ns_async.cli.errors import Code, Misuse
+from lance_ns_async.cli.whole_catalogs import choose_target, parse_rules
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.commands import Run
 

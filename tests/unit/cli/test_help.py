@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lance_ns_async.cli.auditing import FIXABLE
-from lance_ns_async.cli.common import IMPLS
 from lance_ns_async.cli.errors import Code
+from lance_ns_async.cli.options import IMPLS
+from lance_ns_async.cli.whole_catalogs import FIXABLE
 from lance_ns_async.fleet.audit_checks import KINDS
 from lance_ns_async.registry import BACKENDS
 from tests.support.budget import with_usual

@@ -14,10 +14,10 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.errors import PasswordDeleteError
 
-from lance_ns_async.cli import private_files, profiles
-from lance_ns_async.cli.catalog import Catalog, choose
-from lance_ns_async.cli.common import CommonOptions
+from lance_ns_async.cli.catalog import Catalog, choose, edit_profiles, list_profiles
 from lance_ns_async.cli.errors import Code, Misuse
+from lance_ns_async.cli.options import CommonOptions
+from lance_ns_async.cli.secrets import lock
 from tests.support.commands import Run, run_process
 
 ICEBERG = ("-i", "iceberg", "-p", "endpoint=https://catalog.invalid")
@@ -117,12 +117,12 @@ def test_the_file_is_only_for_its_owner(file: Path) -> None:
 
 
 def test_changes_of_one_file_follow_each_other(file: Path) -> None:
-    with profiles.edit(file) as content:
+    with edit_profiles(file) as content:
         content["default"] = "a"
-        with pytest.raises(Misuse, match=r"in use by another lance-ns"), private_files.lock(file, 0.0):
+        with pytest.raises(Misuse, match=r"in use by another lance-ns"), lock(file, 0.0):
             pass
         assert not file.exists()
-    with private_files.lock(file, 0.0):
+    with lock(file, 0.0):
         assert file.read_text() == 'default = "a"\n'
 
 
@@ -131,7 +131,7 @@ def test_profiles_added_at_once_are_all_kept(file: Path) -> None:
     with ThreadPoolExecutor(len(names)) as pool:
         done = list(pool.map(lambda name: run_process("profile", "add", name, *ICEBERG), names))
     assert [it.returncode for it in done] == [Code.OK] * len(names), [it.stderr for it in done]
-    assert dict(profiles.list_all([file])).keys() == set(names)
+    assert dict(list_profiles([file])).keys() == set(names)
     assert sum("it is the default" in it.stdout for it in done) == 1
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lance_ns_async import Namespace
-from lance_ns_async.cli import private_files
 from lance_ns_async.cli.errors import Code
+from lance_ns_async.cli.secrets import lock
 from tests.support.commands import Run
 
 ROWS = pa.table({"id": [1]})
@@ -50,7 +50,7 @@ def test_a_run_goes_on_where_the_last_one_ended(options: list[str], tmp_path: Pa
 
 
 def test_two_runs_cannot_use_one_file(options: list[str], tmp_path: Path) -> None:
-    with private_files.lock(tmp_path / "state", 0.0):
+    with lock(tmp_path / "state", 0.0):
         result = Run("watch", "s.**", "--once", "--state", str(tmp_path / "state"), *options)
     assert result.code == Code.USAGE and "state: in use by another lance-ns" in result.err
     assert not (tmp_path / "state").exists()
