@@ -10,11 +10,10 @@ from lance_ns_async.calls.tasks import each
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import suggest
-from lance_ns_async.fleet import audit_checks, storage_state
-from lance_ns_async.fleet.audit_checks import KINDS, Finding
+from lance_ns_async.fleet import audit_checks
+from lance_ns_async.fleet.audit_checks import KINDS, Finding, StorageState
 from lance_ns_async.fleet.reading import list_names, read_and_examine
 from lance_ns_async.fleet.run import Report, Run, failure_row, start
-from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.fleet.unclaimed import find_unclaimed
 from lance_ns_async.lifecycle import replacing
 from lance_ns_async.many.patterns import Selection, What
@@ -146,10 +145,10 @@ async def _find_lost(session: Session, ids: Collection[TableId]) -> Sequence[Fin
 
 
 async def _examine(session: Session, table: Table, deep: bool = False) -> Iterable[Finding]:
-    """Returns the findings about one table. Cost: that of `storage_state.look`."""
+    """Returns the findings about one table. Cost: that of `audit_checks.look`."""
     try:
         table = await session.with_credentials(table)
-        state = await in_thread(table, lambda: storage_state.look(table, session.opener, deep=deep))
+        state = await in_thread(table, lambda: audit_checks.look(table, session.opener, deep=deep))
     except LanceNamespaceError as e:
         state = StorageState(error=e)
     return audit_checks.check_table(

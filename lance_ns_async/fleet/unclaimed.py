@@ -12,9 +12,9 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
-from lance_ns_async.fleet.conditions import read_facts
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
+from lance_ns_async.fleet.table_search import read_facts
 from lance_ns_async.many import bulk
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.session import Session

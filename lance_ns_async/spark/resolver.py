@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lance_ns_async.fleet.run import Report
     from lance_ns_async.spark.resolve.report import WriteReport
-    from lance_ns_async.spark.write.groups import By, Into
+    from lance_ns_async.spark.write.many import By, Into
 
 IN_FLIGHT = Policy().max_in_flight
 """Default maximum number of concurrent remote calls of a resolver."""

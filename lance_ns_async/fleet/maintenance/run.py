@@ -15,8 +15,17 @@ import lance_namespace.errors as err
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine
-from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
-from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, MaintenancePlan, TablePlan
+from lance_ns_async.fleet.maintenance.plan import (
+    CLEAN_UP,
+    COMPACT,
+    INDEX,
+    CleanupOptions,
+    CompactOptions,
+    IndexOptions,
+    MaintenanceOptions,
+    MaintenancePlan,
+    TablePlan,
+)
 from lance_ns_async.fleet.reading import read_tables
 from lance_ns_async.fleet.run import Report, Run, failure_row, start
 from lance_ns_async.lifecycle import commits, concurrent_changes

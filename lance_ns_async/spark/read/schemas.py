@@ -28,8 +28,7 @@ from pyspark.sql.types import (
 
 from lance_ns_async.errors import nearest, one_line, shortened, without_source
 from lance_ns_async.model import TableId
-from lance_ns_async.spark.read.plan import Condition
-from lance_ns_async.spark.read.reading import encode_schema, has_columns
+from lance_ns_async.spark.read.reading import Condition, encode_schema, has_columns
 from lance_ns_async.spark.resolve.report import Difference
 from lance_ns_async.spark.types import arrow_schema, spark_type
 from lance_ns_async.storage.sql_bounds import Texts, tokens

@@ -29,6 +29,11 @@ def expiry(storage_options: Mapping[str, str] | None) -> float | None:
     return int(millis) / 1000 if millis.isdecimal() else None
 
 
+def without_expiry(storage_options: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Returns the storage options for a reader that has only those that it starts with, and cannot renew them."""
+    return {key: value for key, value in (storage_options or {}).items() if key != EXPIRY} or None
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """The location of one table and how to read it. Pickles and copies do not contain the storage options."""

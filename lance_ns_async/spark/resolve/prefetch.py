@@ -19,9 +19,9 @@ from lance_ns_async.errors import NotALanceTableError, error_about
 from lance_ns_async.many.opening import open_each
 from lance_ns_async.many.patterns import Selection, matcher
 from lance_ns_async.many.search import SearchResult, search
-from lance_ns_async.model import EXPIRY, NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
-from lance_ns_async.spark.resolve.location import LEAD, CacheEntry, Location, LocationCache
+from lance_ns_async.spark.resolve.location import LEAD, CacheEntry, Location, LocationCache, without_expiry
 from lance_ns_async.spark.resolve.report import PrefetchReport, one_error, report
 from lance_ns_async.storage.datasets import Details, Snapshot, read_details
 from lance_ns_async.storage.opening import Opener
@@ -249,8 +249,7 @@ async def open_tables(
 
     async def read(table: Table) -> Details:
         # The version is known and the credentials are new, so Lance needs no calls to the catalog.
-        options = {key: value for key, value in (table.storage_options or {}).items() if key != EXPIRY}
-        plain = replace(table, managed_versioning=False, storage_options=options or None)
+        plain = replace(table, managed_versioning=False, storage_options=without_expiry(table.storage_options))
         return await in_thread(table, lambda: read_details(opener.open(plain, Snapshot(version=table.version))))
 
     async def open_one(table: Table) -> Details:

@@ -19,8 +19,7 @@ from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import PrefetchReport
-from lance_ns_async.spark.serve.catalog import CatalogNamespace, Resolver
-from lance_ns_async.spark.serve.namespace import PrefetchNamespace
+from lance_ns_async.spark.serve.catalog import CatalogNamespace, PrefetchNamespace, Resolver
 from lance_ns_async.spark.session import CATALOG, check_session, has_connector
 
 if TYPE_CHECKING:
