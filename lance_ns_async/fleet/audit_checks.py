@@ -23,7 +23,6 @@ from lance_ns_async.storage.dir_markers import HIDDEN_MARK, is_marker
 from lance_ns_async.storage.lance_layout import VERSIONS
 from lance_ns_async.storage.locations import check_deletable, check_location
 from lance_ns_async.storage.opening import Opener
-from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.tabular import Subject
 
 if TYPE_CHECKING:
@@ -62,18 +61,10 @@ class StorageState:
 def look(table: Table, opener: Opener, *, deep: bool = False) -> StorageState:
     """Returns the state of the storage at a table's location.
 
-    Args:
-        table: The registration.
-        opener: Opens the dataset.
-        deep: Whether the files of the newest version are looked for, and the ends of some of them are read.
+    With `deep`, the files of the newest version are looked for, and the ends of some of them are read.
 
-    Raises:
-        OSError: A local folder could not be read.
-        LanceNamespaceError: The dataset could not be opened.
-
-    Cost:
-        One open, and in an object store a listing if there is no version. With `deep` two listings, and at most 100
-        reads of a few bytes.
+    Cost: one open, and in an object store a listing if there is no version. With `deep` two listings, and at most 100
+    reads of a few bytes.
     """
     if (path := local_path(table.location)) is not None:
         return _look_at_folder(table, path, opener, deep)
@@ -105,9 +96,8 @@ def _look_at_dataset(table: Table, dataset: LanceDataset, deep: bool) -> Storage
     state = StorageState(has_manifest=True, has_data=True, schema=dataset.schema)
     if not deep:
         return state
-    with translate_errors(table):
-        missing = datasets.missing_files(table, dataset)
-        return replace(state, missing=missing, damaged=_damaged_files(table, dataset, missing))
+    missing = datasets.missing_files(table, dataset)
+    return replace(state, missing=missing, damaged=_damaged_files(table, dataset, missing))
 
 
 def _damaged_files(table: Table, dataset: LanceDataset, missing: Sequence[str]) -> Sequence[str]:
@@ -128,16 +118,14 @@ def _damaged_files(table: Table, dataset: LanceDataset, missing: Sequence[str]) 
 
 def _open(table: Table, opener: Opener) -> LanceDataset | None:
     """Opens the newest version; None if there is none."""
-    for last in (False, True):
+    try:
         try:
             return opener.open(table)
-        except TableNotFoundError:
-            return None
         except TableVersionNotFoundError:
             # The version was deleted between the listing and the read, by a cleanup.
-            if last:
-                raise
-    raise AssertionError
+            return opener.open(table)
+    except TableNotFoundError:
+        return None
 
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
@@ -215,13 +203,9 @@ class Finding:
 
 
 def check_table(table: Table, state: StorageState, *, needs_protection: bool, uses_markers: bool) -> Iterator[Finding]:
-    """Yields the findings about one table.
+    """Yields the findings about one table; `needs_protection` if tools of the catalog may delete its files.
 
-    Args:
-        table: The registration.
-        state: The storage at its location.
-        needs_protection: Whether tools of the catalog may delete its files.
-        uses_markers: Whether the catalog itself deregisters tables by markers.
+    `uses_markers` if the catalog itself deregisters tables by markers.
     """
     for kind, seen in _check_storage(table, state):
         yield Finding(kind, table.id, seen, table.location)

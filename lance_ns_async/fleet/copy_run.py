@@ -23,7 +23,6 @@ from lance_ns_async.lifecycle import commits, creating, manifests, replacing
 from lance_ns_async.model import NamespaceId, Table, TableId, is_same, same_place
 from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets, files
-from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 
 if TYPE_CHECKING:
@@ -196,12 +195,7 @@ class CopyRun:
         catalog alone does, afterwards the storage alone. A version that is committed just before the call is not lost,
         because its writer, or the next reader, has its manifest in the storage.
 
-        Raises:
-            InvalidTableStateError: The catalog and the storage have different newest versions.
-            ConcurrentModificationError: A writer committed a version meanwhile.
-
-        Cost:
-            Four calls and two look-ups in the storage.
+        Cost: four calls and two look-ups in the storage.
         """
         backend = self.source.backend
         with self.source.changing(id):
@@ -300,8 +294,7 @@ async def _fill(backend: Backend, dataset: LanceDataset, place: Table) -> None:
 
 
 def _clone(dataset: LanceDataset, place: Table) -> None:
-    with translate_errors(place):
-        dataset.deep_clone(place.location, dataset.version, storage_options=datasets.options(place) or {})
+    dataset.deep_clone(place.location, dataset.version, storage_options=datasets.options(place) or {})
 
 
 async def _remove_clone(backend: Backend, place: Table, error: BaseException) -> None:

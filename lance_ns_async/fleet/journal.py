@@ -93,16 +93,9 @@ async def open_journal(
 ) -> AsyncGenerator[Journal, None]:
     """Opens the journal of a run: a new one, or that of the same run if it was stopped.
 
-    The journal of a finished run is emptied.
-
-    Args:
-        path: The file; None for no journal.
-        operation: The name of the operation.
-        arguments: What identifies the run, of JSON's types, without secrets. See `Session.catalog` and `function_name`.
-
-    Raises:
-        InvalidInputError: The file belongs to another run, is in use by another process, is not a journal, or cannot
-            be created.
+    The journal of a finished run is emptied. `arguments` identify the run; they are of JSON's types, without secrets:
+    see `Session.catalog` and `function_name`. Raises InvalidInputError if the file belongs to another run, is in use by
+    another process, is not a journal, or cannot be created.
     """
     text = "" if path is None else os.fspath(path)
     connection = None
@@ -186,11 +179,7 @@ def _prepare(connection: sqlite3.Connection, path: str, run: Mapping[str, Any]) 
 
 
 def _decode(text: Any, path: str, row: str) -> Any:
-    """Returns the value of a row.
-
-    Raises:
-        InvalidInputError: It is not JSON, because another program has changed it or the file is damaged.
-    """
+    """Returns the value of a row, which is no JSON if another program has changed it or the file is damaged."""
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError) as e:

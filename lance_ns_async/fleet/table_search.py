@@ -278,8 +278,7 @@ async def find(
         matches = [facts for facts in matches if facts.id in reading.tables]
         for facts in _select(matches, key, descending=sort.startswith("-"), limit=limit):
             run.add(Row(facts.id, MATCH, "", facts.location, fields=_fields(facts)))
-        for row in (*failures, *reading.failure_rows()):
-            run.add(row)
+        run.rows += (*failures, *reading.failure_rows())
         return run.report(shown_outcomes=frozenset({MATCH}))
 
 

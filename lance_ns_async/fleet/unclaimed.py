@@ -32,22 +32,10 @@ async def find_unclaimed(
 
     The storage is walked before the catalog is read, so that a table is not reported which is registered meanwhile. A
     folder that is dropped meanwhile is not reported either, because each one is looked at again. Folders that cannot be
-    listed are rows of the run.
+    listed are rows of the run. Without storage options, those of the catalog's properties and the environment are used.
 
-    Args:
-        session: The session with the catalog.
-        uri: The folder or bucket.
-        storage_options: Options for the storage; None uses those of the catalog's properties, and the environment.
-        run: The run.
-
-    Raises:
-        InvalidInputError: The folder or bucket does not exist.
-        PermissionDeniedError: The storage refuses to list the folder itself.
-        LanceNamespaceError: The catalog could not be read completely, so that the claims are unknown.
-
-    Cost:
-        The listings of `discover`; a listing and a bulk describe of the whole catalog, and for each unclaimed table
-        two listings and an open.
+    Cost: the listings of `discover`; a listing and a bulk describe of the whole catalog, and for each unclaimed table
+    two listings and an open.
     """
     options = session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
@@ -116,11 +104,7 @@ class Leftover:
 async def find_missing(location: str, options: Mapping[str, str] | None) -> Sequence[str]:
     """Returns the data files that the newest version of a dataset names, and that do not exist.
 
-    Raises:
-        LanceNamespaceError: The dataset cannot be opened or listed.
-
-    Cost:
-        One open, and a listing of the data files.
+    Cost: one open, and a listing of the data files.
     """
     table = _table(location, options)
     return await in_thread(table, lambda: datasets.missing_files(table, datasets.open_snapshot(table)))

@@ -76,12 +76,7 @@ class SparkEngine:
         self._pool = None if self._context is None else self._context.getLocalProperty(_POOL)
 
     async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
-        """Executes all jobs in one Spark job; those of failed Spark tasks in further ones, in smaller groups.
-
-        Args:
-            jobs: The jobs, of any number of tables.
-            settle: Receives the result of each job, in the event loop.
-        """
+        """Executes all jobs in one Spark job; those of failed Spark tasks in further ones, in smaller groups."""
         loop = asyncio.get_running_loop()
         waiting: dict[tuple[str, int], Job] = {(str(job.table.id), job.number): job for job in jobs}
         problem: Exception | None = None

@@ -163,14 +163,7 @@ class LocationResolver:
             can match in, at most about one describe for each table, and one open for each dataset with `pin_versions`.
         """
         request = PrefetchRequest(
-            Selection.read(what),
-            on_error,
-            max_in_flight,
-            timeout,
-            self._vends,
-            where=where,
-            pin_versions=pin_versions,
-            progress=progress,
+            Selection.read(what), on_error, max_in_flight, timeout, self._vends, where, pin_versions, progress
         )
         return self._run("prefetch", request)
 
@@ -189,25 +182,9 @@ class LocationResolver:
 
         With a sync Namespace, the work runs in its background loop; a cancellation cancels it without waiting for its
         end. An AsyncNamespace is allowed.
-
-        Args:
-            what: As in `prefetch`.
-            where: As in `prefetch`.
-            pin_versions: As in `prefetch`.
-            on_error: As in `prefetch`.
-            max_in_flight: As in `prefetch`.
-            timeout: As in `prefetch`.
-            progress: As in `prefetch`.
         """
         request = PrefetchRequest(
-            Selection.read(what),
-            on_error,
-            max_in_flight,
-            timeout,
-            self._vends,
-            where=where,
-            pin_versions=pin_versions,
-            progress=progress,
+            Selection.read(what), on_error, max_in_flight, timeout, self._vends, where, pin_versions, progress
         )
         return await self._arun(request)
 
@@ -264,14 +241,6 @@ class LocationResolver:
         """Refreshes locations like `refresh`, but without blocking the event loop; arguments and errors are the same.
 
         `aprefetch` describes in which loop the work runs. An AsyncNamespace is allowed.
-
-        Args:
-            locations: As in `refresh`.
-            changes: As in `refresh`.
-            lasting: As in `refresh`.
-            on_error: As in `refresh`.
-            max_in_flight: As in `refresh`.
-            timeout: As in `refresh`.
         """
         request = self._refreshing(locations, changes, lasting, on_error, max_in_flight, timeout)
         return await self._arun(request)

@@ -71,11 +71,9 @@ def one_task_each(spark: SparkSession, texts: Sequence[str]) -> DataFrame:
 
 @contextmanager
 def local_properties(context: SparkContext | None, properties: Mapping[str, str | None]) -> Iterator[None]:
-    """Sets properties of the jobs that this thread starts in the block, and then restores them.
+    """Sets properties of the jobs that this thread starts in the block, and then restores them; None removes one.
 
-    Args:
-        context: The context of the jobs; None with Spark Connect, which does not allow it.
-        properties: The values by name; None removes a property.
+    Spark Connect has no context, and does not allow it.
     """
     if context is None:
         yield
@@ -112,9 +110,7 @@ def _pattern(tables: Collection[TableId]) -> str:
 def describe_jobs(context: SparkContext | None, text: str) -> AbstractContextManager[None]:
     """Describes the jobs of the block, unless the user has described them or set a group; then restores both.
 
-    Args:
-        context: The context of the jobs; None with Spark Connect.
-        text: The description, which is also the name of the group.
+    The text is also the name of the group.
     """
     names = [] if context is None else [name for name in (DESCRIPTION, GROUP) if not context.getLocalProperty(name)]
     return local_properties(context, dict.fromkeys(names, text))

@@ -31,8 +31,7 @@ T = TypeVar("T")
 def distribute(items: Sequence[T], weight: Callable[[T], int], groups: int) -> list[list[T]]:
     """Distributes items among at most `groups` groups of about equal weight, each in the order of the items.
 
-    Returns:
-        The groups; at least one, which is empty if there are no items.
+    There is at least one group, which is empty if there are no items.
     """
     loads = [(0, n) for n in range(max(1, min(groups, len(items))))]
     heapify(loads)
@@ -124,9 +123,8 @@ def _class_of(name: str) -> type[LanceNamespaceError] | None:
 class Delivery(_Parameter):
     """Accumulator of the results of finished tasks.
 
-    Args:
-        receive: Called with each result in Spark's thread for accumulators, which then keeps none; None to keep all of
-            them, as in executors.
+    `receive` is called with each result in Spark's thread for accumulators, which then keeps none. Without it, as in
+    executors, all of them are kept.
     """
 
     def __init__(self, receive: Callable[[str], None] | None = None) -> None:

@@ -118,11 +118,7 @@ class MaintenanceOptions:
         index: bool | IndexOptions = True,
         cleanup: bool | CleanupOptions = True,
     ) -> MaintenanceOptions:
-        """Returns the options of the arguments of `maintain`; True means the defaults of a step.
-
-        Raises:
-            InvalidInputError: No step is taken.
-        """
+        """Returns the options of the arguments of `maintain`; True means the defaults of a step."""
         if compact is False and index is False and cleanup is False:
             raise InvalidInputError("compact, index, cleanup: all are False, so that nothing would be done")
         return cls(

@@ -84,13 +84,10 @@ class Plan:
 
 
 def group_entries(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
-    """Distributes entries among at most `groups` groups of about equal weight.
+    """Distributes entries among at most `groups` groups of about equal weight; at least one, which may be empty.
 
     Each group keeps the order of the entries. A table that is heavier than an equal part of the total is split by its
     fragments.
-
-    Returns:
-        The groups; at least one, which is empty if there are no entries.
     """
     return tasks.distribute(_split(list(entries), groups), lambda entry: entry.weight, groups)
 

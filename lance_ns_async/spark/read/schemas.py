@@ -80,12 +80,7 @@ def common(
     unify: Unify = "strict",
     table_column: str | None = None,
 ) -> tuple[StructType, Condition | None]:
-    """Returns the columns to read from pinned tables, and the checked filter; see `Locations.dataframe`.
-
-    Raises:
-        InvalidInputError: The tables have different columns, a column cannot be read, or the filter is invalid; the
-            message has a remedy.
-    """
+    """Returns the columns to read from pinned tables, and the checked filter; see `Locations.dataframe`."""
     if unify not in _MODES:
         raise InvalidInputError(f"unify {unify!r}: must be one of {', '.join(map(repr, _MODES))}")
     by_schema = _by_schema(locations)
@@ -379,13 +374,7 @@ class Filter:
         return [name for name, others in without.items() if self._problem(pa.schema(others)) is not None]
 
     def check(self, types: pa.Schema, names: Collection[str], table_column: str | None) -> None:
-        """Checks that Lance accepts the filter.
-
-        Args:
-            types: The columns that it may use.
-            names: The names of all columns, for the message.
-            table_column: The column of the table id in the DataFrame, which is not a column of the tables.
-        """
+        """Checks that Lance accepts the filter for the columns that it may use; the message has all `names`."""
         existing = {name.casefold() for name in names}
         system = sorted((self._names & _SYSTEM) - existing)
         if system:

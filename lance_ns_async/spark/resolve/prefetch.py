@@ -235,15 +235,8 @@ async def open_tables(
 ) -> BulkResult[Details]:
     """Opens each dataset once, at the version of its catalog or else the latest, and reads its details.
 
-    Equal schemas become one shared object.
-
-    Args:
-        opener: Opens the datasets.
-        tables: The tables to open.
-        max_in_flight: The maximum number of datasets to open at once.
-        progress: Receives the number of completed tables.
-        finish: Called with the id and the version if the storage lacks the version that the catalog names; the dataset
-            is then opened again.
+    Equal schemas become one shared object. If the storage lacks the version that the catalog names, `finish` is called
+    with it, and the dataset is opened again.
     """
     schemas: dict[object, object] = {}
 

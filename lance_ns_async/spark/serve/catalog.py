@@ -45,11 +45,8 @@ SILENT = frozenset({"deregister_table", "drop_table"})
 class PrefetchNamespace:
     """The operations of an AsyncNamespace on prefetched tables, without a catalog.
 
-    It describes and lists these tables, and refuses everything else.
-
-    Args:
-        locations: The prefetched tables.
-        missing: The messages of the TableNotFoundError of other tables, by id.
+    It describes and lists these tables, and refuses everything else. `missing` has the messages of the
+    TableNotFoundError of other tables, by id.
     """
 
     def __init__(self, locations: Mapping[TableId, Location], missing: Mapping[Any, str]) -> None:

@@ -161,7 +161,7 @@ class _ManyTables:
             except err.TableNotFoundError:
                 missing.append(id)
             except err.TableAlreadyExistsError as e:
-                self._finish(Row(id, _EXISTS, str(e)))
+                self.run.finish(Row(id, _EXISTS, str(e)))
             except err.LanceNamespaceError as e:
                 self._fail(id, e)
 
@@ -230,7 +230,7 @@ class _ManyTables:
             outcome = "created" if staged_write.dataset is None else _OUTCOMES[self.writing.mode]
             numbers = {"version": dataset.version, "rows": files.rows, "fragments": len(files.fragments)}
             self.run.counters["rows"] += files.rows
-            self._finish(Row(id, outcome, location=location, fields=numbers))
+            self.run.finish(Row(id, outcome, location=location, fields=numbers))
 
         await each(commit, list(self.staged), max_in_flight=self.max_in_flight)
 
@@ -260,12 +260,7 @@ class _ManyTables:
         outcome_word: str | None = None,
     ) -> None:
         row = failure_row(id, error, location)
-        reason = "; ".join([row.reason, *getattr(error, "__notes__", ())])
-        self._finish(replace(row, reason=reason, outcome=outcome_word or row.outcome))
-
-    def _finish(self, row: Row) -> None:
-        self.run.add(row)
-        self.run.advance()
+        self.run.finish(replace(row, outcome=outcome_word or row.outcome))
 
 
 _OUTCOMES = {"create": "created", "append": "appended", "overwrite": "replaced"}

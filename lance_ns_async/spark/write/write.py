@@ -184,14 +184,14 @@ _ALIKE: Sequence[Callable[[pa.DataType], bool]] = (
 def frame_schema(frame: StructType) -> pa.Schema:
     """Returns the Arrow schema of a DataFrame, nullable at every depth, as Spark creates new tables."""
     if not frame.fields:
-        raise InvalidInputError("df: has no frame_schema")
+        raise InvalidInputError("df: has no columns")
     twice = [name for name, count in Counter(frame.names).items() if count > 1]
     if twice:
-        raise InvalidInputError(f"df: {frame.names.count(twice[0])} frame_schema are named {twice[0]!r}; rename them")
+        raise InvalidInputError(f"df: {frame.names.count(twice[0])} columns are named {twice[0]!r}; rename them")
     fields = {field.name: _arrow(field) for field in frame.fields}
     unfit = [f"{it.name!r} ({it.dataType.simpleString()})" for it in frame.fields if fields[it.name] is None]
     if unfit:
-        raise InvalidInputError(f"df: Arrow has no type for {', '.join(unfit)}; cast or drop these frame_schema")
+        raise InvalidInputError(f"df: Arrow has no type for {', '.join(unfit)}; cast or drop these columns")
     return pa.schema(fields.values())
 
 
@@ -203,19 +203,16 @@ def schema_for_append(id: TableId, frame: pa.Schema, table: pa.Schema) -> pa.Sch
     problems += (f"column {name!r} is only in the DataFrame" for name in extra)
     problems += _misfits(frame, [field for field in table if field.name in frame.names])
     if problems:
-        advice = "select, rename or cast frame_schema of the DataFrame, and use lit(None) for a missing column"
+        advice = "select, rename or cast columns of the DataFrame, and use lit(None) for a missing column"
         raise _invalid(id, f"{', '.join(problems)}; {advice}")
     return table
 
 
 def schema_for_new(id: TableId, frame: pa.Schema, target: pa.Schema | None, existing: pa.Schema | None) -> pa.Schema:
-    """Returns the schema of a new table, or of a version that replaces all rows and frame_schema.
+    """Returns the schema of a new table, or of a version that replaces all rows and columns.
 
-    Args:
-        id: The table.
-        frame: The schema of the DataFrame, used for frame_schema that the other two do not determine.
-        target: The types that the caller has requested for some or all frame_schema, or None.
-        existing: The schema of the existing table, or None. A column keeps its type if Spark sees no difference.
+    `target` has the types that the caller has requested for some or all columns. Another column keeps the type that it
+    has in the existing table if Spark sees no difference, and else has that of the DataFrame.
     """
     target, existing = target or pa.schema([]), existing or pa.schema([])
     strangers = [name for name in target.names if name not in frame.names]
@@ -223,22 +220,22 @@ def schema_for_new(id: TableId, frame: pa.Schema, target: pa.Schema | None, exis
         raise InvalidInputError(f"schema: {strangers[0]!r} is not a column of the DataFrame")
     problems = _misfits(frame, target)
     if problems:
-        raise _invalid(id, f"{', '.join(problems)}; cast frame_schema of the DataFrame")
+        raise _invalid(id, f"{', '.join(problems)}; cast columns of the DataFrame")
     return pa.schema([_new(field, target, existing) for field in frame])
 
 
 def check_storable(id: TableId, schema: pa.Schema, data_storage_version: Any) -> None:
-    """Checks that Lance can store and read these frame_schema."""
+    """Checks that Lance can store and read these columns."""
     import lance
 
-    # All frame_schema are nullable here, because Lance refuses some types only if there is a row.
+    # All columns are nullable here, because Lance refuses some types only if there is a row.
     fields = [field.with_nullable(True) for field in schema]
     row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], schema=pa.schema(fields))
     try:
         lance.write_dataset(row, "memory://", data_storage_version=data_storage_version).to_table()
     except (OSError, ValueError) as e:
         why = " ".join(without_source(str(e)).split("\n", 1)[0].split())
-        raise InvalidInputError(f"table {id}: Lance cannot store these frame_schema ({why})") from e
+        raise InvalidInputError(f"table {id}: Lance cannot store these columns ({why})") from e
 
 
 def fits(source: pa.DataType, target: pa.DataType) -> bool:
