@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
 
-
 _END = b"LANC"  # The last bytes of each Lance file.
 _MOST_READS = 100  # Maximum number of data files of a table whose ends are read.
 

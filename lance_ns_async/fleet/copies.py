@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
@@ -211,6 +211,7 @@ PROBLEMS = frozenset({CONFLICT, REFUSED})
 _NAMESPACES = "namespaces created"
 
 
+@dataclass(slots=True)
 class CopyOutcomes:
     """Collects the outcomes of one run.
 
@@ -219,80 +220,79 @@ class CopyOutcomes:
     it could record that.
     """
 
-    def __init__(self, run: Run, journal: Journal, done: Mapping[str, Any], planned: Mapping[str, str]) -> None:
-        self._run = run
-        self._journal = journal
-        self._done = dict(done)
-        self._planned = dict(planned)
+    run: Run
+    journal: Journal
+    done: dict[str, Any]
+    planned: dict[str, str]
 
     def add_reading(self, reading: Reading) -> None:
         """Adds what the source does not have, and what could not be read."""
         for id, error in reading.errors:
-            self._run.add(failure_row(id, error))
+            self.run.add(failure_row(id, error))
         for id in reading.missing:
-            self._run.add(Row(id, MISSING, "the source does not have it"))
+            self.run.add(Row(id, MISSING, "the source does not have it"))
         for id, error in reading.unread_properties.items():
-            self._run.add(Row(id, NOT_KEPT, f"its properties could not be read: {error}"))
+            self.run.add(Row(id, NOT_KEPT, f"its properties could not be read: {error}"))
 
     def add_plan(self, plan: CopyPlan) -> None:
         """Adds everything that needs no change, or for which no change is possible."""
         for refusal in plan.refusals:
-            self._run.add(_outcome_row(refusal.source, REFUSED, refusal.target, refusal.reason))
+            self.run.add(_outcome_row(refusal.source, REFUSED, refusal.target, refusal.reason))
         for id, reason in plan.losses:
-            self._run.add(Row(id, NOT_KEPT, reason))
+            self.run.add(Row(id, NOT_KEPT, reason))
         for step in plan.steps:
             match step:
                 case Conflict():
-                    self._done.pop(str(step.id), None)
-                    self._run.add(_outcome_row(step.source, CONFLICT, step.id, step.reason))
-                case Keep() if str(step.id) not in self._done:
-                    outcome = self._planned.get(str(step.id))
-                    self._run.add(_outcome_row(step.source, outcome or UNCHANGED, step.id), resumed=outcome is not None)
+                    self.done.pop(str(step.id), None)
+                    self.run.add(_outcome_row(step.source, CONFLICT, step.id, step.reason))
+                case Keep() if str(step.id) not in self.done:
+                    outcome = self.planned.get(str(step.id))
+                    self.run.add(_outcome_row(step.source, outcome or UNCHANGED, step.id), resumed=outcome is not None)
 
     def add_untried(self, plan: CopyPlan) -> None:
         """Adds the changes that are not made because of refused tables."""
         reason = "the target cannot have all tables; use partial=True to copy the others"
         for change in plan.table_changes:
-            self._run.add(_outcome_row(change.source_id, NOT_TRIED, change.id, reason))
+            self.run.add(_outcome_row(change.source_id, NOT_TRIED, change.id, reason))
 
     def add_dry_run(self, plan: CopyPlan) -> None:
         """Adds the changes that a run would make."""
-        self._run.counters[_NAMESPACES] += len(plan.namespaces)
+        self.run.counters[_NAMESPACES] += len(plan.namespaces)
         for change in plan.table_changes:
-            self._run.add(_change_row(change))
+            self.run.add(_change_row(change))
 
     async def record_plan(self, plan: CopyPlan) -> None:
         """Records the planned changes in the journal, before the first one is made."""
         changes = plan.table_changes
-        self._run.expect(len(plan.namespaces) + len(changes))
-        await self._journal.put(*(("planned", str(change.id), change.outcome) for change in changes))
-        await self._journal.flush()
+        self.run.expect(len(plan.namespaces) + len(changes))
+        await self.journal.put(*(("planned", str(change.id), change.outcome) for change in changes))
+        await self.journal.flush()
 
     async def record(self, change: Change, error: LanceNamespaceError | None) -> None:
         """Adds the outcome of a change."""
-        self._run.advance()
+        self.run.advance()
         if isinstance(change, NewNamespace):
             if error is None:
-                self._run.counters[_NAMESPACES] += 1
+                self.run.counters[_NAMESPACES] += 1
             else:
-                self._run.add(failure_row(change.id, error))
+                self.run.add(failure_row(change.id, error))
             return
         key = str(change.id)
-        self._done.pop(key, None)
-        self._planned.pop(key, None)
+        self.done.pop(key, None)
+        self.planned.pop(key, None)
         if error is not None:
-            self._run.add(failure_row(change.source_id, error, target=key))
+            self.run.add(failure_row(change.source_id, error, target=key))
         else:
-            row = self._run.add(_change_row(change))
-            await self._journal.put(("done", key, row.to_dict()))
+            row = self.run.add(_change_row(change))
+            await self.journal.put(("done", key, row.to_dict()))
 
     def add_resumed(self) -> None:
         """Adds the rows of changes that an earlier run has made."""
-        for values in self._done.values():
-            self._run.add(Row.from_dict(values), resumed=True)
-        for key, outcome in self._planned.items():
-            if outcome == DEREGISTERED and key not in self._done:
-                self._run.add(Row(TableId(key), DEREGISTERED, fields={"target": key}), resumed=True)
+        for values in self.done.values():
+            self.run.add(Row.from_dict(values), resumed=True)
+        for key, outcome in self.planned.items():
+            if outcome == DEREGISTERED and key not in self.done:
+                self.run.add(Row(TableId(key), DEREGISTERED, fields={"target": key}), resumed=True)
 
 
 def _outcome_row(source: TableId, outcome: str, target: TableId | None, reason: str = "") -> Row:

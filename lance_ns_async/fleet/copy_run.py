@@ -28,7 +28,6 @@ from lance_ns_async.storage.threads import in_thread
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-
 Change: TypeAlias = NewNamespace | TableChange
 
 RecordChange: TypeAlias = Callable[[Change, err.LanceNamespaceError | None], Awaitable[None]]

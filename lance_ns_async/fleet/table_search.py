@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
 
-
 _DURATION = re.compile(r"(\d+)\s*([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?i?)b?", re.IGNORECASE)

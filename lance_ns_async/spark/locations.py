@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.spark.read.schemas import Unify
     from lance_ns_async.spark.resolve.report import Difference
-    from lance_ns_async.spark.serve.catalog import Resolver
-    from lance_ns_async.spark.serve.endpoint import CatalogService
-
+    from lance_ns_async.spark.serve import CatalogService, Resolver
 
 _COLUMNS = pa.schema(
     [
@@ -289,9 +287,9 @@ class Locations(Mapping[TableId, Location]):
             No catalog call for these tables until their storage options expire, and none from executors. Other requests
             cost the calls of `resolver`.
         """
-        from lance_ns_async.spark.serve import endpoint
+        from lance_ns_async.spark.serve import serve
 
-        return endpoint.serve(self, self.report, spark, catalog, resolver)
+        return serve(self, self.report, spark, catalog, resolver)
 
     def to_arrow(self, *, secrets: bool = False) -> pa.Table:
         """Returns an Arrow table with one row for each table.

@@ -20,18 +20,8 @@ from lance_ns_async.errors import error_about, one_line, shortened
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
 from lance_ns_async.model import TableId
 from lance_ns_async.operations.maintaining import Kind
-from lance_ns_async.spark import tasks
+from lance_ns_async.spark import session, tasks
 from lance_ns_async.spark.resolve.location import without_expiry
-from lance_ns_async.spark.session import (
-    DESCRIPTION,
-    GROUP,
-    INTERRUPT,
-    check_partitions,
-    context_of,
-    default_tasks,
-    local_properties,
-    one_task_each,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,15 +58,20 @@ class SparkEngine:
     kinds: frozenset[Kind] = frozenset({"examine", "rewrite", "clean up"})
 
     def __init__(self, spark: SparkSession, *, partitions: int | None = None) -> None:
-        check_partitions(partitions)
+        session.check_partitions(partitions)
         self._spark = spark
         self._partitions = partitions
-        self._context = context_of(spark)
+        self._context = session.context_of(spark)
         # The job runs in another thread, which would not inherit the pool of the caller.
         self._pool = None if self._context is None else self._context.getLocalProperty(_POOL)
 
     async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
-        """Executes all jobs in one Spark job; those of failed Spark tasks in further ones, in smaller groups."""
+        """Executes all jobs in one Spark job; those of failed Spark tasks in further ones, in smaller groups.
+
+        Args:
+            jobs: The jobs, of any number of tables.
+            settle: Receives the result of each job, in the event loop.
+        """
         loop = asyncio.get_running_loop()
         waiting: dict[tuple[str, int], Job] = {(str(job.table.id), job.number): job for job in jobs}
         problem: Exception | None = None
@@ -127,7 +122,7 @@ class SparkEngine:
     def _work(self, groups: Sequence[str], deliver: Callable[[str], None], name: str) -> None:
         description = f"lance-ns: maintain tables in {len(groups)} tasks"
         if self._context is None:
-            frame = one_task_each(self._spark, groups)
+            frame = session.one_task_each(self._spark, groups)
             self._spark.addTag(name)
             try:
                 for row in frame.mapInArrow(tasks.for_each_text(_result_batch), f"{COLUMN} string").toLocalIterator():
@@ -139,8 +134,13 @@ class SparkEngine:
         results = self._context.accumulator([], delivery)
         try:
             # Jobs can be cancelled by their group.
-            properties = {GROUP: name, DESCRIPTION: description, INTERRUPT: "true", _POOL: self._pool}
-            with local_properties(self._context, properties):
+            properties = {
+                session.GROUP: name,
+                session.DESCRIPTION: description,
+                session.INTERRUPT: "true",
+                _POOL: self._pool,
+            }
+            with session.local_properties(self._context, properties):
                 self._context.parallelize(groups, len(groups)).foreach(executor(results))
         finally:
             # Spark keeps the accumulator for the lifetime of the process.
@@ -161,7 +161,7 @@ class SparkEngine:
         """
         if attempt == 1:
             size = sum(job.size for job in jobs)
-            number = max(default_tasks(self._spark), ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
+            number = max(session.default_tasks(self._spark), ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
             groups = tasks.distribute(jobs, lambda job: job.size + OPENING, self._partitions or number)
             return [encode(group) for group in groups]
         by_table: dict[TableId, list[Job]] = {}

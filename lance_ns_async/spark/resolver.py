@@ -40,6 +40,8 @@ REMEMBERS = 200_000
 LASTING = 600.0
 """Default minimum lifetime of refreshed storage options in seconds; a DataFrame warns of a shorter one."""
 
+_JOB_BLOCKS = "a Spark job would block that loop, so create the resolver with a Namespace"
+
 
 class LocationResolver:
     """Resolves the locations of many tables of one catalog concurrently and caches them.
@@ -182,6 +184,15 @@ class LocationResolver:
 
         With a sync Namespace, the work runs in its background loop; a cancellation cancels it without waiting for its
         end. An AsyncNamespace is allowed.
+
+        Args:
+            what: As in `prefetch`.
+            where: As in `prefetch`.
+            pin_versions: As in `prefetch`.
+            on_error: As in `prefetch`.
+            max_in_flight: As in `prefetch`.
+            timeout: As in `prefetch`.
+            progress: As in `prefetch`.
         """
         request = PrefetchRequest(
             Selection.read(what), on_error, max_in_flight, timeout, self._vends, where, pin_versions, progress
@@ -241,6 +252,14 @@ class LocationResolver:
         """Refreshes locations like `refresh`, but without blocking the event loop; arguments and errors are the same.
 
         `aprefetch` describes in which loop the work runs. An AsyncNamespace is allowed.
+
+        Args:
+            locations: As in `refresh`.
+            changes: As in `refresh`.
+            lasting: As in `refresh`.
+            on_error: As in `refresh`.
+            max_in_flight: As in `refresh`.
+            timeout: As in `refresh`.
         """
         request = self._refreshing(locations, changes, lasting, on_error, max_in_flight, timeout)
         return await self._arun(request)
@@ -293,9 +312,7 @@ class LocationResolver:
         """
         from lance_ns_async.spark.write.write import MODES, Writing, write
 
-        namespace = self._blocking(
-            "write", "a Spark job would block that loop, so create the resolver with a Namespace"
-        )
+        namespace = self._blocking("write", _JOB_BLOCKS)
         table = table_id(id)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
         writing = Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
@@ -366,9 +383,7 @@ class LocationResolver:
         from lance_ns_async.spark.write.many import MODES, write_many
         from lance_ns_async.spark.write.write import Writing
 
-        namespace = self._blocking(
-            "write_many", "a Spark job would block that loop, so create the resolver with a Namespace"
-        )
+        namespace = self._blocking("write_many", _JOB_BLOCKS)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
         report = write_many(
             namespace,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-
 TASKS_A_CORE = 4
 """Default number of tasks per core. A task costs tens of milliseconds, so more tasks than a few per core are slower."""
 

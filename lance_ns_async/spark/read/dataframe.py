@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from lance_ns_async.spark.read.schemas import Unify
 
-
 _MOST_NAMES = 100
 """Maximum number of names under which a session gets the data source; Spark keeps them until the session ends."""
 

@@ -16,7 +16,6 @@ from lance_ns_async.spark import tasks
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 OPENING = 10_000
 """Cost of opening one table, as the number of rows that take about the same time to read."""
 

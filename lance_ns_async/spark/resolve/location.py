@@ -18,7 +18,6 @@ from lance_ns_async.storage.datasets import Details
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 SOON = 600.0
 """Number of seconds before their expiry from which storage options cause a warning."""
 
@@ -56,7 +55,12 @@ class Location:
 
     @classmethod
     def of(cls, table: Table, details: Details | None) -> Location:
-        """Returns the location of a table, with the details of its dataset if it was opened."""
+        """Returns the location of a table, with the details of its dataset if it was opened.
+
+        Args:
+            table: The description of the table.
+            details: The details of its dataset; None if it was not opened.
+        """
         options = table.storage_options
         it = cls(table.id, table.location, table.version, storage_options=options, expires_at=expiry(options))
         if details is None:
@@ -66,7 +70,11 @@ class Location:
         )
 
     def renewed(self, table: Table) -> Location:
-        """Returns the same version with the location and the storage options of a newer description."""
+        """Returns the same version with the location and the storage options of a newer description.
+
+        Args:
+            table: The newer description of the table.
+        """
         options = table.storage_options
         return replace(self, location=table.location, storage_options=options, expires_at=expiry(options))
 

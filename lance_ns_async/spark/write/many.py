@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import lance_namespace.errors as err
 import pyarrow as pa
-from lance_namespace.errors import InvalidInputError
 from pyspark.sql import functions as f
-from pyspark.sql.types import (
-    AtomicType,
-    BooleanType,
-    DateType,
-    IntegerType,
-    IntegralType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as t
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.client import AsyncNamespace
@@ -46,7 +36,6 @@ if TYPE_CHECKING:
     from lance import LanceDataset
     from lance.fragment import FragmentMetadata
     from pyspark.sql import Column, DataFrame
-
 
 MODES = ("create", "append", "overwrite")
 
@@ -310,10 +299,10 @@ class Grouping:
     def __init__(self, df: DataFrame, by: By) -> None:
         items: Sequence[str | Column] = by if isinstance(by, list | tuple) else [cast("str | Column", by)]
         if not items:
-            raise InvalidInputError("by: is empty; use the name of a column, or several")
+            raise err.InvalidInputError("by: is empty; use the name of a column, or several")
         unknown = [item for item in items if isinstance(item, str) and item not in df.columns]
         if unknown:
-            raise InvalidInputError(f"by: {unknown[0]!r} is not a column of the DataFrame")
+            raise err.InvalidInputError(f"by: {unknown[0]!r} is not a column of the DataFrame")
         self._keys = [f"_lance_ns_by_{n}" for n in range(len(items))]
         self._df = df
         expressions = [_column(item) if isinstance(item, str) else item for item in items]
@@ -321,8 +310,8 @@ class Grouping:
         self._with_keys = df.select("*", *(expression.alias(key) for expression, key in pairs))
         self._fields = [self._with_keys.schema[key] for key in self._keys]
         for n, it in enumerate(self._fields):
-            if not isinstance(it.dataType, StringType | IntegralType | BooleanType | DateType):
-                raise InvalidInputError(
+            if not isinstance(it.dataType, t.StringType | t.IntegralType | t.BooleanType | t.DateType):
+                raise err.InvalidInputError(
                     f"by: item {n + 1} is {it.dataType.simpleString()}, and names of tables are made from string, "
                     "integer, boolean or date; cast it to string"
                 )
@@ -331,7 +320,7 @@ class Grouping:
         """Returns the values with their number of rows. Runs a Spark job."""
         counts = self._with_keys.groupBy(*self._keys).agg(f.count(f.lit(1))).limit(limit + 1).collect()
         if len(counts) > limit:
-            raise InvalidInputError(f"by: has more than {limit:,} values, and each is a table; raise max_tables")
+            raise err.InvalidInputError(f"by: has more than {limit:,} values, and each is a table; raise max_tables")
         return [(tuple(row)[:-1], row[-1]) for row in counts]
 
     def divide(self, groups: Sequence[Group], *, partial: bool) -> DataFrame:
@@ -341,14 +330,14 @@ class Grouping:
         """
         spark = self._df.sparkSession
         targets = [f"_lance_ns_to_{n}" for n in range(len(self._keys))]
-        fields = [StructField(name, it.dataType) for name, it in zip(targets, self._fields, strict=True)]
-        schema = StructType([*fields, StructField(INDEX, IntegerType()), StructField(_PARTS, IntegerType())])
+        fields = [t.StructField(name, it.dataType) for name, it in zip(targets, self._fields, strict=True)]
+        schema = t.StructType([*fields, t.StructField(INDEX, t.IntegerType()), t.StructField(_PARTS, t.IntegerType())])
         parts = [ceil(group.rows / ROWS_A_PART) for group in groups]
         indexes = spark.createDataFrame([(*group.values, n, parts[n]) for n, group in enumerate(groups)], schema)
         matches = [f.col(key) == f.col(target) for key, target in zip(self._keys, targets, strict=True)]
         with_indexes = self._with_keys.join(f.broadcast(indexes), matches, "inner" if partial else "left")
         # The part of a row depends on its values only, so that a task that is repeated gets the same rows.
-        atomic = [_column(it.name) for it in self._df.schema.fields if isinstance(it.dataType, AtomicType)]
+        atomic = [_column(it.name) for it in self._df.schema.fields if isinstance(it.dataType, t.AtomicType)]
         part = f.when(f.col(_PARTS) > 1, f.pmod(f.xxhash64(*atomic), f.col(_PARTS))) if atomic else f.lit(0)
         columns = [_column(name) for name in self._df.columns]
         tasks = max(default_tasks(spark), ceil(sum(group.rows for group in groups) / ROWS_A_PART))
@@ -388,7 +377,7 @@ def raise_problems(problems: Collection[str]) -> None:
     if problems:
         first_problems = "; ".join(list(problems)[:_MOST_SHOWN])
         more = f"; and {len(problems) - _MOST_SHOWN:,} more" if len(problems) > _MOST_SHOWN else ""
-        raise InvalidInputError(
+        raise err.InvalidInputError(
             f"by: {len(problems):,} values cannot be tables, and nothing was written: {first_problems}{more}; "
             "filter the DataFrame, or use another expression"
         )

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-
 MODES = ("create", "append", "overwrite", "ignore")
 
 VERBS = {"create": "create", "append": "append to", "overwrite": "overwrite", "ignore": "create"}

@@ -1,25 +1,20 @@
-"""Namespaces of prefetched tables that the driver serves to Spark, alone or in front of the catalog of a resolver."""
+"""Catalog endpoint inside the driver, which serves prefetched tables to Spark's Lance connector."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
-from typing import Any, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
-from lance_namespace import (
-    DescribeTableRequest,
-    DescribeTableResponse,
-    ListNamespacesResponse,
-    ListTablesResponse,
-    NamespaceExistsResponse,
-    RenameTableRequest,
-    TableExistsRequest,
-    TableExistsResponse,
-)
+import lance_namespace as spec
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.calls.observers import Observer
@@ -27,14 +22,19 @@ from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.facade.background_loop import BackgroundLoop
+from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.many.patterns import What
 from lance_ns_async.model import Id, NamespaceId, Page, TableId
 from lance_ns_async.operations import requests
-from lance_ns_async.spark.resolve.location import LEAD, Location
+from lance_ns_async.spark.resolve.location import LEAD, Location, warn_of_expiry
+from lance_ns_async.spark.resolve.report import PrefetchReport
+from lance_ns_async.spark.session import CATALOG, check_session, has_connector
 from lance_ns_async.spec.routes import ROUTES
 from lance_ns_async.sync import Namespace
 
-log: logging.Logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OPERATIONS = frozenset(route.operation for route in ROUTES)
 
@@ -52,30 +52,28 @@ class PrefetchNamespace:
     def __init__(self, locations: Mapping[TableId, Location], missing: Mapping[Any, str]) -> None:
         self._locations = dict(locations)
         self._missing = missing
+        # See the properties of `CatalogService`.
         self.hits: int = 0
-        """Number of requests about a table that needed no catalog."""
         self.misses: int = 0
-        """Number of requests for a table to the catalog."""
         self.passed: int = 0
-        """Number of other requests to the catalog."""
 
-    async def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+    async def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
         """Describes a table. The requested version is not checked, because the reader opens it or fails."""
         if request.load_detailed_metadata or request.check_declared or request.tag or request.branch:
-            response: DescribeTableResponse = await self._pass_on("describe_table", request)
+            response: spec.DescribeTableResponse = await self._pass_on("describe_table", request)
             return response
         at = await self._locate(TableId(request.id or ()))
         # The pinned version is omitted, because a reader without a version reads the latest one.
         table = replace(at.table(), version=None)
         return requests.description(table, with_uri=request.with_table_uri)
 
-    async def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
+    async def table_exists(self, request: spec.TableExistsRequest) -> spec.TableExistsResponse:
         """Returns an empty response if the table exists; raises TableNotFoundError if not."""
         if request.version is not None:
-            response: TableExistsResponse = await self._pass_on("table_exists", request)
+            response: spec.TableExistsResponse = await self._pass_on("table_exists", request)
             return response
         await self._locate(TableId(request.id or ()))
-        return TableExistsResponse()
+        return spec.TableExistsResponse()
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
         """Returns any other operation; one that is refused raises an error with the reason."""
@@ -117,14 +115,14 @@ class PrefetchNamespace:
             case "list_tables":
                 tables = [id.name for id in self._below(parent) if len(id) == len(names) + 1]
                 page = await _page(tables, request)
-                return ListTablesResponse(tables=list(page.items), page_token=page.token)
+                return spec.ListTablesResponse(tables=list(page.items), page_token=page.token)
             case "list_namespaces":
                 children = {id[len(names)] for id in self._below(parent) if len(id) > len(names) + 1}
                 page = await _page(sorted(children), request)
-                return ListNamespacesResponse(namespaces=list(page.items), page_token=page.token)
+                return spec.ListNamespacesResponse(namespaces=list(page.items), page_token=page.token)
             case "namespace_exists":
                 self._below(parent)
-                return NamespaceExistsResponse()
+                return spec.NamespaceExistsResponse()
         subject = TableId(names) if names and "namespace" not in operation else parent
         _refuse(subject, f"{operation} needs the catalog")
 
@@ -248,6 +246,144 @@ class CatalogNamespace(PrefetchNamespace):
 def _moved_ids(request: Any) -> Sequence[TableId]:
     """Returns the ids whose location a request changes; a rename changes the old and the new id."""
     id = TableId(request.id)
-    if not isinstance(request, RenameTableRequest):
+    if not isinstance(request, spec.RenameTableRequest):
         return [id]
     return [id, TableId([*(request.new_namespace_id or id.parent), request.new_table_name])]
+
+
+log: logging.Logger = logging.getLogger(__name__)
+
+GRACE = 5.0
+"""Seconds that open requests have to finish when the context ends."""
+
+_NAME = re.compile(r"\w[\w-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """The port of an endpoint and the token that it requires."""
+
+    port: int
+    token: str = field(repr=False)
+
+
+_addresses: WeakKeyDictionary[SparkSession, dict[str, _Address]] = WeakKeyDictionary()
+"""Addresses of served catalogs by session: Spark keeps a catalog's first configuration until the session ends."""
+
+
+class CatalogService:
+    """A catalog that is served to Spark, with its request counts. Its representation is one line."""
+
+    def __init__(self, catalog: str, namespace: PrefetchNamespace) -> None:
+        self.catalog = catalog
+        """The name of the catalog in SQL."""
+        self._namespace = namespace
+
+    @property
+    def answered(self) -> int:
+        """Number of requests about a table that needed no call to the real catalog."""
+        return self._namespace.hits
+
+    @property
+    def misses(self) -> int:
+        """Number of requests for a table to the real catalog."""
+        return self._namespace.misses
+
+    @property
+    def passed(self) -> int:
+        """Number of other requests that the real catalog handled: listings and changes."""
+        return self._namespace.passed
+
+    def __repr__(self) -> str:
+        counts = f"{self.answered:,} requests answered from the prefetch, {self.misses:,} by the catalog"
+        line = f"catalog {self.catalog}: {counts}"
+        return f"{line}, {self.passed:,} other requests" if self.passed else line
+
+
+@contextmanager
+def serve(
+    locations: Mapping[TableId, Location],
+    report: PrefetchReport,
+    spark: SparkSession,
+    catalog: str,
+    resolver: Resolver | None,
+) -> Iterator[CatalogService]:
+    """Serves a catalog to Spark; see `Locations.serve`."""
+    if resolver is None:
+        namespace = PrefetchNamespace(locations, {problem.subject: problem.reason for problem in report.missing})
+    else:
+        namespace = CatalogNamespace(locations, resolver)
+    _check_session(spark, catalog)
+    address = _choose_address(spark, catalog)
+    warn_of_expiry(locations.values(), stacklevel=3)
+    service = CatalogService(catalog, namespace)
+    with ExitStack() as stack:
+        # All leases in a process share one loop, so this is also the loop of the namespace.
+        loop = BackgroundLoop.lease()
+        stack.callback(loop.release)
+        # Spark has the rights of this process, and may name any location.
+        server = serving(namespace, port=address.port, token=address.token, allow_locations=None, grace=GRACE)
+        try:
+            gateway = stack.enter_context(loop.keep_open(server))
+        except InvalidInputError as e:
+            if not isinstance(e.__cause__, OSError):
+                raise
+            raise InvalidInputError(f"catalog {catalog!r}: {e}; set another name with catalog=...") from e
+        stack.callback(log.info, "%r", service)
+        for key, value in _settings(catalog, gateway).items():
+            spark.conf.set(key, value)
+            stack.callback(spark.conf.unset, key)
+        _addresses.setdefault(spark, {})[catalog] = _Address(urlsplit(gateway.url).port or 0, address.token)
+        yield service
+
+
+def _settings(catalog: str, gateway: Gateway) -> Mapping[str, str]:
+    prefix = f"spark.sql.catalog.{catalog}"
+    # The keys contain "token", so Spark redacts the values wherever it shows settings.
+    headers = {f"{prefix}.headers.{name}": value for name, value in gateway.headers.items()}
+    return {
+        **headers,
+        f"{prefix}.impl": "rest",
+        f"{prefix}.uri": gateway.url,
+        # Otherwise the connector makes a call to guess whether ids begin with a namespace.
+        f"{prefix}.single_level_ns": "false",
+        # Executors cannot reach this endpoint.
+        f"{prefix}.executor_credential_refresh": "false",
+        prefix: CATALOG,
+    }
+
+
+def _check_session(spark: SparkSession, catalog: str) -> None:
+    check_session(spark)
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise InvalidInputError(
+            "serve: this is a Spark Connect session, whose server cannot reach an endpoint in this process; "
+            "use `dataframe` there, which needs no catalog"
+        )
+    if not _NAME.fullmatch(catalog):
+        raise InvalidInputError(f"catalog {catalog!r}: not a valid catalog name; use letters, digits, '_' and '-'")
+    if not has_connector(spark):
+        raise InvalidInputError(
+            f"serve: the Lance connector is not on Spark's class path, there is no {CATALOG}; start Spark with "
+            "local_spark(connector=True), or with its jars in spark.driver.extraClassPath and "
+            "spark.executor.extraClassPath"
+        )
+
+
+def _choose_address(spark: SparkSession, catalog: str) -> _Address:
+    """Returns the address to serve the catalog at: any port, unless the session has loaded the catalog before."""
+    if (there := spark.conf.get(f"spark.sql.catalog.{catalog}", None)) is not None:
+        raise InvalidInputError(
+            f"catalog {catalog!r}: the session already has a catalog of this name, {there}; "
+            "set another name with catalog=..."
+        )
+    # SQL is used, because the Python API runs a job for the same list.
+    if catalog not in {row["catalog"] for row in spark.sql("SHOW CATALOGS").collect()}:
+        return _Address(0, secrets.token_urlsafe(32))
+    try:
+        return _addresses[spark][catalog]
+    except KeyError:
+        raise InvalidInputError(
+            f"catalog {catalog!r}: Spark has loaded a catalog of this name, and keeps it for this session; "
+            "set another name with catalog=..."
+        ) from None
