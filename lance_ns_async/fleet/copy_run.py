@@ -16,7 +16,7 @@ from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.declare import Outcome, declare_tables
 from lance_ns_async.engine.locate import locate
-from lance_ns_async.errors import PHRASES
+from lance_ns_async.errors import error_about
 from lance_ns_async.fleet.copy_plan import CopyPlan, Declare, Deregister, NewNamespace, Replace, TableChange
 from lance_ns_async.fleet.copy_reading import open_newest, read_data
 from lance_ns_async.lifecycle import commits, creating, manifests, replacing
@@ -204,13 +204,12 @@ class CopyRun:
                 return
             number = None if newest is None else newest.number
             if table.version != number:
-                raise err.ConcurrentModificationError(
-                    f"{PHRASES[err.ConcurrentModificationError]}: {id} (version {table.version} was committed "
-                    "during the hand-over; run the copy again)"
-                )
+                reason = f"version {table.version} was committed during the hand-over; run the copy again"
+                raise error_about(err.ConcurrentModificationError, id, reason)
             stored = max(await manifests.list_stored(table), default=None)
             if stored != number:
-                raise _invalid_state(
+                raise error_about(
+                    err.InvalidTableStateError,
                     id,
                     f"its catalog committed version {number}, and the newest manifest at {table.location} is {stored}; "
                     "repair the table before a hand-over",
@@ -226,11 +225,13 @@ class CopyRun:
         for session, name in ((self.source, id), (self.target, copy)):
             table = await locate(session.backend, name)
             if table.managed_versioning:
-                raise _invalid_state(name, "its catalog still commits its versions")
+                raise error_about(err.InvalidTableStateError, name, "its catalog still commits its versions")
             newest.append(max(await manifests.list_stored(table), default=0))
         if newest[1] < newest[0]:
             versions = [version or None for version in newest]
-            raise _invalid_state(copy, f"it has version {versions[1]}, but {id} has version {versions[0]}")
+            raise error_about(
+                err.InvalidTableStateError, copy, f"it has version {versions[1]}, but {id} has version {versions[0]}"
+            )
 
     async def _clone(self, step: Declare) -> None:
         """Copies the newest version of a table to a new table at the target's default location.
@@ -314,11 +315,5 @@ async def _remove_clone(backend: Backend, place: Table, error: BaseException) ->
 
 
 def _changed_meanwhile(id: TableId) -> err.ConcurrentModificationError:
-    return err.ConcurrentModificationError(
-        f"{PHRASES[err.ConcurrentModificationError]}: {id} (another client has changed it meanwhile; "
-        "run the copy again)"
-    )
-
-
-def _invalid_state(id: TableId, reason: str) -> err.InvalidTableStateError:
-    return err.InvalidTableStateError(f"{PHRASES[err.InvalidTableStateError]}: {id} ({reason})")
+    reason = "another client has changed it meanwhile; run the copy again"
+    return error_about(err.ConcurrentModificationError, id, reason)

@@ -49,7 +49,8 @@ class Journal:
         """Returns the values of a stage by key, as the file had them when the run began, and written ones."""
         if self._connection is None:
             return {}
-        rows = await _in_thread(self._path, partial(_read, self._connection, stage))
+        connection, query = self._connection, "SELECT key, value FROM entries WHERE stage = ?"
+        rows = await _in_thread(self._path, lambda: connection.execute(query, (stage,)).fetchall())
         return {key: _decode(value, self._path, f"entries, row stage={stage!r} key={key!r}") for key, value in rows}
 
     async def put(self, *entries: JournalEntry) -> None:
@@ -74,7 +75,8 @@ class Journal:
         """Marks the run as complete: the next run with this file starts from the beginning."""
         if self._connection is not None:
             await self.flush()
-            await _in_thread(self._path, partial(_write_meta, self._connection, {"finished": "1"}))
+            mark = partial(self._connection.execute, "INSERT OR REPLACE INTO meta VALUES ('finished', '1')")
+            await _in_thread(self._path, mark)
 
     async def aclose(self) -> None:
         """Writes the pending entries and closes the file, also if the run was cancelled."""
@@ -197,10 +199,6 @@ def _difference(other: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     return ""
 
 
-def _read(connection: sqlite3.Connection, stage: str) -> list[tuple[str, str]]:
-    return connection.execute("SELECT key, value FROM entries WHERE stage = ?", (stage,)).fetchall()
-
-
 def _write(connection: sqlite3.Connection, entries: Iterable[JournalEntry]) -> None:
     rows = [(stage, key, json.dumps(value)) for stage, key, value in entries]
     connection.execute("BEGIN")
@@ -210,10 +208,6 @@ def _write(connection: sqlite3.Connection, entries: Iterable[JournalEntry]) -> N
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-
-
-def _write_meta(connection: sqlite3.Connection, values: Mapping[str, str]) -> None:
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
 
 async def _in_thread(path: str, work: Callable[[], T]) -> T:

@@ -274,16 +274,12 @@ async def find(
                     matches.append(facts)
 
         reading = await read_and_examine(session, selection, examine, run)
-        matches = [facts for facts in matches if facts.id in reading.tables]
-        for facts in _select(matches, key, descending=sort.startswith("-"), limit=limit):
+        matches = sorted((facts for facts in matches if facts.id in reading.tables), key=lambda facts: facts.id)
+        matches.sort(key=lambda facts: getattr(facts, key), reverse=sort.startswith("-"))
+        for facts in matches[:limit]:
             run.add(Row(facts.id, MATCH, "", facts.location, fields=_fields(facts)))
         run.rows += (*failures, *reading.failure_rows())
         return run.report(shown_outcomes=frozenset({MATCH}))
-
-
-def _select(matches: Sequence[Facts], key: str, *, descending: bool, limit: int | None) -> Sequence[Facts]:
-    by_id = sorted(matches, key=lambda facts: facts.id)
-    return sorted(by_id, key=lambda facts: getattr(facts, key), reverse=descending)[:limit]
 
 
 async def _facts(session: Session, table: Table) -> Facts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
@@ -64,16 +63,14 @@ async def find_unclaimed(
             return
         again = await walker.look(folder.path)
         if again.kind in _DATA:
-            leftover = await _measure(location, options)
+            size, modified, missing = await _measure(location, options)
             seen = "no table has this location" if again.kind is FolderKind.TABLE else again.reason
-            if leftover.missing:
-                seen = describe_missing(leftover.missing)
-            if leftover.size is not None and leftover.modified is not None:
-                seen += f" ({leftover.size} bytes, last changed {age_text(now - leftover.modified)} ago)"
-            fields = {
-                "bytes": leftover.size,
-                "modified": None if leftover.modified is None else leftover.modified.isoformat(timespec="seconds"),
-            }
+            if missing:
+                seen = describe_missing(missing)
+            if size is not None and modified is not None:
+                seen += f" ({size} bytes, last changed {age_text(now - modified)} ago)"
+            changed = None if modified is None else modified.isoformat(timespec="seconds")
+            fields = {"bytes": size, "modified": changed}
             unclaimed.append(Finding(UNCLAIMED, location, seen, location, fields))
 
     await each(look_again, folders_with_data, max_in_flight=LISTINGS)
@@ -87,18 +84,6 @@ def age_text(age: timedelta) -> str:
     if minutes >= 2 * 24 * 60:
         return f"{minutes // (24 * 60)} days"
     return f"{minutes // 60} hours" if minutes >= 2 * 60 else f"{minutes} minutes"
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """What is in a folder that no table claims."""
-
-    size: int | None
-    """In bytes: of all files in a local folder, else of the newest version; None if that cannot be read."""
-    modified: datetime | None
-    """The time of the last change, or of the newest version; None if that cannot be read."""
-    missing: Sequence[str] = ()
-    """The data files that the newest version names, and that do not exist."""
 
 
 async def find_missing(location: str, options: Mapping[str, str] | None) -> Sequence[str]:
@@ -118,24 +103,30 @@ def describe_missing(missing: Sequence[str]) -> str:
     )
 
 
-async def _measure(location: str, options: Mapping[str, str] | None) -> Leftover:
-    """Returns what is in a folder. Cost: one open, a listing of the data files, and in a local folder a walk."""
+async def _measure(
+    location: str, options: Mapping[str, str] | None
+) -> tuple[int | None, datetime | None, Sequence[str]]:
+    """Returns the size in bytes and the last change of a folder, and the missing data files of its newest version.
+
+    In a local folder, the first two are those of all files, else those of the newest version; None if there is none.
+
+    Cost: one open, a listing of the data files, and in a local folder a walk.
+    """
     table = _table(location, options)
 
-    def work() -> Leftover:
+    def read() -> tuple[int | None, datetime | None, Sequence[str]]:
         dataset = datasets.open_snapshot(table)
         facts = read_facts(table.id, location, {}, dataset)
-        return Leftover(facts.size, facts.last_write, datasets.missing_files(table, dataset))
+        return facts.size, facts.last_write, datasets.missing_files(table, dataset)
 
     try:
-        leftover = await in_thread(table, work)
+        size, modified, missing = await in_thread(table, read)
     except LanceNamespaceError:
         # It has no version, or a damaged one.
-        leftover = Leftover(None, None)
-    if (path := local_path(location)) is None:
-        return leftover
-    size, modified = await in_thread(table, lambda: _measure_folder(path))
-    return Leftover(size, modified, leftover.missing)
+        size, modified, missing = None, None, ()
+    if (path := local_path(location)) is not None:
+        size, modified = await in_thread(table, lambda: _measure_folder(path))
+    return size, modified, missing
 
 
 def _table(location: str, options: Mapping[str, str] | None) -> Table:
