@@ -126,10 +126,7 @@ async def _describe_again(session: Session, ids: list[TableId], run: Run) -> Map
 
 
 async def _find_lost(session: Session, ids: Collection[TableId]) -> Sequence[Finding]:
-    """Returns findings for the tables that the catalog still lists, and still does not find.
-
-    Cost: a listing for each namespace of the tables, and a bulk describe; none without tables.
-    """
+    """Returns findings for the listed tables that the catalog still does not find. Cost: a listing a namespace."""
     names = await list_names(session, {id.parent for id in ids})
     listed = [id for id in ids if id.name in names[id.parent]]
     described = await describe(session, listed)

@@ -282,10 +282,7 @@ class CopyPlanner:
         return CopyPlan(namespaces, steps, refusals, losses)
 
     def _table_step(self, table: Table, id: TableId, properties: Mapping[str, str]) -> CopyStep:
-        """Returns the step for a table whose copy should have these properties.
-
-        Raises InvalidInputError if the target cannot have the table.
-        """
+        """Returns the step for a table with the properties of its copy; raises InvalidInputError if there is none."""
         options, there = self.options, self.target.tables.get(id)
         if table.managed_versioning and not (options.take_over or options.data):
             raise InvalidInputError(

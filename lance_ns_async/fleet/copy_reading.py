@@ -126,10 +126,7 @@ async def read_data(session: Session, id: TableId) -> StoredData | None:
 
 
 async def open_newest(session: Session, id: TableId) -> tuple[Table, LanceDataset | None]:
-    """Opens the newest version of a table by its location alone; None if nothing was written to it.
-
-    Lance clones no dataset that has a catalog.
-    """
+    """Opens the newest version by its location alone, as clones need it; None if nothing was written to the table."""
     table = await session.locator.locate(id)
     version = None
     if table.managed_versioning:

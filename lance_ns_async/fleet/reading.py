@@ -87,10 +87,7 @@ async def describe(session: Session, ids: Iterable[TableId], *, with_columns: bo
 
 
 async def list_names(session: Session, parents: Iterable[NamespaceId]) -> Mapping[NamespaceId, Collection[str]]:
-    """Returns the names that the catalog lists in each namespace, of tables of any format; none if it does not exist.
-
-    Cost: a listing for each namespace.
-    """
+    """Returns the names of all listed tables; none for a missing namespace. Cost: a listing for each namespace."""
     names: dict[NamespaceId, set[str]] = {}
 
     async def work(parent: NamespaceId) -> None:
@@ -112,10 +109,7 @@ async def read_and_examine(
     *,
     with_columns: bool = False,
 ) -> Reading:
-    """Returns the selected tables; each one is examined as soon as it is described, and counts in the progress.
-
-    Tables that are dropped during the reading may be examined, too.
-    """
+    """Returns the selected tables; each one is examined as soon as it is described, also if it is dropped meanwhile."""
 
     async def work(table: Table) -> None:
         await examine(table)

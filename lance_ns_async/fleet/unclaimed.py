@@ -87,10 +87,7 @@ def age_text(age: timedelta) -> str:
 
 
 async def find_missing(location: str, options: Mapping[str, str] | None) -> Sequence[str]:
-    """Returns the data files that the newest version of a dataset names, and that do not exist.
-
-    Cost: one open, and a listing of the data files.
-    """
+    """Returns the data files of the newest version that do not exist. Cost: one open and a listing of these files."""
     table = _table(location, options)
     return await in_thread(table, lambda: datasets.missing_files(table, datasets.open_snapshot(table)))
 

@@ -70,10 +70,7 @@ def one_task_each(spark: SparkSession, texts: Sequence[str]) -> DataFrame:
 
 @contextmanager
 def local_properties(context: SparkContext | None, properties: Mapping[str, str | None]) -> Iterator[None]:
-    """Sets properties of the jobs that this thread starts in the block, and then restores them; None removes one.
-
-    Spark Connect has no context, and does not allow it.
-    """
+    """Sets properties of the jobs of the block, if there is a context, then restores them; None removes one."""
     if context is None:
         yield
         return
@@ -107,10 +104,7 @@ def _pattern(tables: Collection[TableId]) -> str:
 
 
 def describe_jobs(context: SparkContext | None, text: str) -> AbstractContextManager[None]:
-    """Describes the jobs of the block, unless the user has described them or set a group; then restores both.
-
-    The text is also the name of the group.
-    """
+    """Describes the jobs of the block, and names their group, unless the user has done so; then restores both."""
     names = [] if context is None else [name for name in (DESCRIPTION, GROUP) if not context.getLocalProperty(name)]
     return local_properties(context, dict.fromkeys(names, text))
 
@@ -140,10 +134,7 @@ _REMEDY = "pip install 'lance-ns-async[connector]'"
 
 
 def connector_jars() -> list[Path]:
-    """Returns the jars of the connector and of its dependencies that Spark does not contain.
-
-    They are downloaded from Maven's central repository (240 MB) at the first time, and then cached.
-    """
+    """Returns the jars that the connector needs besides Spark's; the first time, it downloads 240 MB."""
     try:
         from lance_ns_async.spark.maven import classpath
     except ImportError as e:

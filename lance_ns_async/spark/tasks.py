@@ -29,10 +29,7 @@ T = TypeVar("T")
 
 
 def distribute(items: Sequence[T], weight: Callable[[T], int], groups: int) -> list[list[T]]:
-    """Distributes items among at most `groups` groups of about equal weight, each in the order of the items.
-
-    There is at least one group, which is empty if there are no items.
-    """
+    """Distributes items among 1 to `groups` groups of about equal weight, each in the order of the items."""
     loads = [(0, n) for n in range(max(1, min(groups, len(items))))]
     heapify(loads)
     members: list[list[int]] = [[] for _ in loads]
@@ -146,8 +143,5 @@ class Delivery(_Parameter):
 
 
 def collector(context: SparkContext | None) -> Accumulator[list[str]] | None:
-    """Returns an accumulator that keeps the results of finished tasks, also those of a job that fails.
-
-    None with Spark Connect, which has no accumulators.
-    """
+    """Returns an accumulator of the results of finished tasks, also of a failing job; None with Spark Connect."""
     return None if context is None else context.accumulator([], Delivery())

@@ -285,10 +285,7 @@ class _Maintenance:
         jobs_of: Callable[[_Candidate], Sequence[Job]],
         then: Callable[[_Candidate, Sequence[JobResult]], Awaitable[None]],
     ) -> None:
-        """Lets the engine execute the jobs of all tables, and takes the next step for each as soon as its jobs ended.
-
-        A table without jobs does not wait for those of others.
-        """
+        """Lets the engine execute the jobs of all tables; `then` follows for each as soon as its own jobs ended."""
         waiting: dict[TableId, tuple[_Candidate, int, list[JobResult]]] = {}
         jobs: list[Job] = []
         limiter = anyio.CapacityLimiter(THREADS)

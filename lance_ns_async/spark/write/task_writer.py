@@ -131,10 +131,7 @@ def conform(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatc
 
 
 def _with_offsets(array: pa.Array) -> pa.Array:
-    """Returns the same values with all offsets.
-
-    Spark below 4.0 omits the offsets of an empty list in a list, and Lance needs them.
-    """
+    """Returns the values with all offsets, which Lance needs: Spark 3 omits those of an empty list in a list."""
     import pyarrow as pa
 
     if not pa.types.is_nested(array.type) or all(buffer is None or buffer.size for buffer in array.buffers()):
@@ -149,10 +146,7 @@ def _unfit(table: str, field: pa.Field, why: str) -> Exception:
 
 
 def _has_null(array: pa.Array, field: pa.Field) -> bool:
-    """Returns whether a field that is not nullable has a null, at any depth.
-
-    Lance does not check this and would store the null.
-    """
+    """Returns whether a field that is not nullable has a null, at any depth, which Lance would store."""
     import pyarrow as pa
 
     if array.null_count and not field.nullable:

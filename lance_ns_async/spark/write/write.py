@@ -203,7 +203,7 @@ def schema_for_append(id: TableId, frame: pa.Schema, table: pa.Schema) -> pa.Sch
     problems += _misfits(frame, [field for field in table if field.name in frame.names])
     if problems:
         advice = "select, rename or cast columns of the DataFrame, and use lit(None) for a missing column"
-        raise _invalid(id, f"{', '.join(problems)}; {advice}")
+        raise error_about(TableSchemaValidationError, id, f"{', '.join(problems)}; {advice}")
     return table
 
 
@@ -219,7 +219,7 @@ def schema_for_new(id: TableId, frame: pa.Schema, target: pa.Schema | None, exis
         raise InvalidInputError(f"schema: {strangers[0]!r} is not a column of the DataFrame")
     problems = _misfits(frame, target)
     if problems:
-        raise _invalid(id, f"{', '.join(problems)}; cast columns of the DataFrame")
+        raise error_about(TableSchemaValidationError, id, f"{', '.join(problems)}; cast columns of the DataFrame")
     return pa.schema([_new(field, target, existing) for field in frame])
 
 
@@ -279,7 +279,3 @@ def _misfits(frame: pa.Schema, target: Iterable[pa.Field]) -> list[str]:
         for field in target
         if not fits(frame.field(field.name).type, field.type)
     ]
-
-
-def _invalid(id: TableId, why: str) -> TableSchemaValidationError:
-    return error_about(TableSchemaValidationError, id, why)
