@@ -88,7 +88,7 @@ def measure(endpoint: str, lake: Path, tables: int) -> Result:
     """Measures one number of tables in this process."""
     from lance_ns_async.spark import LocationResolver
     from lance_ns_async.spark.local import local_spark
-    from lance_ns_async.spark.read.plan import Entry, Plan
+    from lance_ns_async.spark.read.reading import Entry, Plan
 
     spark = local_spark("benchmark")
     spark.range(8).repartition(8).mapInArrow(lambda batches: batches, "id long").count()

@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lance_ns_async.fleet.audits import audit
-    from lance_ns_async.fleet.conditions import Conditions
     from lance_ns_async.fleet.copies import copy
     from lance_ns_async.fleet.discovery import discover
-    from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions
-    from lance_ns_async.fleet.maintenance.plan import MaintenancePlan, TablePlan
+    from lance_ns_async.fleet.maintenance.plan import (
+        CleanupOptions,
+        CompactOptions,
+        IndexOptions,
+        MaintenancePlan,
+        TablePlan,
+    )
     from lance_ns_async.fleet.maintenance.run import maintain, plan_maintenance
     from lance_ns_async.fleet.run import Report
-    from lance_ns_async.fleet.table_search import find
+    from lance_ns_async.fleet.table_search import Conditions, find
     from lance_ns_async.tabular import Row
 
 __all__ = [
@@ -45,10 +49,10 @@ __all__ = [
 
 # Loaded at the first access, as in the package itself.
 _HOMES = {
-    "CleanupOptions": "maintenance.options",
-    "CompactOptions": "maintenance.options",
-    "Conditions": "conditions",
-    "IndexOptions": "maintenance.options",
+    "CleanupOptions": "maintenance.plan",
+    "CompactOptions": "maintenance.plan",
+    "Conditions": "table_search",
+    "IndexOptions": "maintenance.plan",
     "MaintenancePlan": "maintenance.plan",
     "Report": "run",
     "Row": "run",

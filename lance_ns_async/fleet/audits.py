@@ -8,13 +8,11 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Table
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.errors import suggest
-from lance_ns_async.fleet import audit_checks, storage_state
-from lance_ns_async.fleet.audit_checks import KINDS, Finding
-from lance_ns_async.fleet.reading import list_names, read_and_examine
+from lance_ns_async.fleet import audit_checks
+from lance_ns_async.fleet.audit_checks import KINDS, Finding, StorageState
+from lance_ns_async.fleet.reading import describe, list_names, read_and_examine
 from lance_ns_async.fleet.run import Report, Run, failure_row, start
-from lance_ns_async.fleet.storage_state import StorageState
 from lance_ns_async.fleet.unclaimed import find_unclaimed
 from lance_ns_async.lifecycle import replacing
 from lance_ns_async.many.patterns import Selection, What
@@ -80,8 +78,7 @@ async def audit(
             suspects.extend(await _examine(session, table, deep))
 
         reading = await read_and_examine(session, selection, examine, run, with_columns=capabilities.stores_columns)
-        for row in reading.failure_rows():
-            run.add(row)
+        run.rows += reading.failure_rows()
         for subject, error in reading.unread_properties.items():
             run.add(failure_row(subject, error))
         tables = reading.tables
@@ -121,11 +118,7 @@ def _fixable(fix: Iterable[str]) -> frozenset[str]:
 
 async def _describe_again(session: Session, ids: list[TableId], run: Run) -> Mapping[TableId, Table]:
     """Returns the current registrations; a table that was dropped meanwhile has none."""
-    backend = session.backend
-    with session.within(None):
-        described = await describe_tables(
-            backend, ids, max_in_flight=session.workers(), with_columns=backend.capabilities.stores_columns
-        )
+    described = await describe(session, ids, with_columns=session.backend.capabilities.stores_columns)
     for id, error in described.errors.items():
         if not isinstance(error, TableNotFoundError):
             run.add(failure_row(id, error))
@@ -133,23 +126,19 @@ async def _describe_again(session: Session, ids: list[TableId], run: Run) -> Map
 
 
 async def _find_lost(session: Session, ids: Collection[TableId]) -> Sequence[Finding]:
-    """Returns findings for the tables that the catalog still lists, and still does not find.
-
-    Cost: a listing for each namespace of the tables, and a bulk describe; none without tables.
-    """
+    """Returns findings for the listed tables that the catalog still does not find. Cost: a listing a namespace."""
     names = await list_names(session, {id.parent for id in ids})
     listed = [id for id in ids if id.name in names[id.parent]]
-    with session.within(None):
-        described = await describe_tables(session.backend, listed, max_in_flight=session.workers())
+    described = await describe(session, listed)
     lost = [(id, error) for id, error in described.errors.items() if isinstance(error, TableNotFoundError)]
     return [Finding(audit_checks.METADATA_MISSING, id, f"the catalog lists it, but: {error}") for id, error in lost]
 
 
 async def _examine(session: Session, table: Table, deep: bool = False) -> Iterable[Finding]:
-    """Returns the findings about one table. Cost: that of `storage_state.look`."""
+    """Returns the findings about one table. Cost: that of `audit_checks.look`."""
     try:
         table = await session.with_credentials(table)
-        state = await in_thread(table, lambda: storage_state.look(table, session.opener, deep=deep))
+        state = await in_thread(table, lambda: audit_checks.look(table, session.opener, deep=deep))
     except LanceNamespaceError as e:
         state = StorageState(error=e)
     return audit_checks.check_table(

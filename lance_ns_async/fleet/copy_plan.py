@@ -203,13 +203,7 @@ class CopyPlan:
 
 
 def map_tables(tables: Iterable[TableId], mapping: IdMapping, can: Capabilities) -> MappedIds:
-    """Returns the ids of the copies; refuses ids that the target cannot have, and several tables with one id.
-
-    Args:
-        tables: The ids in the source.
-        mapping: The rules.
-        can: The capabilities of the target.
-    """
+    """Returns the ids of the copies; refuses ids that the target cannot have, and several tables with one id."""
     refusals: list[Refusal] = []
     by_target: dict[TableId, list[TableId]] = {}
     for id in tables:
@@ -288,11 +282,7 @@ class CopyPlanner:
         return CopyPlan(namespaces, steps, refusals, losses)
 
     def _table_step(self, table: Table, id: TableId, properties: Mapping[str, str]) -> CopyStep:
-        """Returns the step for a table whose copy should have these properties.
-
-        Raises:
-            InvalidInputError: The target cannot have the table.
-        """
+        """Returns the step for a table with the properties of its copy; raises InvalidInputError if there is none."""
         options, there = self.options, self.target.tables.get(id)
         if table.managed_versioning and not (options.take_over or options.data):
             raise InvalidInputError(
@@ -469,11 +459,7 @@ class IdMapping:
 
     @classmethod
     def parse(cls, to: To, rename: Rename = None) -> IdMapping:
-        """Returns the mapping for the arguments of a copy.
-
-        Raises:
-            InvalidInputError: A namespace is invalid, or appears twice.
-        """
+        """Returns the mapping for the arguments of a copy, whose namespaces must be valid and differ."""
         if rename is not None and rename != "lower" and not callable(rename):
             raise InvalidInputError(f"rename {rename!r}: must be 'lower' or a function of a name")
         if to is None:
@@ -495,11 +481,7 @@ class IdMapping:
         return self.function is None and not callable(self.rename)
 
     def table(self, id: TableId) -> TableId:
-        """Returns the id of a table in the target.
-
-        Raises:
-            InvalidInputError: No rule applies, or the result is not a valid id.
-        """
+        """Returns the id in the target; raises InvalidInputError if there is no rule, or the id is not valid."""
         if self.function is not None:
             return TableId(self._new_name(name) for name in self.function(id))
         rule = self._rule(id.parent)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet.copy_plan import DataPair, IdMapping, StoredData, TargetState
-from lance_ns_async.fleet.reading import Reading, describe_namespaces, list_names
+from lance_ns_async.fleet.reading import Reading, describe, describe_namespaces, list_names
 from lance_ns_async.lifecycle import commits
 from lance_ns_async.many import bulk
 from lance_ns_async.many.patterns import Pattern, Selection
@@ -21,7 +20,6 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import Snapshot
-from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 
 if TYPE_CHECKING:
@@ -31,21 +29,11 @@ if TYPE_CHECKING:
 async def read_target(
     session: Session, ids: Collection[TableId], namespaces: Iterable[NamespaceId], *, with_columns: bool
 ) -> TargetState:
-    """Returns what the target has at the ids of the copies.
+    """Returns what the target has at the ids of the copies, and of `namespaces`, which the copy needs, too.
 
-    Args:
-        session: The session with the target.
-        ids: The ids of the copies.
-        namespaces: Further namespaces that the copy needs.
-        with_columns: Whether the columns that the catalog stores are read, too.
-
-    Raises:
-        LanceNamespaceError: A namespace could not be described or listed, so that the copy cannot be planned.
-
-    Cost:
-        One call and a listing for each namespace, and a bulk describe of the tables that exist.
+    Cost: one call and a listing for each namespace, and a bulk describe of the tables that exist.
     """
-    backend, workers = session.backend, session.workers()
+    backend = session.backend
     present: dict[NamespaceId, Mapping[str, str]] = {}
     level = dict.fromkeys(id for id in [*(id.parent for id in ids), *namespaces] if id)
     requested: set[NamespaceId] = set()
@@ -71,8 +59,7 @@ async def read_target(
     parents = {id.parent for id in ids}
     names = await list_names(session, [id for id in parents if not id or id in present])
     existing = [id for id in ids if id.name in names.get(id.parent, ())]
-    with session.within(None):
-        result = await describe_tables(backend, existing, max_in_flight=workers, with_columns=with_columns)
+    result = await describe(session, existing, with_columns=with_columns)
     errors_by_id = {
         id: error
         for id, error in result.errors.items()
@@ -86,18 +73,9 @@ async def read_extra_tables(
 ) -> Sequence[Table]:
     """Returns the tables of the target that would be copies of selected tables, but that the source does not have.
 
-    Args:
-        session: The session with the target.
-        selection: The requested tables of the source.
-        mapping: The rules from ids of the source to ids of the target, which are invertible.
-        copies: The ids of all copies.
-        source: What was read from the source, completely.
+    `source` is what was read from the source, completely; `copies` are the ids of all copies.
 
-    Raises:
-        LanceNamespaceError: A namespace of the target could not be listed.
-
-    Cost:
-        The listings of the target's namespaces, and a bulk describe.
+    Cost: the listings of the target's namespaces, and a bulk describe.
     """
     patterns = [_fold(pattern) for pattern in selection.patterns] if mapping.rename else selection.patterns
     starts = dict.fromkeys(image for pattern in selection.patterns for image in mapping.images(pattern.start))
@@ -120,14 +98,8 @@ async def read_extra_tables(
 async def read_pairs(source: Session, target: Session, copies: Mapping[TableId, TableId]) -> Mapping[TableId, DataPair]:
     """Returns what is stored of tables that both catalogs have, by the id in the source.
 
-    Args:
-        source: The session with the source.
-        target: The session with the target.
-        copies: The ids in the target by those in the source.
-
-    Cost:
-        For each table a describe and an open in both catalogs, no data is read; if they differ, a read of the record of
-        the target's newest transaction.
+    Cost: for each table a describe and an open in both catalogs, no data is read; if they differ, a read of the record
+    of the target's newest transaction.
     """
     pairs: dict[TableId, DataPair] = {}
 
@@ -138,9 +110,9 @@ async def read_pairs(source: Session, target: Session, copies: Mapping[TableId, 
             if dataset is None:
                 pairs[id] = DataPair(original, None)
                 return
-            data = await in_thread(table, partial(_read, table, dataset))
+            data = await in_thread(table, partial(_read, dataset))
             differs = data != original
-            pairs[id] = DataPair(original, data, differs and await in_thread(table, partial(_is_clone, table, dataset)))
+            pairs[id] = DataPair(original, data, differs and await in_thread(table, partial(_is_clone, dataset)))
 
     await each(read, copies, max_in_flight=min(source.workers(), target.workers()))
     return pairs
@@ -150,14 +122,11 @@ async def read_data(session: Session, id: TableId) -> StoredData | None:
     """Returns what is stored of a table; None if nothing was written to it."""
     with session.operation():
         table, dataset = await open_newest(session, id)
-        return None if dataset is None else await in_thread(table, partial(_read, table, dataset))
+        return None if dataset is None else await in_thread(table, partial(_read, dataset))
 
 
 async def open_newest(session: Session, id: TableId) -> tuple[Table, LanceDataset | None]:
-    """Opens the newest version of a table by its location alone; None if nothing was written to it.
-
-    Lance clones no dataset that has a catalog.
-    """
+    """Opens the newest version by its location alone, as clones need it; None if nothing was written to the table."""
     table = await session.locator.locate(id)
     version = None
     if table.managed_versioning:
@@ -168,35 +137,29 @@ async def open_newest(session: Session, id: TableId) -> tuple[Table, LanceDatase
     elif await datasets.is_only_declared(table):
         return table, None
 
-    def work() -> LanceDataset:
-        with translate_errors(table):
-            return datasets.open_snapshot(table, Snapshot(version))
-
-    return table, await in_thread(table, work)
+    return table, await in_thread(table, lambda: datasets.open_snapshot(table, Snapshot(version)))
 
 
-def _is_clone(table: Table, dataset: LanceDataset) -> bool:
+def _is_clone(dataset: LanceDataset) -> bool:
     """Returns whether the newest version of a dataset is a clone, so that nobody has written to it since."""
     from lance import LanceOperation
 
-    with translate_errors(table):
-        record = dataset.read_transaction(dataset.version)
+    record = dataset.read_transaction(dataset.version)
     return record is not None and isinstance(record.operation, LanceOperation.Clone)
 
 
-def _read(table: Table, dataset: LanceDataset) -> StoredData:
-    with translate_errors(table):
-        names = [
-            (
-                fragment.fragment_id,
-                [file.path for file in fragment.metadata.files],
-                deletion and (deletion.read_version, deletion.id),
-                [str(overlay) for overlay in fragment.metadata.overlays],
-            )
-            for fragment in dataset.get_fragments()
-            for deletion in (fragment.metadata.deletion_file,)
-        ]
-        schema = dataset.schema.serialize().to_pybytes()
+def _read(dataset: LanceDataset) -> StoredData:
+    names = [
+        (
+            fragment.fragment_id,
+            [file.path for file in fragment.metadata.files],
+            deletion and (deletion.read_version, deletion.id),
+            [str(overlay) for overlay in fragment.metadata.overlays],
+        )
+        for fragment in dataset.get_fragments()
+        for deletion in (fragment.metadata.deletion_file,)
+    ]
+    schema = dataset.schema.serialize().to_pybytes()
     return StoredData(dataset.version, hashlib.sha256(repr(names).encode() + schema).hexdigest())
 
 

@@ -16,19 +16,17 @@ from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine.declare import Outcome, declare_tables
 from lance_ns_async.engine.locate import locate
-from lance_ns_async.errors import PHRASES
+from lance_ns_async.errors import error_about
 from lance_ns_async.fleet.copy_plan import CopyPlan, Declare, Deregister, NewNamespace, Replace, TableChange
 from lance_ns_async.fleet.copy_reading import open_newest, read_data
 from lance_ns_async.lifecycle import commits, creating, manifests, replacing
 from lance_ns_async.model import NamespaceId, Table, TableId, is_same, same_place
 from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets, files
-from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.threads import in_thread
 
 if TYPE_CHECKING:
     from lance import LanceDataset
-
 
 Change: TypeAlias = NewNamespace | TableChange
 
@@ -196,12 +194,7 @@ class CopyRun:
         catalog alone does, afterwards the storage alone. A version that is committed just before the call is not lost,
         because its writer, or the next reader, has its manifest in the storage.
 
-        Raises:
-            InvalidTableStateError: The catalog and the storage have different newest versions.
-            ConcurrentModificationError: A writer committed a version meanwhile.
-
-        Cost:
-            Four calls and two look-ups in the storage.
+        Cost: four calls and two look-ups in the storage.
         """
         backend = self.source.backend
         with self.source.changing(id):
@@ -211,13 +204,12 @@ class CopyRun:
                 return
             number = None if newest is None else newest.number
             if table.version != number:
-                raise err.ConcurrentModificationError(
-                    f"{PHRASES[err.ConcurrentModificationError]}: {id} (version {table.version} was committed "
-                    "during the hand-over; run the copy again)"
-                )
+                reason = f"version {table.version} was committed during the hand-over; run the copy again"
+                raise error_about(err.ConcurrentModificationError, id, reason)
             stored = max(await manifests.list_stored(table), default=None)
             if stored != number:
-                raise _invalid_state(
+                raise error_about(
+                    err.InvalidTableStateError,
                     id,
                     f"its catalog committed version {number}, and the newest manifest at {table.location} is {stored}; "
                     "repair the table before a hand-over",
@@ -233,11 +225,13 @@ class CopyRun:
         for session, name in ((self.source, id), (self.target, copy)):
             table = await locate(session.backend, name)
             if table.managed_versioning:
-                raise _invalid_state(name, "its catalog still commits its versions")
+                raise error_about(err.InvalidTableStateError, name, "its catalog still commits its versions")
             newest.append(max(await manifests.list_stored(table), default=0))
         if newest[1] < newest[0]:
             versions = [version or None for version in newest]
-            raise _invalid_state(copy, f"it has version {versions[1]}, but {id} has version {versions[0]}")
+            raise error_about(
+                err.InvalidTableStateError, copy, f"it has version {versions[1]}, but {id} has version {versions[0]}"
+            )
 
     async def _clone(self, step: Declare) -> None:
         """Copies the newest version of a table to a new table at the target's default location.
@@ -300,8 +294,7 @@ async def _fill(backend: Backend, dataset: LanceDataset, place: Table) -> None:
 
 
 def _clone(dataset: LanceDataset, place: Table) -> None:
-    with translate_errors(place):
-        dataset.deep_clone(place.location, dataset.version, storage_options=datasets.options(place) or {})
+    dataset.deep_clone(place.location, dataset.version, storage_options=datasets.options(place) or {})
 
 
 async def _remove_clone(backend: Backend, place: Table, error: BaseException) -> None:
@@ -322,11 +315,5 @@ async def _remove_clone(backend: Backend, place: Table, error: BaseException) ->
 
 
 def _changed_meanwhile(id: TableId) -> err.ConcurrentModificationError:
-    return err.ConcurrentModificationError(
-        f"{PHRASES[err.ConcurrentModificationError]}: {id} (another client has changed it meanwhile; "
-        "run the copy again)"
-    )
-
-
-def _invalid_state(id: TableId, reason: str) -> err.InvalidTableStateError:
-    return err.InvalidTableStateError(f"{PHRASES[err.InvalidTableStateError]}: {id} ({reason})")
+    reason = "another client has changed it meanwhile; run the copy again"
+    return error_about(err.ConcurrentModificationError, id, reason)

@@ -215,7 +215,7 @@ class _Discovery:
             try:
                 id = self._choose_id(path)
             except err.LanceNamespaceError as e:
-                self._add(failure_row(location, e, location))
+                self.run.finish(failure_row(location, e, location))
                 return
             if id is not None:
                 by_key[key(id)].append((id, path))
@@ -237,7 +237,7 @@ class _Discovery:
             for id, path in candidates:
                 others = ", ".join(self.folders.location(other) for _, other in candidates if other != path)
                 reason = f"other tables have this name, too: {others}; use a name function, or exclude all but one"
-                self._add(Row(id, CONFLICT, reason, self.folders.location(path)))
+                self.run.finish(Row(id, CONFLICT, reason, self.folders.location(path)))
         return tables
 
     def _choose_id(self, path: str) -> TableId | None:
@@ -291,17 +291,19 @@ class _Discovery:
             id, path = item
             location = locations[path]
             if (row := self.finished.get(path)) is not None:
-                self._add(Row.from_dict(row), resumed=True)
+                self.run.finish(Row.from_dict(row), resumed=True)
                 return
             table = by_id.get(key(id))
             if table is not None:
-                self._add(_registered_row(id, location, table, is_there=place_by_id[table.id] == places_found[path]))
+                self.run.finish(
+                    _registered_row(id, location, table, is_there=place_by_id[table.id] == places_found[path])
+                )
             elif (other := by_place.get(places_found[path])) is not None:
                 if other == self.shared.get(path):
-                    self._add(Row(other, PRESENT, location=location))
+                    self.run.finish(Row(other, PRESENT, location=location))
                     return
                 reason = f"it is registered as {other}"
-                self._add(Row(id, OTHER_NAME, reason, location, fields={"other_id": str(other)}))
+                self.run.finish(Row(id, OTHER_NAME, reason, location, fields={"other_id": str(other)}))
             else:
                 new[id] = path
 
@@ -326,7 +328,7 @@ class _Discovery:
                 return
             if missing:
                 excluded.add(id)
-                self._add(Row(id, HALF_DELETED, describe_missing(missing), location))
+                self.run.finish(Row(id, HALF_DELETED, describe_missing(missing), location))
 
         with self.session.within(None):
             await each(check, tables, max_in_flight=THREADS)
@@ -342,7 +344,7 @@ class _Discovery:
                 if (reason := bad_namespaces.get(id.parent)) is None:
                     yield Declaration(id, location)
                 else:
-                    self._add(Row(id, "failed", f"its namespace could not be created: {reason}", location))
+                    self.run.finish(Row(id, "failed", f"its namespace could not be created: {reason}", location))
 
         async def record(declaration: Declaration, outcome: Outcome) -> None:
             id, path = declaration.id, tables[declaration.id]
@@ -354,7 +356,7 @@ class _Discovery:
                     row = await self._existing_row(id, location, outcome)
                 case _:
                     row = self._failure(id, outcome, location)
-            self._add(row)
+            self.run.finish(row)
             if row.outcome in (REGISTERED, PRESENT, ELSEWHERE):
                 await self.journal.put((_ROWS, path, row.to_dict()))
 
@@ -410,10 +412,6 @@ class _Discovery:
         self.is_complete = self.is_complete and isinstance(error, err.InvalidInputError)
         return failure_row(id, error, location)
 
-    def _add(self, row: Row, *, resumed: bool = False) -> None:
-        self.run.add(row, resumed=resumed)
-        self.run.advance()
-
 
 def _registered_row(id: TableId, location: str, table: Table, *, is_there: bool) -> Row:
     if is_there:
@@ -423,11 +421,7 @@ def _registered_row(id: TableId, location: str, table: Table, *, is_there: bool)
 
 
 def original_names(path: str) -> Sequence[str]:
-    """Returns the levels and the name of the table for which a folder was probably made: without random digits.
-
-    Args:
-        path: The path of the folder, relative to the root of the lake.
-    """
+    """Returns the levels and the name of the table for which a folder was probably made: without random digits."""
     *levels, folder = path.split("/")
     if (nested := _nested(folder)) is not None:
         return [*levels, *nested[1]]

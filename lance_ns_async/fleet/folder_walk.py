@@ -75,11 +75,7 @@ class FolderWalker:
         return not self.include or _matches(path, self.include)
 
     async def look(self, path: str) -> ExaminedFolder:
-        """Returns what a folder is.
-
-        Raises:
-            LanceNamespaceError: The storage refuses or fails.
-        """
+        """Returns what a folder is."""
         probes = bool(path) and self.expects_table(path) is True
         if probes and await self._has_manifest(path):
             self._count(path, is_table=True)
@@ -140,16 +136,8 @@ async def walk_folders(
 ) -> None:
     """Examines folders and everything below them, except in tables.
 
-    Args:
-        walker: Examines each folder.
-        pending: Paths to examine.
-        on_folder: Receives each result.
-        on_error: Receives the location of a folder that could not be listed, with the error.
-        after_round: Awaited after each round of up to 512 folders.
-
-    Raises:
-        LanceNamespaceError: The root could not be listed.
-        InvalidInputError: A request was invalid, which applies to all folders.
+    `on_error` receives the location of a folder that could not be listed; an error of the root is raised, as is an
+    InvalidInputError, which applies to all folders. `after_round` is awaited after each round of up to 512 folders.
     """
     stack = list(pending)
 

@@ -49,7 +49,8 @@ class Journal:
         """Returns the values of a stage by key, as the file had them when the run began, and written ones."""
         if self._connection is None:
             return {}
-        rows = await _in_thread(self._path, partial(_read, self._connection, stage))
+        connection, query = self._connection, "SELECT key, value FROM entries WHERE stage = ?"
+        rows = await _in_thread(self._path, lambda: connection.execute(query, (stage,)).fetchall())
         return {key: _decode(value, self._path, f"entries, row stage={stage!r} key={key!r}") for key, value in rows}
 
     async def put(self, *entries: JournalEntry) -> None:
@@ -74,7 +75,8 @@ class Journal:
         """Marks the run as complete: the next run with this file starts from the beginning."""
         if self._connection is not None:
             await self.flush()
-            await _in_thread(self._path, partial(_write_meta, self._connection, {"finished": "1"}))
+            mark = partial(self._connection.execute, "INSERT OR REPLACE INTO meta VALUES ('finished', '1')")
+            await _in_thread(self._path, mark)
 
     async def aclose(self) -> None:
         """Writes the pending entries and closes the file, also if the run was cancelled."""
@@ -93,16 +95,9 @@ async def open_journal(
 ) -> AsyncGenerator[Journal, None]:
     """Opens the journal of a run: a new one, or that of the same run if it was stopped.
 
-    The journal of a finished run is emptied.
-
-    Args:
-        path: The file; None for no journal.
-        operation: The name of the operation.
-        arguments: What identifies the run, of JSON's types, without secrets. See `Session.catalog` and `function_name`.
-
-    Raises:
-        InvalidInputError: The file belongs to another run, is in use by another process, is not a journal, or cannot
-            be created.
+    The journal of a finished run is emptied. `arguments` identify the run; they are of JSON's types, without secrets:
+    see `Session.catalog` and `function_name`. Raises InvalidInputError if the file belongs to another run, is in use by
+    another process, is not a journal, or cannot be created.
     """
     text = "" if path is None else os.fspath(path)
     connection = None
@@ -186,11 +181,7 @@ def _prepare(connection: sqlite3.Connection, path: str, run: Mapping[str, Any]) 
 
 
 def _decode(text: Any, path: str, row: str) -> Any:
-    """Returns the value of a row.
-
-    Raises:
-        InvalidInputError: It is not JSON, because another program has changed it or the file is damaged.
-    """
+    """Returns the value of a row, which is no JSON if another program has changed it or the file is damaged."""
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError) as e:
@@ -208,10 +199,6 @@ def _difference(other: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     return ""
 
 
-def _read(connection: sqlite3.Connection, stage: str) -> list[tuple[str, str]]:
-    return connection.execute("SELECT key, value FROM entries WHERE stage = ?", (stage,)).fetchall()
-
-
 def _write(connection: sqlite3.Connection, entries: Iterable[JournalEntry]) -> None:
     rows = [(stage, key, json.dumps(value)) for stage, key, value in entries]
     connection.execute("BEGIN")
@@ -221,10 +208,6 @@ def _write(connection: sqlite3.Connection, entries: Iterable[JournalEntry]) -> N
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-
-
-def _write_meta(connection: sqlite3.Connection, values: Mapping[str, str]) -> None:
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
 
 async def _in_thread(path: str, work: Callable[[], T]) -> T:

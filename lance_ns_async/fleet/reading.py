@@ -12,7 +12,8 @@ from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.paging import walk
 from lance_ns_async.calls.tasks import each, each_added
-from lance_ns_async.engine.describe import OnTable
+from lance_ns_async.engine.describe import OnTable, describe_tables
+from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.many.patterns import Selection
 from lance_ns_async.many.search import describe_selection
@@ -57,17 +58,9 @@ async def read_tables(
 ) -> Reading:
     """Returns the selected tables of a catalog, described, and the properties of their namespaces.
 
-    Args:
-        session: The session with the catalog.
-        selection: The requested tables.
-        with_columns: Whether the columns that the catalog stores are read, too.
-        on_table: Receives each table as soon as it is described, also of a namespace whose listing fails later.
+    `on_table` receives each table as soon as it is described, also of a namespace whose listing fails later.
 
-    Raises:
-        InvalidInputError: The catalog cannot have a requested id.
-
-    Cost:
-        The listings of the matching namespaces, a bulk describe, and one call for each namespace.
+    Cost: the listings of the matching namespaces, a bulk describe, and one call for each namespace.
     """
     with session.within(None):
         selected = await describe_selection(
@@ -87,16 +80,14 @@ async def read_tables(
     )
 
 
+async def describe(session: Session, ids: Iterable[TableId], *, with_columns: bool = False) -> BulkResult[Table]:
+    """Describes tables, with the columns that the catalog stores if they are requested. Cost: a bulk describe."""
+    with session.within(None):
+        return await describe_tables(session.backend, ids, max_in_flight=session.workers(), with_columns=with_columns)
+
+
 async def list_names(session: Session, parents: Iterable[NamespaceId]) -> Mapping[NamespaceId, Collection[str]]:
-    """Returns the names that the catalog lists in each namespace, of tables of any format.
-
-    A namespace that does not exist has none.
-
-    Raises:
-        LanceNamespaceError: A namespace could not be listed.
-
-    Cost: a listing for each namespace.
-    """
+    """Returns the names of all listed tables; none for a missing namespace. Cost: a listing for each namespace."""
     names: dict[NamespaceId, set[str]] = {}
 
     async def work(parent: NamespaceId) -> None:
@@ -118,10 +109,7 @@ async def read_and_examine(
     *,
     with_columns: bool = False,
 ) -> Reading:
-    """Returns the selected tables; each one is examined as soon as it is described, and counts in the progress.
-
-    Tables that are dropped during the reading may be examined, too.
-    """
+    """Returns the selected tables; each one is examined as soon as it is described, also if it is dropped meanwhile."""
 
     async def work(table: Table) -> None:
         await examine(table)

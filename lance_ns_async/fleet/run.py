@@ -50,6 +50,11 @@ class Run:
         self.resumed += resumed
         return row
 
+    def finish(self, row: Row, *, resumed: bool = False) -> None:
+        """Adds the row of one finished item of the progress."""
+        self.add(row, resumed=resumed)
+        self.advance()
+
     def report(
         self,
         problem_outcomes: frozenset[str] = frozenset(),
@@ -82,13 +87,7 @@ class Run:
 def start(
     operation: str, *namespaces: AsyncNamespace | Namespace, progress: bool | ProgressCallback = False
 ) -> Iterator[Run]:
-    """Provides a run that observes the calls of the namespaces.
-
-    Args:
-        operation: The name of the operation, for the report.
-        namespaces: The catalogs of the operation.
-        progress: A callback, or whether a line is shown on a terminal; see `show_progress`.
-    """
+    """Provides a run that observes the calls of the namespaces; for `progress` see `show_progress`."""
     with ExitStack() as stack:
         run = Run(operation, stack.enter_context(show_progress(progress, operation)))
         for namespace in {id(namespace): namespace for namespace in namespaces}.values():

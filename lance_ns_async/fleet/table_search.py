@@ -1,22 +1,220 @@
-"""Search for tables by their content: columns, rows, sizes, ages, indexes and properties."""
+"""Search for tables by their content: facts about an open table, conditions on them, and the search itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
 
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.fleet.conditions import Conditions, Facts, read_facts
+from lance_ns_async.errors import suggest
 from lance_ns_async.fleet.reading import read_and_examine
 from lance_ns_async.fleet.run import Report, failure_row, start
 from lance_ns_async.many.patterns import Selection, What
-from lance_ns_async.model import Table
+from lance_ns_async.model import Table, TableId
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session
 from lance_ns_async.tabular import Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+_DURATION = re.compile(r"(\d+)\s*([smhdw])")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?i?)b?", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+_COMMON_TYPES = (  # Types for suggestions, by the names that `str` gives them.
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double"),
+    *("string", "large_string", "binary", "large_binary", "date32", "date64"),
+)
+
+_VECTOR = re.compile(r"(?:fixed_size_list|vector)(?:<(?:item: )?(\w+)>)?\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of a table."""
+
+    name: str
+    columns: Sequence[str]
+    kind: str
+    """Lance's name of its type, such as "BTree"."""
+    stale_rows: int
+    """Number of rows that are not indexed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about an open table, to which conditions apply."""
+
+    id: TableId
+    location: str
+    schema: pa.Schema
+    rows: int
+    size: int
+    """Bytes of the data files of the newest version."""
+    version: int
+    versions: int
+    """Number of stored versions."""
+    last_write: datetime
+    """Time of the newest version, in UTC."""
+    indexes: Sequence[Index]
+    properties: Mapping[str, str]
+
+
+def read_facts(id: TableId, location: str, properties: Mapping[str, str], dataset: LanceDataset) -> Facts:
+    """Returns the facts about an open table. Blocks."""
+    versions = dataset.versions()
+    newest = versions[-1]
+    rows = dataset.count_rows()
+    indexes = [
+        Index(index.name, tuple(index.field_names), index.index_type, max(0, rows - index.num_rows_indexed))
+        for index in dataset.describe_indices()
+    ]
+    size = int(newest["metadata"].get("total_files_size", 0))
+    # Lance returns the local time without a time zone.
+    timestamp = newest["timestamp"]
+    assert isinstance(timestamp, datetime)
+    last_write = timestamp.astimezone(UTC)
+    return Facts(
+        id, location, dataset.schema, rows, size, dataset.version, len(versions), last_write, indexes, properties
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Conditions on a table, all of which must hold.
+
+    Raises:
+        InvalidInputError: A duration, a size or a column is invalid.
+    """
+
+    columns: Sequence[str] = ()
+    """Columns that exist: `name`, `name:type` or `:type`. A type is that of Arrow, such as `int64`, or a vector type
+    such as `vector[768]`, `fixed_size_list[768]` or `vector<float>[768]`."""
+    min_rows: int | None = None
+    max_rows: int | None = None
+    min_size: int | str | None = None
+    """Minimum size in bytes, or a text such as `10GB` or `1GiB`."""
+    max_size: int | str | None = None
+    """Maximum size, as `min_size`."""
+    min_versions: int | None = None
+    older_than: timedelta | str | None = None
+    """Minimum age of the last write, or a text such as `30d`, `12h` or `2w`."""
+    newer_than: timedelta | str | None = None
+    """Maximum age of the last write, as `older_than`."""
+    index: Sequence[str] = ()
+    """Columns that have an index."""
+    no_index: Sequence[str] = ()
+    """Columns that exist and have no index."""
+    stale_index: Sequence[str] = ()
+    """Columns with an index that lacks rows; `*` is any column."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties in the catalog, with these values."""
+
+    def __post_init__(self) -> None:
+        for name in ("columns", "index", "no_index", "stale_index"):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, (value,))
+        for name, parse in (
+            ("older_than", parse_age),
+            ("newer_than", parse_age),
+            ("min_size", _bytes),
+            ("max_size", _bytes),
+        ):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, parse(name, value))
+        for column in self.columns:
+            if column in ("", ":"):
+                raise InvalidInputError(f"columns {column!r}: use name, name:type or :type")
+            _check_type(column)
+
+    def match(self, facts: Facts, now: datetime) -> bool:
+        """Returns whether the conditions hold for a table at a time.
+
+        Args:
+            facts: The facts about the table.
+            now: The time from which its age is measured.
+        """
+        indexed_columns = {column for index in facts.indexes for column in index.columns}
+        stale = {column for index in facts.indexes if index.stale_rows for column in index.columns}
+        age = now - facts.last_write
+        names = set(facts.schema.names)
+        return (
+            all(_has_column(facts.schema, column) for column in self.columns)
+            and _within(facts.rows, self.min_rows, self.max_rows)
+            and _within(facts.size, self.min_size, self.max_size)
+            and _within(facts.versions, self.min_versions, None)
+            and _within(age, self.older_than, self.newer_than)
+            and indexed_columns.issuperset(self.index)
+            and names.issuperset(self.no_index)
+            and indexed_columns.isdisjoint(self.no_index)
+            and all(bool(stale) if column == "*" else column in stale for column in self.stale_index)
+            and all(facts.properties.get(key) == value for key, value in self.properties.items())
+        )
+
+
+def _within(value: Any, minimum: Any, maximum: Any) -> bool:
+    return (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
+
+
+def _has_column(schema: pa.Schema, column: str) -> bool:
+    # The name may contain a colon, but a type in it has one only in angle brackets.
+    name, colon, type_ = column.partition(":")
+    fields = [field for field in schema if not name or field.name == name]
+    return any(not colon or _is_type(field.type, type_.strip()) for field in fields)
+
+
+def _check_type(column: str) -> None:
+    """Raises InvalidInputError if the type of a column is one word that is no type of Arrow; others may be nested."""
+    import pyarrow as pa
+
+    type_ = column.partition(":")[2].strip()
+    if not _WORD.fullmatch(type_):
+        return
+    try:
+        pa.type_for_alias(type_)
+    except ValueError as e:
+        hint = suggest(type_, _COMMON_TYPES, quoted=True)
+        raise InvalidInputError(f"columns {column!r}: Arrow has no type {type_!r}; {hint}") from e
+
+
+def _is_type(actual: pa.DataType, text: str) -> bool:
+    import pyarrow as pa
+
+    if (vector := _VECTOR.fullmatch(text)) is not None:
+        if not pa.types.is_fixed_size_list(actual) or actual.list_size != int(vector[2]):
+            return False
+        return vector[1] is None or _is_type(actual.value_type, vector[1])
+    try:
+        return bool(actual == pa.type_for_alias(text))
+    except ValueError:
+        return str(actual) == text
+
+
+def parse_age(name: str, text: str) -> timedelta:
+    """Returns a duration such as `30d`; `name` is the argument for the error. Raises InvalidInputError."""
+    if (match := _DURATION.fullmatch(text.strip())) is None:
+        raise InvalidInputError(f"{name} {text!r}: use a number and one of s, m, h, d, w, such as 30d")
+    try:
+        return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    except OverflowError as e:
+        raise InvalidInputError(f"{name} {text!r}: too large") from e
+
+
+def _bytes(name: str, text: str) -> int:
+    if (match := _SIZE.fullmatch(text.strip())) is None:
+        raise InvalidInputError(f"{name} {text!r}: use a number and a unit, such as 10GB or 1GiB")
+    unit = match[2].lower()
+    exponent = " kmgt".index(unit[0]) if unit and unit[0] != "i" else 0
+    base: int = 1024 if unit.endswith("i") else 1000
+    return int(match[1]) * int(base**exponent)
+
 
 MATCH = "match"
 
@@ -76,17 +274,12 @@ async def find(
                     matches.append(facts)
 
         reading = await read_and_examine(session, selection, examine, run)
-        matches = [facts for facts in matches if facts.id in reading.tables]
-        for facts in _select(matches, key, descending=sort.startswith("-"), limit=limit):
+        matches = sorted((facts for facts in matches if facts.id in reading.tables), key=lambda facts: facts.id)
+        matches.sort(key=lambda facts: getattr(facts, key), reverse=sort.startswith("-"))
+        for facts in matches[:limit]:
             run.add(Row(facts.id, MATCH, "", facts.location, fields=_fields(facts)))
-        for row in (*failures, *reading.failure_rows()):
-            run.add(row)
+        run.rows += (*failures, *reading.failure_rows())
         return run.report(shown_outcomes=frozenset({MATCH}))
-
-
-def _select(matches: Sequence[Facts], key: str, *, descending: bool, limit: int | None) -> Sequence[Facts]:
-    by_id = sorted(matches, key=lambda facts: facts.id)
-    return sorted(by_id, key=lambda facts: getattr(facts, key), reverse=descending)[:limit]
 
 
 async def _facts(session: Session, table: Table) -> Facts:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
-from lance_ns_async.fleet.conditions import read_facts
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
+from lance_ns_async.fleet.table_search import read_facts
 from lance_ns_async.many import bulk
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.session import Session
@@ -32,22 +31,10 @@ async def find_unclaimed(
 
     The storage is walked before the catalog is read, so that a table is not reported which is registered meanwhile. A
     folder that is dropped meanwhile is not reported either, because each one is looked at again. Folders that cannot be
-    listed are rows of the run.
+    listed are rows of the run. Without storage options, those of the catalog's properties and the environment are used.
 
-    Args:
-        session: The session with the catalog.
-        uri: The folder or bucket.
-        storage_options: Options for the storage; None uses those of the catalog's properties, and the environment.
-        run: The run.
-
-    Raises:
-        InvalidInputError: The folder or bucket does not exist.
-        PermissionDeniedError: The storage refuses to list the folder itself.
-        LanceNamespaceError: The catalog could not be read completely, so that the claims are unknown.
-
-    Cost:
-        The listings of `discover`; a listing and a bulk describe of the whole catalog, and for each unclaimed table
-        two listings and an open.
+    Cost: the listings of `discover`; a listing and a bulk describe of the whole catalog, and for each unclaimed table
+    two listings and an open.
     """
     options = session.backend.configured_options if storage_options is None else storage_options
     folders = Folders(uri, options)
@@ -76,16 +63,14 @@ async def find_unclaimed(
             return
         again = await walker.look(folder.path)
         if again.kind in _DATA:
-            leftover = await _measure(location, options)
+            size, modified, missing = await _measure(location, options)
             seen = "no table has this location" if again.kind is FolderKind.TABLE else again.reason
-            if leftover.missing:
-                seen = describe_missing(leftover.missing)
-            if leftover.size is not None and leftover.modified is not None:
-                seen += f" ({leftover.size} bytes, last changed {age_text(now - leftover.modified)} ago)"
-            fields = {
-                "bytes": leftover.size,
-                "modified": None if leftover.modified is None else leftover.modified.isoformat(timespec="seconds"),
-            }
+            if missing:
+                seen = describe_missing(missing)
+            if size is not None and modified is not None:
+                seen += f" ({size} bytes, last changed {age_text(now - modified)} ago)"
+            changed = None if modified is None else modified.isoformat(timespec="seconds")
+            fields = {"bytes": size, "modified": changed}
             unclaimed.append(Finding(UNCLAIMED, location, seen, location, fields))
 
     await each(look_again, folders_with_data, max_in_flight=LISTINGS)
@@ -101,27 +86,8 @@ def age_text(age: timedelta) -> str:
     return f"{minutes // 60} hours" if minutes >= 2 * 60 else f"{minutes} minutes"
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """What is in a folder that no table claims."""
-
-    size: int | None
-    """In bytes: of all files in a local folder, else of the newest version; None if that cannot be read."""
-    modified: datetime | None
-    """The time of the last change, or of the newest version; None if that cannot be read."""
-    missing: Sequence[str] = ()
-    """The data files that the newest version names, and that do not exist."""
-
-
 async def find_missing(location: str, options: Mapping[str, str] | None) -> Sequence[str]:
-    """Returns the data files that the newest version of a dataset names, and that do not exist.
-
-    Raises:
-        LanceNamespaceError: The dataset cannot be opened or listed.
-
-    Cost:
-        One open, and a listing of the data files.
-    """
+    """Returns the data files of the newest version that do not exist. Cost: one open and a listing of these files."""
     table = _table(location, options)
     return await in_thread(table, lambda: datasets.missing_files(table, datasets.open_snapshot(table)))
 
@@ -134,24 +100,30 @@ def describe_missing(missing: Sequence[str]) -> str:
     )
 
 
-async def _measure(location: str, options: Mapping[str, str] | None) -> Leftover:
-    """Returns what is in a folder. Cost: one open, a listing of the data files, and in a local folder a walk."""
+async def _measure(
+    location: str, options: Mapping[str, str] | None
+) -> tuple[int | None, datetime | None, Sequence[str]]:
+    """Returns the size in bytes and the last change of a folder, and the missing data files of its newest version.
+
+    In a local folder, the first two are those of all files, else those of the newest version; None if there is none.
+
+    Cost: one open, a listing of the data files, and in a local folder a walk.
+    """
     table = _table(location, options)
 
-    def work() -> Leftover:
+    def read() -> tuple[int | None, datetime | None, Sequence[str]]:
         dataset = datasets.open_snapshot(table)
         facts = read_facts(table.id, location, {}, dataset)
-        return Leftover(facts.size, facts.last_write, datasets.missing_files(table, dataset))
+        return facts.size, facts.last_write, datasets.missing_files(table, dataset)
 
     try:
-        leftover = await in_thread(table, work)
+        size, modified, missing = await in_thread(table, read)
     except LanceNamespaceError:
         # It has no version, or a damaged one.
-        leftover = Leftover(None, None)
-    if (path := local_path(location)) is None:
-        return leftover
-    size, modified = await in_thread(table, lambda: _measure_folder(path))
-    return Leftover(size, modified, leftover.missing)
+        size, modified, missing = None, None, ()
+    if (path := local_path(location)) is not None:
+        size, modified = await in_thread(table, lambda: _measure_folder(path))
+    return size, modified, missing
 
 
 def _table(location: str, options: Mapping[str, str] | None) -> Table:

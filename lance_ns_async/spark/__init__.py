@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lance_ns_async.spark.locations import Locations
-    from lance_ns_async.spark.maintain.engine import SparkEngine
+    from lance_ns_async.spark.maintain import SparkEngine
     from lance_ns_async.spark.read.sql import Views, union, views
     from lance_ns_async.spark.resolve.location import Location
     from lance_ns_async.spark.resolve.report import Difference, PrefetchReport, Problem, WriteReport
@@ -35,7 +35,7 @@ _HOMES = {
     "Locations": "locations",
     "PrefetchReport": "resolve.report",
     "Problem": "resolve.report",
-    "SparkEngine": "maintain.engine",
+    "SparkEngine": "maintain",
     "Views": "read.sql",
     "WriteReport": "resolve.report",
     "union": "read.sql",

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.many.patterns import Selection, What, table_id
-from lance_ns_async.model import TableId
-from lance_ns_async.rendering import counted
-from lance_ns_async.spark.resolve import serialize
+from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.rendering import DENIED, FAILED, MISSING, counted
 from lance_ns_async.spark.resolve.location import Location
-from lance_ns_async.spark.resolve.report import PrefetchReport
+from lance_ns_async.spark.resolve.report import PrefetchReport, Problem
+from lance_ns_async.spark.session import check_partitions, check_session
+from lance_ns_async.tabular import Subject
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.spark.read.schemas import Unify
     from lance_ns_async.spark.resolve.report import Difference
-    from lance_ns_async.spark.serve.catalog import Resolver
-    from lance_ns_async.spark.serve.endpoint import CatalogService
+    from lance_ns_async.spark.serve import CatalogService, Resolver
+
+_COLUMNS = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("names", pa.list_(pa.string()), nullable=False),
+        pa.field("location", pa.string(), nullable=False),
+        pa.field("version", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("fragments", pa.int64()),
+        pa.field("expires_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_SECRETS = pa.field("storage_options", pa.map_(pa.string(), pa.string()))
+_DDL = (
+    "id string, names array<string>, location string, version bigint, rows bigint, fragments bigint, "
+    "expires_at timestamp"
+)
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -213,8 +232,7 @@ class Locations(Mapping[TableId, Location]):
         from lance_ns_async.many.rows import queries_by_column
         from lance_ns_async.spark.read.searching import search
 
-        if partitions is not None and partitions < 1:
-            raise InvalidInputError(f"partitions {partitions}: must be at least 1")
+        check_partitions(partitions)
         queries = queries_by_column(vector, column, full_text, k=k, filter=filter, columns=columns, **query)
         return search(self.values(), spark, queries, k, partitions, with_row_id=bool(query.get("with_row_id")))
 
@@ -269,9 +287,9 @@ class Locations(Mapping[TableId, Location]):
             No catalog call for these tables until their storage options expire, and none from executors. Other requests
             cost the calls of `resolver`.
         """
-        from lance_ns_async.spark.serve import endpoint
+        from lance_ns_async.spark.serve import serve
 
-        return endpoint.serve(self, self.report, spark, catalog, resolver)
+        return serve(self, self.report, spark, catalog, resolver)
 
     def to_arrow(self, *, secrets: bool = False) -> pa.Table:
         """Returns an Arrow table with one row for each table.
@@ -283,7 +301,17 @@ class Locations(Mapping[TableId, Location]):
             The columns `id`, `names`, `location`, `version`, `rows`, `fragments` and `expires_at`; with `secrets` also
             `storage_options`.
         """
-        return serialize.to_arrow(self.values(), secrets=secrets)
+        locations = self.values()
+        options = [at.storage_options for at in locations]
+        columns: dict[str, list[Any]] = {
+            "id": [str(at.id) for at in locations],
+            "names": [list(at.id) for at in locations],
+            "expires_at": [None if at.expires_at is None else round(at.expires_at * 1e6) for at in locations],
+            "storage_options": [it if it is None else list(it.items()) for it in options],
+        }
+        schema = _COLUMNS.append(_SECRETS) if secrets else _COLUMNS
+        columns |= {name: [getattr(at, name) for at in locations] for name in schema.names if name not in columns}
+        return pa.Table.from_arrays([pa.array(columns[it.name], it.type) for it in schema], schema=schema)
 
     def to_dataframe(self, spark: SparkSession, *, secrets: bool = False) -> DataFrame:
         """Returns a DataFrame with one row for each table; `dataframe` returns the rows of the tables themselves.
@@ -295,7 +323,11 @@ class Locations(Mapping[TableId, Location]):
         Returns:
             The same columns as those of `to_arrow`.
         """
-        return serialize.to_dataframe(self.values(), spark, secrets=secrets)
+        check_session(spark)
+        ddl = f"{_DDL}, storage_options map<string,string>" if secrets else _DDL
+        # The DataFrame is built from rows, because Spark accepts Arrow tables only since 4.0.
+        rows = self.to_arrow(secrets=secrets).to_pylist(maps_as_pydicts="strict")
+        return spark.createDataFrame([tuple(row.values()) for row in rows], ddl)
 
     def to_json(self, *, secrets: bool = False) -> str:
         """Returns the locations and the report as one JSON object.
@@ -306,7 +338,24 @@ class Locations(Mapping[TableId, Location]):
         Returns:
             A text for `from_json`.
         """
-        return serialize.to_json(self.values(), self.report, secrets=secrets)
+        schemas: list[pa.Schema] = []
+        # The key is the identity of the object: many tables share one schema, and comparing schemas is slower.
+        places: dict[int, int] = {}
+        tables: list[Mapping[str, Any]] = []
+        for at in self.values():
+            numbers = {"version": at.version, "rows": at.rows, "fragments": at.fragments, "expires_at": at.expires_at}
+            table: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+            if at.schema is not None:
+                table["schema"] = places.setdefault(id(at.schema), len(schemas))
+                if table["schema"] == len(schemas):
+                    schemas.append(at.schema)
+            if secrets and at.storage_options is not None:
+                table["storage_options"] = dict(at.storage_options)
+            tables.append({"id": str(at.id), "names": list(at.id), "location": at.location, **table})
+        encodings = [base64.b64encode(schema.serialize().to_pybytes()).decode() for schema in schemas]
+        report = {field.name: getattr(self.report, field.name) for field in fields(self.report)}
+        report |= {kind: [*map(_from_problem, report[kind])] for kind in (MISSING, DENIED, FAILED)}
+        return json.dumps({"report": report, "schemas": encodings, "tables": tables})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -318,7 +367,16 @@ class Locations(Mapping[TableId, Location]):
         Raises:
             InvalidInputError: The text is not output of `to_json`.
         """
-        return cls(*serialize.from_json(text))
+        try:
+            content = json.loads(text)
+            schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in content["schemas"]]
+            report = content["report"]
+            report |= {kind: tuple(map(_problem, report[kind])) for kind in (MISSING, DENIED, FAILED)}
+            locations = [_location(table, schemas) for table in content["tables"]]
+            prefetch_report = PrefetchReport(**report)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError) as e:
+            raise InvalidInputError(f"locations: the text is not output of to_json ({type(e).__name__}: {e})") from e
+        return cls(locations, prefetch_report)
 
 
 def _unpickle(
@@ -327,3 +385,22 @@ def _unpickle(
     if options is not None:
         locations = (replace(location, storage_options=options[location.id]) for location in locations)
     return Locations(locations, report, carries_secrets=options is not None)
+
+
+def _location(table: Mapping[str, Any], schemas: Sequence[pa.Schema]) -> Location:
+    schema = schemas[table["schema"]] if "schema" in table else None
+    others = {name: value for name, value in table.items() if name != "names"}
+    return Location(**{**others, "id": TableId(table["names"]), "schema": schema})
+
+
+def _from_problem(problem: Problem) -> Mapping[str, Any]:
+    subject = problem.subject
+    kind, names = ("pattern", None) if isinstance(subject, str) else (subject.kind, list(subject))
+    return {"kind": kind, "id": str(subject), "names": names, "reason": problem.reason, "attempts": problem.attempts}
+
+
+def _problem(content: Mapping[str, Any]) -> Problem:
+    kinds: Mapping[str, Callable[[Any], Subject]] = {"table": TableId, "namespace": NamespaceId, "pattern": str}
+    kind = content["kind"]
+    subject = kinds[kind](content["id" if kind == "pattern" else "names"])
+    return Problem(subject, content["reason"], content["attempts"])

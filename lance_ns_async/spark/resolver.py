@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lance_ns_async.fleet.run import Report
     from lance_ns_async.spark.resolve.report import WriteReport
-    from lance_ns_async.spark.write.groups import By, Into
+    from lance_ns_async.spark.write.many import By, Into
 
 IN_FLIGHT = Policy().max_in_flight
 """Default maximum number of concurrent remote calls of a resolver."""
@@ -39,6 +39,8 @@ REMEMBERS = 200_000
 
 LASTING = 600.0
 """Default minimum lifetime of refreshed storage options in seconds; a DataFrame warns of a shorter one."""
+
+_JOB_BLOCKS = "a Spark job would block that loop, so create the resolver with a Namespace"
 
 
 class LocationResolver:
@@ -163,14 +165,7 @@ class LocationResolver:
             can match in, at most about one describe for each table, and one open for each dataset with `pin_versions`.
         """
         request = PrefetchRequest(
-            Selection.read(what),
-            on_error,
-            max_in_flight,
-            timeout,
-            self._vends,
-            where=where,
-            pin_versions=pin_versions,
-            progress=progress,
+            Selection.read(what), on_error, max_in_flight, timeout, self._vends, where, pin_versions, progress
         )
         return self._run("prefetch", request)
 
@@ -200,14 +195,7 @@ class LocationResolver:
             progress: As in `prefetch`.
         """
         request = PrefetchRequest(
-            Selection.read(what),
-            on_error,
-            max_in_flight,
-            timeout,
-            self._vends,
-            where=where,
-            pin_versions=pin_versions,
-            progress=progress,
+            Selection.read(what), on_error, max_in_flight, timeout, self._vends, where, pin_versions, progress
         )
         return await self._arun(request)
 
@@ -324,9 +312,7 @@ class LocationResolver:
         """
         from lance_ns_async.spark.write.write import MODES, Writing, write
 
-        namespace = self._blocking(
-            "write", "a Spark job would block that loop, so create the resolver with a Namespace"
-        )
+        namespace = self._blocking("write", _JOB_BLOCKS)
         table = table_id(id)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
         writing = Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
@@ -397,9 +383,7 @@ class LocationResolver:
         from lance_ns_async.spark.write.many import MODES, write_many
         from lance_ns_async.spark.write.write import Writing
 
-        namespace = self._blocking(
-            "write_many", "a Spark job would block that loop, so create the resolver with a Namespace"
-        )
+        namespace = self._blocking("write_many", _JOB_BLOCKS)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
         report = write_many(
             namespace,

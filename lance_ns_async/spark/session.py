@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from heapq import heapify, heapreplace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
-from lance_namespace import errors
-from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError
-from pyspark.accumulators import AccumulatorParam
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.model import TableId
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
-
 
 TASKS_A_CORE = 4
 """Default number of tasks per core. A task costs tens of milliseconds, so more tasks than a few per core are slower."""
@@ -43,6 +39,12 @@ def check_session(spark: SparkSession) -> None:
             f"spark: must be a SparkSession, not {type(spark).__name__}; use the session that you have, or "
             "lance_ns_async.spark.local.local_spark()"
         )
+
+
+def check_partitions(partitions: int | None) -> None:
+    """Raises InvalidInputError if a maximum number of tasks is below 1; None is the default number."""
+    if partitions is not None and partitions < 1:
+        raise InvalidInputError(f"partitions {partitions}: must be at least 1")
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
@@ -68,12 +70,7 @@ def one_task_each(spark: SparkSession, texts: Sequence[str]) -> DataFrame:
 
 @contextmanager
 def local_properties(context: SparkContext | None, properties: Mapping[str, str | None]) -> Iterator[None]:
-    """Sets properties of the jobs that this thread starts in the block, and then restores them.
-
-    Args:
-        context: The context of the jobs; None with Spark Connect, which does not allow it.
-        properties: The values by name; None removes a property.
-    """
+    """Sets properties of the jobs of the block, if there is a context, then restores them; None removes one."""
     if context is None:
         yield
         return
@@ -107,107 +104,9 @@ def _pattern(tables: Collection[TableId]) -> str:
 
 
 def describe_jobs(context: SparkContext | None, text: str) -> AbstractContextManager[None]:
-    """Describes the jobs of the block, unless the user has described them or set a group; then restores both.
-
-    Args:
-        context: The context of the jobs; None with Spark Connect.
-        text: The description, which is also the name of the group.
-    """
+    """Describes the jobs of the block, and names their group, unless the user has done so; then restores both."""
     names = [] if context is None else [name for name in (DESCRIPTION, GROUP) if not context.getLocalProperty(name)]
     return local_properties(context, dict.fromkeys(names, text))
-
-
-T = TypeVar("T")
-
-
-def distribute(items: Sequence[T], weight: Callable[[T], int], groups: int) -> list[list[T]]:
-    """Distributes items among at most `groups` groups of about equal weight, each in the order of the items.
-
-    Returns:
-        The groups; at least one, which is empty if there are no items.
-    """
-    loads = [(0, n) for n in range(max(1, min(groups, len(items))))]
-    heapify(loads)
-    members: list[list[int]] = [[] for _ in loads]
-    # Each item goes to the lightest group, heaviest items first, so groups differ by at most one item's weight.
-    for i in sorted(range(len(items)), key=lambda i: -weight(items[i])):
-        load, lightest = loads[0]
-        members[lightest].append(i)
-        heapreplace(loads, (load + weight(items[i]), lightest))
-    return [[items[i] for i in sorted(group)] for group in members]
-
-
-_RAISED = re.compile(r"^(?:lance_namespace\.errors\.)(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
-
-_LACKING = re.compile(
-    r"No module named '(?:lance|lance_namespace|lance_ns_async|pandas|pyarrow|pyspark)\b[^']*'"
-    r"|\[(?:PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH)\][^\n]*"
-    r"|Python in worker has different version[^\n]*"
-    r"|Cannot run program \"[^\"]*python[^\n]*"
-)
-
-REMEDY = (
-    "start Spark, or the Spark Connect server, with PYSPARK_PYTHON=/path/to/python of an environment that has "
-    "lance-ns-async[spark] and the Python version of this process, on each of its machines"
-)
-
-
-def cause_of(error: BaseException) -> Exception | None:
-    """Returns the error of a task, or of an unsuitable environment, that made a job fail; None for others."""
-    return task_error(error) or environment_error(error)
-
-
-def environment_error(error: BaseException) -> ImportError | None:
-    """Returns an error with a remedy if Spark failed because of the Python that it starts; None otherwise."""
-    match = _LACKING.search(str(error))
-    return None if match is None else ImportError(f"Spark starts a Python that cannot serve ({match[0]}): {REMEDY}")
-
-
-def task_error(error: BaseException) -> LanceNamespaceError | None:
-    """Returns the error that a task raised; None if the job failed otherwise, as in a function of the user."""
-    match = _RAISED.search(str(error))
-    if match is None or (cls := _class_of(match["name"])) is None:
-        return None
-    original = cls(match["message"])
-    for note in getattr(error, "__notes__", ()):
-        original.add_note(note)
-    return original
-
-
-def rebuild(name: str, message: str) -> LanceNamespaceError:
-    """Returns the error of a task from the name of its class and its message."""
-    return (_class_of(name) or InternalError)(message)
-
-
-def _class_of(name: str) -> type[LanceNamespaceError] | None:
-    cls: Any = getattr(errors, name, None)
-    return cls if isinstance(cls, type) and issubclass(cls, LanceNamespaceError) else None
-
-
-class Delivery(AccumulatorParam[list[str]]):
-    """Accumulator of the results of finished tasks.
-
-    Args:
-        receive: Called with each result in Spark's thread for accumulators, which then keeps none; None to keep all of
-            them, as in executors.
-    """
-
-    def __init__(self, receive: Callable[[str], None] | None = None) -> None:
-        self.receive = receive
-
-    def __reduce__(self) -> tuple[type[Delivery], tuple[()]]:
-        return Delivery, ()
-
-    def zero(self, value: list[str]) -> list[str]:
-        return []
-
-    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:
-        if self.receive is None:
-            value1.extend(value2)
-        else:
-            for text in value2:
-                self.receive(text)
-        return value1
 
 
 SPARK = "3.5"
@@ -235,10 +134,7 @@ _REMEDY = "pip install 'lance-ns-async[connector]'"
 
 
 def connector_jars() -> list[Path]:
-    """Returns the jars of the connector and of its dependencies that Spark does not contain.
-
-    They are downloaded from Maven's central repository (240 MB) at the first time, and then cached.
-    """
+    """Returns the jars that the connector needs besides Spark's; the first time, it downloads 240 MB."""
     try:
         from lance_ns_async.spark.maven import classpath
     except ImportError as e:

@@ -43,10 +43,7 @@ def is_list(type: pa.DataType) -> bool:
 
 
 def _plain(type: pa.DataType) -> pa.DataType:
-    """Returns the type with nullable nested fields and without large offsets, fixed sizes and dictionaries.
-
-    Some versions of Spark do not know the latter.
-    """
+    """Returns the type with nullable fields and without what some versions of Spark do not know."""
     import pyarrow as pa
 
     is_a = pa.types

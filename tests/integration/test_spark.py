@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver, Locations, PrefetchReport
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
-from lance_ns_async.spark.read.plan import Entry, Plan
+from lance_ns_async.spark.read.reading import Entry, Plan
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 from tests.support.budget import thorough
 from tests.support.spark_sessions import SPARK

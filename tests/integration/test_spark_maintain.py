@@ -18,7 +18,7 @@ from lance_ns_async.model import Table, TableId
 from lance_ns_async.operations import maintaining
 from lance_ns_async.operations.maintaining import Examination
 from lance_ns_async.spark import LocationResolver, SparkEngine
-from lance_ns_async.spark.session import Delivery
+from lance_ns_async.spark.tasks import Delivery
 from tests.fakes.iceberg import FakeIceberg
 from tests.integration.spark_lake import Lake
 from tests.support.spark_sessions import SPARK

@@ -18,8 +18,7 @@ from pyspark.sql import SparkSession
 
 from lance_ns_async.spark import Locations, views
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
-from lance_ns_async.spark.read.plan import Condition, Entry, Plan
-from lance_ns_async.spark.read.reading import batches
+from lance_ns_async.spark.read.reading import Condition, Entry, Plan, batches
 from lance_ns_async.spark.read.schemas import common
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 from tests.support.budget import rounds, with_usual

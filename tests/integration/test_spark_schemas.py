@@ -12,8 +12,7 @@ from pyspark.sql.types import StructType
 
 from lance_ns_async.model import TableId
 from lance_ns_async.spark import Location, Locations, PrefetchReport
-from lance_ns_async.spark.read.plan import Condition
-from lance_ns_async.spark.read.reading import decode_schema
+from lance_ns_async.spark.read.reading import Condition, decode_schema
 from lance_ns_async.spark.read.schemas import Unify, common
 
 pytestmark = pytest.mark.integration

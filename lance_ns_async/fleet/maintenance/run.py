@@ -13,13 +13,22 @@ import anyio
 import lance_namespace.errors as err
 
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine
-from lance_ns_async.fleet.maintenance.options import CleanupOptions, CompactOptions, IndexOptions, MaintenanceOptions
-from lance_ns_async.fleet.maintenance.plan import CLEAN_UP, COMPACT, INDEX, MaintenancePlan, TablePlan
+from lance_ns_async.fleet.maintenance.plan import (
+    CLEAN_UP,
+    COMPACT,
+    INDEX,
+    CleanupOptions,
+    CompactOptions,
+    IndexOptions,
+    MaintenanceOptions,
+    MaintenancePlan,
+    TablePlan,
+)
 from lance_ns_async.fleet.reading import read_tables
 from lance_ns_async.fleet.run import Report, Run, failure_row, start
 from lance_ns_async.lifecycle import commits, concurrent_changes
+from lance_ns_async.many import bulk
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.operations import maintaining
@@ -183,8 +192,7 @@ class _Maintenance:
     async def select(self, selection: Selection) -> Sequence[_Candidate]:
         """Returns the selected tables, and adds rows for those that cannot be read."""
         reading = await read_tables(self.session, selection)
-        for row in reading.failure_rows():
-            self.run.add(row)
+        self.run.rows += reading.failure_rows()
         self.run.counters["tables"] = len(reading.tables)
         self.run.expect(len(reading.tables))
         return [*map(_Candidate, reading.tables.values())]
@@ -202,10 +210,9 @@ class _Maintenance:
                         await self._prepare(candidate)
             except err.TableNotFoundError as e:
                 if await self._is_registered(table):
-                    self.run.add(Row(table.id, WITHOUT_DATA, _NO_VERSION, table.location))
+                    self.run.finish(Row(table.id, WITHOUT_DATA, _NO_VERSION, table.location))
                 else:
-                    self.run.add(failure_row(table.id, e, table.location))
-                self.run.advance()
+                    self.run.finish(failure_row(table.id, e, table.location))
             except err.LanceNamespaceError as e:
                 self._fail(candidate, e)
             else:
@@ -278,13 +285,7 @@ class _Maintenance:
         jobs_of: Callable[[_Candidate], Sequence[Job]],
         then: Callable[[_Candidate, Sequence[JobResult]], Awaitable[None]],
     ) -> None:
-        """Lets the engine execute the jobs of all tables, and takes the next step for each as soon as its jobs ended.
-
-        Args:
-            candidates: The tables.
-            jobs_of: Returns the jobs of a table; one without jobs does not wait for those of others.
-            then: The next step, which gets the results.
-        """
+        """Lets the engine execute the jobs of all tables; `then` follows for each as soon as its own jobs ended."""
         waiting: dict[TableId, tuple[_Candidate, int, list[JobResult]]] = {}
         jobs: list[Job] = []
         limiter = anyio.CapacityLimiter(THREADS)
@@ -342,13 +343,9 @@ class _Maintenance:
         remote = [it.table.id for it in candidates if local_path(it.table.location) is None]
         if not (self.session.backend.capabilities.vends and remote):
             return candidates
-        with self.session.within(None):
-            described = await describe_tables(
-                self.session.backend, remote, max_in_flight=self.session.workers(), locator=self.session.locator
-            )
+        described = await bulk.describe_tables(self.session, remote, vend_credentials=True)
         for id, error in described.errors.items():
-            self.run.add(failure_row(id, error))
-            self.run.advance()
+            self.run.finish(failure_row(id, error))
         for candidate in candidates:
             candidate.table = described.tables.get(candidate.table.id, candidate.table)
         return [it for it in candidates if it.table.id not in described.errors]
@@ -457,8 +454,7 @@ class _Maintenance:
             return
         fields = {} if candidate.first is None else self._fields(candidate, candidate.first)
         row = failure_row(candidate.table.id, error, candidate.table.location, **fields)
-        self.run.add(replace(row, attempts=max(row.attempts, self.attempt)))
-        self.run.advance()
+        self.run.finish(replace(row, attempts=max(row.attempts, self.attempt)))
 
     def _succeed(self, candidate: _Candidate) -> None:
         outcome = MAINTAINED if candidate.done else UNCHANGED
@@ -470,8 +466,7 @@ class _Maintenance:
         self.run.counters["versions removed"] += candidate.removed[0]
         self.run.counters["bytes removed"] += candidate.removed[1]
         reason = ", ".join(dict.fromkeys(candidate.done))
-        self.run.add(Row(candidate.table.id, outcome, reason, candidate.table.location, self.attempt, fields))
-        self.run.advance()
+        self.run.finish(Row(candidate.table.id, outcome, reason, candidate.table.location, self.attempt, fields))
 
     def _fields(self, candidate: _Candidate, before: DatasetState) -> dict[str, Any]:
         after = candidate.after or candidate.plan.state

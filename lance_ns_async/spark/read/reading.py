@@ -1,15 +1,105 @@
-"""Sequential reads of Lance tables as Arrow batches, in a Spark task."""
+"""Reads of Lance tables in Spark tasks: the plan of the tables, and their rows as Arrow batches.
+
+Spark's Python processes import this module, so its own imports are kept to a minimum.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from lance_ns_async.spark.read.plan import Condition, Entry, Plan
+from lance_ns_async.spark import tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+OPENING = 10_000
+"""Cost of opening one table, as the number of rows that take about the same time to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table to read, or a part of its fragments."""
+
+    table: str
+    """The table's id as one string."""
+    location: str
+    version: int
+    rows: int
+    fragments: int
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+    share: int = 0
+    """Index of this part, from 0."""
+    shares: int = 1
+    """Number of parts that the table's fragments are split into."""
+
+    @property
+    def weight(self) -> int:
+        """Estimated cost of the read, in rows."""
+        return self.rows // self.shares + OPENING
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A filter that each scan applies."""
+
+    sql: str
+    """A boolean expression in Lance's SQL."""
+    types: str | None = None
+    """The columns of the filter as a serialized Arrow schema in base64, if tables lack some or have other types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a DataFrame or a task reads."""
+
+    entries: Sequence[Entry]
+    groups: int
+    """Maximum number of tasks."""
+    table_column: str | None
+    condition: Condition | None = None
+
+    def split(self) -> list[Plan]:
+        """Returns one plan for each task."""
+        return [replace(self, entries=group, groups=1) for group in group_entries(self.entries, self.groups)]
+
+    def encode(self) -> str:
+        """Returns the plan as text."""
+        rows = [
+            (e.table, e.location, e.version, e.rows, e.fragments, e.options and dict(e.options), e.share, e.shares)
+            for e in self.entries
+        ]
+        condition = self.condition and (self.condition.sql, self.condition.types)
+        return tasks.encode((rows, self.groups, self.table_column, condition))
+
+    @classmethod
+    def decode(cls, text: str) -> Plan:
+        """Returns the plan from the output of `encode`."""
+        rows, groups, table_column, condition = tasks.decode(text)
+        return cls([Entry(*row) for row in rows], groups, table_column, condition and Condition(*condition))
+
+
+def group_entries(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
+    """Distributes entries among at most `groups` groups of about equal weight; at least one, which may be empty.
+
+    Each group keeps the order of the entries. A table that is heavier than an equal part of the total is split by its
+    fragments.
+    """
+    return tasks.distribute(_split(list(entries), groups), lambda entry: entry.weight, groups)
+
+
+def _split(entries: Sequence[Entry], groups: int) -> list[Entry]:
+    fair = sum(entry.weight for entry in entries) / groups
+    result: list[Entry] = []
+    for entry in entries:
+        wish = ceil(entry.rows / max(fair - OPENING, OPENING))
+        shares = max(1, min(entry.fragments, wish, groups))
+        result += (replace(entry, share=share, shares=shares) for share in range(shares))
+    return result
+
 
 BATCH_BYTES = 16 * 1024 * 1024
 """Approximate maximum size of a batch in bytes, independent of the width of rows."""
@@ -37,17 +127,14 @@ def batches(
             raise RuntimeError(f"table {entry.table}, version {entry.version} at {entry.location}: {e}") from e
 
 
-def plans_reader(want: pa.Schema, name: str = "read") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def plans_reader(want: pa.Schema, name: str = "read") -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns a function for `mapInArrow` that reads the encoded plans in the first column; Spark shows its name."""
 
-    def read(plans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in plans:
-            for text in batch.column(0).to_pylist():
-                plan = Plan.decode(text)
-                yield from batches(plan.entries, want, plan.table_column, plan.condition)
+    def read(text: str) -> Iterator[pa.RecordBatch]:
+        plan = Plan.decode(text)
+        return batches(plan.entries, want, plan.table_column, plan.condition)
 
-    read.__name__ = name
-    return read
+    return tasks.for_each_text(read, name)
 
 
 def encode_schema(schema: pa.Schema) -> str:
@@ -125,15 +212,15 @@ def _conform(batch: pa.RecordBatch, want: pa.Schema, table_column: str | None, t
     import pyarrow as pa
 
     arrays = []
-    for field in want:
-        if field.name == table_column:
-            arrays.append(pa.repeat(pa.scalar(table, field.type), batch.num_rows))
+    for it in want:
+        if it.name == table_column:
+            arrays.append(pa.repeat(pa.scalar(table, it.type), batch.num_rows))
             continue
-        if field.name not in batch.schema.names:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
+        if it.name not in batch.schema.names:
+            arrays.append(pa.nulls(batch.num_rows, it.type))
             continue
         try:
-            arrays.append(batch.column(field.name).cast(field.type))
+            arrays.append(batch.column(it.name).cast(it.type))
         except pa.ArrowException as e:
-            raise ValueError(f"column {field.name!r} cannot be cast to {field.type}, which Spark expects: {e}") from e
+            raise ValueError(f"column {it.name!r} cannot be cast to {it.type}, which Spark expects: {e}") from e
     return pa.RecordBatch.from_arrays(arrays, schema=want)

@@ -10,26 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as t
 
 from lance_ns_async.errors import nearest, one_line, shortened, without_source
 from lance_ns_async.model import TableId
-from lance_ns_async.spark.read.plan import Condition
-from lance_ns_async.spark.read.reading import encode_schema, has_columns
+from lance_ns_async.spark.read.reading import Condition, encode_schema, has_columns
 from lance_ns_async.spark.resolve.report import Difference
 from lance_ns_async.spark.types import arrow_schema, spark_type
 from lance_ns_async.storage.sql_bounds import Texts, tokens
@@ -37,20 +22,19 @@ from lance_ns_async.storage.sql_bounds import Texts, tokens
 if TYPE_CHECKING:
     from lance_ns_async.spark.resolve.location import Location
 
-
 Unify: TypeAlias = Literal["strict", "by_name"]
 """Whether tables must have the same columns, or missing columns are null and types are widened."""
 
 _MODES = ("strict", "by_name")
 
 _FEW = 5  # Maximum number of differing tables in an error message.
-_HOLDERS: Mapping[type[DataType], Sequence[type[DataType]]] = {
-    ByteType: (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),
-    ShortType: (ShortType, IntegerType, LongType, FloatType, DoubleType),
-    IntegerType: (IntegerType, LongType, DoubleType),
-    LongType: (LongType,),
-    FloatType: (FloatType, DoubleType),
-    DoubleType: (DoubleType,),
+_HOLDERS: Mapping[type[t.DataType], Sequence[type[t.DataType]]] = {
+    t.ByteType: (t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType),
+    t.ShortType: (t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType),
+    t.IntegerType: (t.IntegerType, t.LongType, t.DoubleType),
+    t.LongType: (t.LongType,),
+    t.FloatType: (t.FloatType, t.DoubleType),
+    t.DoubleType: (t.DoubleType,),
 }
 """The types that hold all values of a type, the smallest first."""
 
@@ -64,7 +48,7 @@ class _Kind:
     schema: pa.Schema
     """The requested columns, of which some may have no Spark type."""
     tables: Sequence[TableId]
-    columns: Mapping[str, DataType | None]
+    columns: Mapping[str, t.DataType | None]
     """The Spark types of these columns; None for a type that Spark does not have."""
 
     @property
@@ -80,13 +64,8 @@ def common(
     filter: str | None = None,
     unify: Unify = "strict",
     table_column: str | None = None,
-) -> tuple[StructType, Condition | None]:
-    """Returns the columns to read from pinned tables, and the checked filter; see `Locations.dataframe`.
-
-    Raises:
-        InvalidInputError: The tables have different columns, a column cannot be read, or the filter is invalid; the
-            message has a remedy.
-    """
+) -> tuple[t.StructType, Condition | None]:
+    """Returns the columns to read from pinned tables, and the checked filter; see `Locations.dataframe`."""
     if unify not in _MODES:
         raise InvalidInputError(f"unify {unify!r}: must be one of {', '.join(map(repr, _MODES))}")
     by_schema = _by_schema(locations)
@@ -203,7 +182,7 @@ def _difference(model: _Kind, kind: _Kind) -> Difference:
     )
 
 
-def _by_name(kinds: Sequence[_Kind], columns: Collection[str] | None) -> StructType:
+def _by_name(kinds: Sequence[_Kind], columns: Collection[str] | None) -> t.StructType:
     """Returns the columns of all kinds, each with a type that holds the values of all tables."""
     names = list(dict.fromkeys(name for kind in kinds for name in kind.columns) if columns is None else columns)
     spelling: dict[str, str] = {}
@@ -217,7 +196,7 @@ def _by_name(kinds: Sequence[_Kind], columns: Collection[str] | None) -> StructT
     return _struct((name, _widest(name, kinds, names)) for name in names)
 
 
-def _widest(name: str, kinds: Sequence[_Kind], names: Sequence[str]) -> DataType:
+def _widest(name: str, kinds: Sequence[_Kind], names: Sequence[str]) -> t.DataType:
     result = widest(type for kind in kinds if (type := kind.columns.get(name)) is not None)
     if result is None:
         raise _no_common_type(
@@ -287,11 +266,11 @@ def _common_type(types: Sequence[pa.DataType]) -> pa.DataType | None:
     return None if wide is None else arrow_schema(_struct([("_", wide)])).field(0).type
 
 
-def _struct(columns: Iterable[tuple[str, DataType | None]]) -> StructType:
-    return StructType([StructField(name, type, nullable=True) for name, type in columns if type is not None])
+def _struct(columns: Iterable[tuple[str, t.DataType | None]]) -> t.StructType:
+    return t.StructType([t.StructField(name, type, nullable=True) for name, type in columns if type is not None])
 
 
-def _key(own: pa.DataType, type: DataType | None) -> str:
+def _key(own: pa.DataType, type: t.DataType | None) -> str:
     """Returns a text that is equal for types that Spark reads alike."""
     return str(own) if type is None else type.json()
 
@@ -300,9 +279,9 @@ def _tables(ids: Sequence[TableId]) -> str:
     return str(ids[0]) if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more"
 
 
-def widest(types: Iterable[DataType]) -> DataType | None:
+def widest(types: Iterable[t.DataType]) -> t.DataType | None:
     """Returns the smallest type that holds all values of all types without loss; None if Spark has none."""
-    result: DataType | None = None
+    result: t.DataType | None = None
     for type in dict.fromkeys(types):
         result = type if result is None else _wider(result, type)
         if result is None:
@@ -310,26 +289,26 @@ def widest(types: Iterable[DataType]) -> DataType | None:
     return result
 
 
-def _wider(a: DataType, b: DataType) -> DataType | None:
+def _wider(a: t.DataType, b: t.DataType) -> t.DataType | None:
     match a, b:
-        case _ if a == b or isinstance(b, NullType):
+        case _ if a == b or isinstance(b, t.NullType):
             return a
-        case NullType(), _:
+        case t.NullType(), _:
             return b
-        case DecimalType(), DecimalType():
+        case t.DecimalType(), t.DecimalType():
             whole, scale = max(a.precision - a.scale, b.precision - b.scale), max(a.scale, b.scale)
-            return DecimalType(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
-        case ArrayType(), ArrayType():
+            return t.DecimalType(whole + scale, scale) if whole + scale <= _MOST_DIGITS else None
+        case t.ArrayType(), t.ArrayType():
             element = _wider(a.elementType, b.elementType)
-            return None if element is None else ArrayType(element)
-        case MapType(), MapType():
+            return None if element is None else t.ArrayType(element)
+        case t.MapType(), t.MapType():
             key, value = _wider(a.keyType, b.keyType), _wider(a.valueType, b.valueType)
-            return None if key is None or value is None else MapType(key, value)
-        case StructType(), StructType() if a.names == b.names:
+            return None if key is None or value is None else t.MapType(key, value)
+        case t.StructType(), t.StructType() if a.names == b.names:
             fields = [(x.name, _wider(x.dataType, y.dataType)) for x, y in zip(a.fields, b.fields, strict=True)]
             if any(type is None for _, type in fields):
                 return None
-            return StructType([StructField(name, type) for name, type in fields if type is not None])
+            return t.StructType([t.StructField(name, type) for name, type in fields if type is not None])
     holders = _HOLDERS.get(type(b), ())
     return next((holder() for holder in _HOLDERS.get(type(a), ()) if holder in holders), None)
 
@@ -380,13 +359,7 @@ class Filter:
         return [name for name, others in without.items() if self._problem(pa.schema(others)) is not None]
 
     def check(self, types: pa.Schema, names: Collection[str], table_column: str | None) -> None:
-        """Checks that Lance accepts the filter.
-
-        Args:
-            types: The columns that it may use.
-            names: The names of all columns, for the message.
-            table_column: The column of the table id in the DataFrame, which is not a column of the tables.
-        """
+        """Checks that Lance accepts the filter for the columns that it may use; the message has all `names`."""
         existing = {name.casefold() for name in names}
         system = sorted((self._names & _SYSTEM) - existing)
         if system:

@@ -5,13 +5,11 @@ Spark's Python processes import this module, so this package must be installed t
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lance_ns_async.spark.session import distribute
+from lance_ns_async.spark import tasks
 
 if TYPE_CHECKING:
     import lance_namespace as spec
@@ -39,37 +37,27 @@ def search(
     *,
     with_row_id: bool,
 ) -> RankedRows:
-    """Returns the best rows of tables.
-
-    Args:
-        locations: The tables.
-        spark: The Spark session.
-        queries: The queries, by the column that they rank by.
-        k: The number of rows.
-        partitions: The maximum number of tasks; None for four per core.
-        with_row_id: Whether the result has the ids of rows.
-    """
+    """Returns the best `k` rows of tables for queries by the column that they rank by; see `Locations.search`."""
     import pyarrow as pa
 
     from lance_ns_async.many.ranking import Ranking
     from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.many.rows import result
     from lance_ns_async.model import TableId
-    from lance_ns_async.spark.session import cause_of, default_tasks, one_task_each, rebuild
+    from lance_ns_async.spark.session import default_tasks, one_task_each
 
-    tasks = default_tasks(spark) if partitions is None else partitions
-    groups = distribute(list(locations), lambda at: (at.rows or 0) + OPENING, tasks)
+    groups = tasks.distribute(list(locations), lambda at: (at.rows or 0) + OPENING, partitions or default_tasks(spark))
     frame = one_task_each(spark, [_encode(group, queries, k) for group in groups])
     rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
     errors: dict[TableId | NamespaceId, LanceNamespaceError] = {}
     try:
-        for row in frame.mapInArrow(searcher(), SCHEMA).toLocalIterator():
+        for row in frame.mapInArrow(tasks.for_each_text(_result_batch), SCHEMA).toLocalIterator():
             if row["by"] is None:
-                errors[TableId(json.loads(row["id"]))] = rebuild(*json.loads(row["rows"]))
+                errors[TableId(json.loads(row["id"]))] = tasks.rebuild(*json.loads(row["rows"]))
             else:
                 rankings[row["by"]].add(row["id"], pa.ipc.open_stream(row["rows"]).read_all())
     except Exception as e:  # Spark has many classes of errors
-        if (cause := cause_of(e)) is not None:
+        if (cause := tasks.cause_of(e)) is not None:
             raise cause from e
         raise
     best = {by: ranking.rows() for by, ranking in rankings.items()}
@@ -79,41 +67,22 @@ def search(
 
 def _encode(locations: Iterable[Location], queries: Mapping[str, spec.QueryTableRequest], k: int) -> str:
     """Returns the work of one task as text, including the storage options."""
-    # The driver renews credentials that expire; a task has only those that it starts with.
-    from lance_ns_async.model import EXPIRY
+    from lance_ns_async.spark.resolve.location import without_expiry
 
-    tables = [
-        (
-            list(at.id),
-            at.location,
-            at.version,
-            {key: value for key, value in (at.storage_options or {}).items() if key != EXPIRY},
-        )
-        for at in locations
-    ]
-    requests = {by: query.to_dict() for by, query in queries.items()}
-    return base64.b64encode(zlib.compress(json.dumps((tables, requests, k)).encode(), 3)).decode()
+    tables = [(list(at.id), at.location, at.version, without_expiry(at.storage_options)) for at in locations]
+    return tasks.encode((tables, {by: query.to_dict() for by, query in queries.items()}, k))
 
 
-def searcher() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns a function for `mapInArrow` that performs encoded searches."""
+def _result_batch(text: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
 
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        schema = pa.schema({"by": pa.string(), "id": pa.string(), "rows": pa.binary()})
-        for batch in batches:
-            for text in batch.column(0).to_pylist():
-                results = [dict(zip(schema.names, result, strict=True)) for result in execute(text)]
-                yield pa.RecordBatch.from_pylist(results, schema)
-
-    return work
+    schema = pa.schema({"by": pa.string(), "id": pa.string(), "rows": pa.binary()})
+    yield pa.RecordBatch.from_pylist([dict(zip(schema.names, it, strict=True)) for it in execute(text)], schema)
 
 
 def execute(text: str) -> Iterator[tuple[str | None, str, bytes]]:
     """Performs an encoded search; yields the best rows of each table for each query, and the errors."""
     import lance_namespace as spec
-    from lance_namespace.errors import LanceNamespaceError
 
     from lance_ns_async.many.ranking import Ranking
     from lance_ns_async.model import Table, TableId
@@ -121,11 +90,11 @@ def execute(text: str) -> Iterator[tuple[str | None, str, bytes]]:
     from lance_ns_async.storage.datasets import Snapshot, open_snapshot
     from lance_ns_async.storage.pylance_errors import translate_errors
 
-    tables, requests, k = json.loads(zlib.decompress(base64.b64decode(text)))
+    tables, requests, k = tasks.decode(text)
     queries: dict[str, Any] = {by: spec.QueryTableRequest.from_dict(fields) for by, fields in requests.items()}
     rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
     for names, location, version, options in tables:
-        table = Table(TableId(names), location, storage_options=options or None)
+        table = Table(TableId(names), location, storage_options=options)
         try:
             with translate_errors(table):
                 dataset = open_snapshot(table, Snapshot(version))
@@ -133,8 +102,7 @@ def execute(text: str) -> Iterator[tuple[str | None, str, bytes]]:
             for by, rows in results.items():
                 rankings[by].add(str(table.id), rows)
         except Exception as e:  # an error of one table must not end the Spark task, which has further ones
-            name = type(e).__name__ if isinstance(e, LanceNamespaceError) else "InternalError"
-            yield None, json.dumps(names), json.dumps((name, str(e))).encode()
+            yield None, json.dumps(names), json.dumps(tasks.describe_error(e)).encode()
     for by, ranking in rankings.items():
         for id, rows in ranking.parts():
             yield by, id, _stream(rows)

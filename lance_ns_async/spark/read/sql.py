@@ -20,7 +20,6 @@ from lance_ns_async.spark.session import check_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
 _NO_SUCH_TABLE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
 
 CONNECTOR = "lance"

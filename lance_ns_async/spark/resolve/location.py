@@ -18,7 +18,6 @@ from lance_ns_async.storage.datasets import Details
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 SOON = 600.0
 """Number of seconds before their expiry from which storage options cause a warning."""
 
@@ -27,6 +26,11 @@ def expiry(storage_options: Mapping[str, str] | None) -> float | None:
     """Returns the expiry of storage options, in seconds since 1970; None if they contain none."""
     millis = (storage_options or {}).get(EXPIRY, "")
     return int(millis) / 1000 if millis.isdecimal() else None
+
+
+def without_expiry(storage_options: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Returns the storage options for a reader that has only those that it starts with, and cannot renew them."""
+    return {key: value for key, value in (storage_options or {}).items() if key != EXPIRY} or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from lance_ns_async.errors import NotALanceTableError, error_about
 from lance_ns_async.many.opening import open_each
 from lance_ns_async.many.patterns import Selection, matcher
 from lance_ns_async.many.search import SearchResult, search
-from lance_ns_async.model import EXPIRY, NamespaceId, Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
-from lance_ns_async.spark.resolve.location import LEAD, CacheEntry, Location, LocationCache
+from lance_ns_async.spark.resolve.location import LEAD, CacheEntry, Location, LocationCache, without_expiry
 from lance_ns_async.spark.resolve.report import PrefetchReport, one_error, report
 from lance_ns_async.storage.datasets import Details, Snapshot, read_details
 from lance_ns_async.storage.opening import Opener
@@ -235,22 +235,14 @@ async def open_tables(
 ) -> BulkResult[Details]:
     """Opens each dataset once, at the version of its catalog or else the latest, and reads its details.
 
-    Equal schemas become one shared object.
-
-    Args:
-        opener: Opens the datasets.
-        tables: The tables to open.
-        max_in_flight: The maximum number of datasets to open at once.
-        progress: Receives the number of completed tables.
-        finish: Called with the id and the version if the storage lacks the version that the catalog names; the dataset
-            is then opened again.
+    Equal schemas become one shared object. If the storage lacks the version that the catalog names, `finish` is called
+    with it, and the dataset is opened again.
     """
     schemas: dict[object, object] = {}
 
     async def read(table: Table) -> Details:
         # The version is known and the credentials are new, so Lance needs no calls to the catalog.
-        options = {key: value for key, value in (table.storage_options or {}).items() if key != EXPIRY}
-        plain = replace(table, managed_versioning=False, storage_options=options or None)
+        plain = replace(table, managed_versioning=False, storage_options=without_expiry(table.storage_options))
         return await in_thread(table, lambda: read_details(opener.open(plain, Snapshot(version=table.version))))
 
     async def open_one(table: Table) -> Details:

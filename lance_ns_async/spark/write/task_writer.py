@@ -15,6 +15,7 @@ from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from lance_ns_async.spark.tasks import describe_error
 from lance_ns_async.spark.types import is_list
 
 if TYPE_CHECKING:
@@ -130,10 +131,7 @@ def conform(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatc
 
 
 def _with_offsets(array: pa.Array) -> pa.Array:
-    """Returns the same values with all offsets.
-
-    Spark below 4.0 omits the offsets of an empty list in a list, and Lance needs them.
-    """
+    """Returns the values with all offsets, which Lance needs: Spark 3 omits those of an empty list in a list."""
     import pyarrow as pa
 
     if not pa.types.is_nested(array.type) or all(buffer is None or buffer.size for buffer in array.buffers()):
@@ -148,10 +146,7 @@ def _unfit(table: str, field: pa.Field, why: str) -> Exception:
 
 
 def _has_null(array: pa.Array, field: pa.Field) -> bool:
-    """Returns whether a field that is not nullable has a null, at any depth.
-
-    Lance does not check this and would store the null.
-    """
+    """Returns whether a field that is not nullable has a null, at any depth, which Lance would store."""
     import pyarrow as pa
 
     if array.null_count and not field.nullable:
@@ -175,12 +170,8 @@ def tables_writer(
 
     The rows of one table must be consecutive; only a few batches of them are in memory. The function yields one JSON
     array for each table: the table's index, the metadata of its files, and the class and message of an error or null.
-    A table that cannot be written does not affect the others.
-
-    Args:
-        sinks: The tables.
-        index: The name of the integer column that refers to `sinks`; it is not written.
-        results: Receives the same arrays when the task has ended, if not None.
+    A table that cannot be written does not affect the others. The integer column `index` refers to `sinks`, and is not
+    written. The accumulator receives the same arrays when the task has ended.
     """
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -195,7 +186,7 @@ def tables_writer(
                 try:
                     metadata, error = _write_files(sinks[table], turn), None
                 except LanceNamespaceError as e:
-                    metadata, error = [], [type(e).__name__, str(e)]
+                    metadata, error = [], describe_error(e)
                 turn.end()
                 complete_files.append((sinks[table], metadata))
                 outcomes.append(json.dumps([table, metadata, error]))

@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver
-from lance_ns_async.spark.write import fitting
+from lance_ns_async.spark.write import write
 from tests.support.lake import ID, Lake
 from tests.support.spark_jobs import SCHEMA, writing
 
@@ -24,7 +24,7 @@ NO_FRAME: Any = None
 INVALID: Sequence[tuple[Callable[[], object], str]] = [
     (lambda: writing(limits={"max_rows_per_file": 0}), "max_rows_per_file 0: must be at least 1"),
     (lambda: writing("append", schema=SCHEMA), "schema: not allowed with mode 'append'"),
-    (lambda: fitting.for_new(TableId(["t"]), SCHEMA, pa.schema([("x", pa.int8())]), None), "'x' is not a column"),
+    (lambda: write.schema_for_new(TableId(["t"]), SCHEMA, pa.schema([("x", pa.int8())]), None), "'x' is not a column"),
 ]
 
 

@@ -18,8 +18,8 @@ from pyspark.sql import functions as f
 
 from lance_ns_async import TableId
 from lance_ns_async.spark import LocationResolver
-from lance_ns_async.spark.write import groups
-from lance_ns_async.spark.write.groups import By
+from lance_ns_async.spark.write import many
+from lance_ns_async.spark.write.many import By
 from lance_ns_async.spark.write.task_writer import Sink, tables_writer
 from tests.fakes.hive3 import FakeHive
 from tests.integration.spark_writes.lake import JOB_FAILED, Lake, files
@@ -103,7 +103,7 @@ def test_names_that_a_catalog_does_not_distinguish_are_refused(spark: SparkSessi
 def test_a_large_table_is_written_by_several_tasks(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "ROWS_A_PART", 200)
+    monkeypatch.setattr(many, "ROWS_A_PART", 200)
     report = write(lake, rows(spark, 1000, 1))
     assert report.rows[0].fields["rows"] == 1000
     assert report.rows[0].fields["fragments"] > 1

@@ -13,7 +13,7 @@ from lance_namespace.errors import TableSchemaValidationError
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from lance_ns_async import TableId
-from lance_ns_async.spark.write import fitting
+from lance_ns_async.spark.write import write
 from lance_ns_async.spark.write.task_writer import Sink, conform, fragments_writer
 
 # It needs pyspark, but no JVM.
@@ -108,7 +108,7 @@ FITS: Sequence[tuple[pa.DataType, pa.DataType, bool]] = [
 
 @pytest.mark.parametrize(("source", "target", "fit"), FITS)
 def test_types_that_can_be_cast(source: pa.DataType, target: pa.DataType, fit: bool) -> None:
-    assert fitting.fits(source, target) is fit
+    assert write.fits(source, target) is fit
     if fit:
         # Arrow's own behaviour.
         assert pa.nulls(1, source).cast(target).to_pylist() == [None]
@@ -117,16 +117,16 @@ def test_types_that_can_be_cast(source: pa.DataType, target: pa.DataType, fit: b
 def test_new_columns_are_nullable_at_every_depth() -> None:
     inside = StructType([StructField("a", LongType(), nullable=False)])
     frame = StructType([StructField("l", ArrayType(inside, containsNull=False), nullable=False)])
-    (column,) = fitting.columns(frame)
+    (column,) = write.frame_schema(frame)
     assert column.nullable and column.type.value_field.nullable and column.type.value_type.field(0).nullable
 
 
 def test_types_of_new_versions() -> None:
     vector = pa.field("v", pa.list_(pa.float32(), 2), nullable=False, metadata={"of": "meaning"})
-    frame = fitting.columns(
+    frame = write.frame_schema(
         StructType([StructField(name, ArrayType(FloatType())) for name in "vw"] + [StructField("s", StringType())])
     )
-    fit = partial(fitting.for_new, TableId(["t"]), frame)
+    fit = partial(write.schema_for_new, TableId(["t"]), frame)
     assert fit(None, None) == frame
     assert fit(None, pa.schema([vector, ("s", pa.int64())])) == frame.set(0, vector)
     wide = pa.schema([pa.field("v", pa.list_(pa.float16(), 2))])

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import PermissionDeniedError
 
-from lance_ns_async.fleet.audit_checks import check_namespaces, check_places, check_table
-from lance_ns_async.fleet.storage_state import StorageState
+from lance_ns_async.fleet.audit_checks import StorageState, check_namespaces, check_places, check_table
 from lance_ns_async.model import NamespaceId, Table, TableId
 
 STORED = pa.schema([("id", pa.int64()), ("name", pa.string())])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lance_ns_async.spark.session import distribute
+from lance_ns_async.spark.tasks import distribute
 
 
 def test_groups_have_about_equal_weight_and_keep_the_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lance_namespace.errors import InternalError, PermissionDeniedError
 
-from lance_ns_async.spark.session import cause_of, rebuild, task_error
+from lance_ns_async.spark.tasks import cause_of, rebuild, task_error
 
 
 def test_errors_of_tasks_keep_class_message_and_notes() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_ns_async.spark.read.plan import OPENING, Condition, Entry, Plan, group_entries
+from lance_ns_async.spark.read.reading import OPENING, Condition, Entry, Plan, group_entries
 
 
 def entry(n: int, rows: int = 10, fragments: int = 1) -> Entry:

@@ -10,8 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_ns_async.spark.read.plan import Condition, Entry, Plan
-from lance_ns_async.spark.read.reading import BATCH_BYTES, batches, encode_schema, plans_reader
+from lance_ns_async.spark.read.reading import BATCH_BYTES, Condition, Entry, Plan, batches, encode_schema, plans_reader
 
 WANT = pa.schema([("_table", pa.string()), ("s", pa.string()), ("id", pa.int64())])
 

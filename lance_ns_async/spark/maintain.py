@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import ceil
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
 import anyio.to_thread
-from lance_namespace.errors import InternalError, InvalidInputError
+from lance_namespace.errors import InternalError
 
 from lance_ns_async.errors import error_about, one_line, shortened
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
 from lance_ns_async.model import TableId
 from lance_ns_async.operations.maintaining import Kind
-from lance_ns_async.spark.session import (
-    DESCRIPTION,
-    GROUP,
-    INTERRUPT,
-    context_of,
-    default_tasks,
-    distribute,
-    local_properties,
-    one_task_each,
-    rebuild,
-)
+from lance_ns_async.spark import session, tasks
+from lance_ns_async.spark.resolve.location import without_expiry
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
     from pyspark.sql import SparkSession
-
-    from lance_ns_async.fleet.maintenance.engine import Job
-
 
 JOBS_A_TASK = 50
 """Maximum number of jobs in a Spark task: their results reach the driver, and are committed, when the task ends."""
@@ -72,11 +58,10 @@ class SparkEngine:
     kinds: frozenset[Kind] = frozenset({"examine", "rewrite", "clean up"})
 
     def __init__(self, spark: SparkSession, *, partitions: int | None = None) -> None:
-        if partitions is not None and partitions < 1:
-            raise InvalidInputError(f"partitions {partitions}: must be at least 1")
+        session.check_partitions(partitions)
         self._spark = spark
         self._partitions = partitions
-        self._context = context_of(spark)
+        self._context = session.context_of(spark)
         # The job runs in another thread, which would not inherit the pool of the caller.
         self._pool = None if self._context is None else self._context.getLocalProperty(_POOL)
 
@@ -92,10 +77,12 @@ class SparkEngine:
         problem: Exception | None = None
 
         def receive(text: str) -> None:
-            id, number, content, error, seconds = decode(text)
+            id, number, content, error, seconds = json.loads(text)
             # A Spark task may be executed more than once; the files of the second time are unused.
             if (job := waiting.pop((id, number), None)) is not None:
-                settle(JobResult(job.table.id, number, content, None if error is None else rebuild(*error), seconds))
+                settle(
+                    JobResult(job.table.id, number, content, None if error is None else tasks.rebuild(*error), seconds)
+                )
 
         def deliver(text: str) -> None:
             loop.call_soon_threadsafe(receive, text)
@@ -135,23 +122,25 @@ class SparkEngine:
     def _work(self, groups: Sequence[str], deliver: Callable[[str], None], name: str) -> None:
         description = f"lance-ns: maintain tables in {len(groups)} tasks"
         if self._context is None:
-            frame = one_task_each(self._spark, groups)
+            frame = session.one_task_each(self._spark, groups)
             self._spark.addTag(name)
             try:
-                for row in frame.mapInArrow(batch_executor(), f"{COLUMN} string").toLocalIterator():
+                for row in frame.mapInArrow(tasks.for_each_text(_result_batch), f"{COLUMN} string").toLocalIterator():
                     deliver(row[0])
             finally:
                 self._spark.removeTag(name)
             return
-        # Accumulators need PySpark with a JVM; Spark Connect has none.
-        from lance_ns_async.spark.session import Delivery
-
-        delivery = Delivery(deliver)
+        delivery = tasks.Delivery(deliver)
         results = self._context.accumulator([], delivery)
         try:
             # Jobs can be cancelled by their group.
-            properties = {GROUP: name, DESCRIPTION: description, INTERRUPT: "true", _POOL: self._pool}
-            with local_properties(self._context, properties):
+            properties = {
+                session.GROUP: name,
+                session.DESCRIPTION: description,
+                session.INTERRUPT: "true",
+                _POOL: self._pool,
+            }
+            with session.local_properties(self._context, properties):
                 self._context.parallelize(groups, len(groups)).foreach(executor(results))
         finally:
             # Spark keeps the accumulator for the lifetime of the process.
@@ -172,8 +161,8 @@ class SparkEngine:
         """
         if attempt == 1:
             size = sum(job.size for job in jobs)
-            number = max(default_tasks(self._spark), ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
-            groups = distribute(jobs, lambda job: job.size + OPENING, self._partitions or number)
+            number = max(session.default_tasks(self._spark), ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
+            groups = tasks.distribute(jobs, lambda job: job.size + OPENING, self._partitions or number)
             return [encode(group) for group in groups]
         by_table: dict[TableId, list[Job]] = {}
         for job in jobs:
@@ -192,47 +181,36 @@ COLUMN = "result"
 
 def encode(jobs: Iterable[Job]) -> str:
     """Returns the jobs of one task as text, including the storage options."""
-    # The driver renews credentials that expire; a task has only those that it starts with.
-    from lance_ns_async.model import EXPIRY
-
-    rows = [
-        (
-            str(job.table.id),
-            job.table.location,
-            {key: value for key, value in (job.table.storage_options or {}).items() if key != EXPIRY},
-            job.version,
-            job.number,
-            job.kind,
-            job.content,
-        )
-        for job in jobs
-    ]
-    return base64.b64encode(zlib.compress(json.dumps(rows).encode(), 3)).decode()
+    rows = []
+    for job in jobs:
+        options = without_expiry(job.table.storage_options)
+        rows.append((str(job.table.id), job.table.location, options, job.version, job.number, job.kind, job.content))
+    return tasks.encode(rows)
 
 
 def execute(text: str) -> Iterator[str]:
-    """Executes the encoded jobs one after the other, and yields a result for each; a failure does not end the task."""
-    from lance_namespace.errors import LanceNamespaceError
+    """Executes the encoded jobs one after the other, and yields a result for each; a failure does not end the task.
 
-    from lance_ns_async.model import Table, TableId
+    A result is a JSON array: the table, the number, the content, the error's class and message or null, the seconds.
+    """
+    from lance_ns_async.model import Table
     from lance_ns_async.operations import maintaining
     from lance_ns_async.storage.datasets import Snapshot, open_snapshot
     from lance_ns_async.storage.pylance_errors import translate_errors
 
     # Jobs of one table follow each other and share its dataset.
     key, dataset = None, None
-    for id, location, options, version, number, kind, content in json.loads(zlib.decompress(base64.b64decode(text))):
+    for id, location, options, version, number, kind, content in tasks.decode(text):
         started = monotonic()
         result, error = "", None
-        table = Table(TableId(id), location, storage_options=options or None)
+        table = Table(TableId(id), location, storage_options=options)
         try:
             with translate_errors(table):
                 if dataset is None or key != (id, version):
                     key, dataset = (id, version), open_snapshot(table, Snapshot(version))
                 result = maintaining.execute(table, dataset, kind, content)
         except Exception as e:  # an error of one table must not end the Spark task, which has further ones
-            is_ours = isinstance(e, LanceNamespaceError)
-            dataset, error = None, (type(e).__name__ if is_ours else "InternalError", str(e))
+            dataset, error = None, tasks.describe_error(e)
         yield json.dumps((id, number, result, error, monotonic() - started))
 
 
@@ -245,20 +223,7 @@ def executor(results: Accumulator[list[str]]) -> Callable[[str], None]:
     return work
 
 
-def batch_executor() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns a function for `mapInArrow` that returns the results of the encoded jobs in the first column."""
+def _result_batch(text: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
 
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for batch in batches:
-            for text in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_arrays([pa.array(list(execute(text)), pa.string())], [COLUMN])
-
-    return work
-
-
-def decode(text: str) -> tuple[str, int, str, Sequence[Any] | None, float]:
-    """Returns the table, the number, the content, the error's class and message, and the seconds of a result."""
-    id, number, result, error, seconds = json.loads(text)
-    return id, number, result, error, seconds
+    yield pa.RecordBatch.from_arrays([pa.array(list(execute(text)), pa.string())], [COLUMN])

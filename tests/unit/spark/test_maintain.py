@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from lance_ns_async.fleet.maintenance.engine import Job
 from lance_ns_async.model import EXPIRY, Table
 from lance_ns_async.operations import maintaining
 from lance_ns_async.operations.maintaining import CleanupLimits, Examination
-from lance_ns_async.spark.maintain import engine
+from lance_ns_async.spark import maintain
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def real(tmp_path: Path) -> Iterator[list[Job]]:
 
 
 def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:
-    good, bad = map(engine.decode, engine.execute(engine.encode(real)))
-    assert good[:2] == ("a.b$t", 0) and good[3] is None and len(maintaining.new_files([good[2]])) == 1
+    good, bad = map(json.loads, maintain.execute(maintain.encode(real)))
+    assert good[:2] == ["a.b$t", 0] and good[3] is None and len(maintaining.new_files([good[2]])) == 1
     assert bad[0] == "gone" and bad[3] is not None and bad[3][0] == "TableVersionNotFoundError"
     dataset = lance.dataset(real[0].table.location)
     assert maintaining.commit(dataset, [good[2]], {}) == 3
@@ -45,9 +46,9 @@ def test_examinations_and_clean_ups_are_those_of_this_process(real: list[Job]) -
     limits = CleanupLimits(older_than=0.0, retain_versions=2)
     what = Examination(target_rows=20, cleanup=limits, compaction={"target_rows_per_fragment": 20}, min_fragments=3)
     result, cleaned = map(
-        engine.decode,
-        engine.execute(
-            engine.encode([Job(table, "examine", what.encoded()), Job(table, "clean up", limits.encoded(), number=1)])
+        json.loads,
+        maintain.execute(
+            maintain.encode([Job(table, "examine", what.encoded()), Job(table, "clean up", limits.encoded(), number=1)])
         ),
     )
     dataset = lance.dataset(table.location)

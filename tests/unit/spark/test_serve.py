@@ -35,8 +35,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import IcebergNamespace
 from lance_ns_async.spark import LocationResolver, Locations
-from lance_ns_async.spark.serve.catalog import CatalogNamespace
-from lance_ns_async.spark.serve.namespace import PrefetchNamespace
+from lance_ns_async.spark.serve import CatalogNamespace, PrefetchNamespace
 from tests.connector.lake import Lake
 from tests.fakes.iceberg import FakeIceberg
 

@@ -1,1 +1,0 @@
-"""Maintenance of many tables with Spark: executors compact, the driver plans and commits."""

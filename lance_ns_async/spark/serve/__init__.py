@@ -1,1 +1,0 @@
-"""Catalog for the JVM connector, served from prefetched locations."""
