@@ -60,9 +60,7 @@ def conformance(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            "--report", metavar="FOLDER", help="Write conformance.json, conformance.html and conformance.svg."
-        ),
+        typer.Option("--report", metavar="FOLDER", help="Write conformance.json: all checks and their calls."),
     ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:

@@ -5,7 +5,7 @@ It knows the spec alone: no module of it imports another part of this package. `
 lance_ns_async.conformance.plugin --pyargs lance_ns_async.conformance`.
 """
 
-from lance_ns_async.conformance.report import Check, Report, Result
+from lance_ns_async.conformance.plugin import Check, Report, Result
 from lance_ns_async.conformance.run import FEATURES, run
 from lance_ns_async.conformance.targets import Target, class_target, server_target
 

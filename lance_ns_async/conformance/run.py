@@ -12,7 +12,7 @@ import pytest
 from lance_namespace import ListNamespacesRequest
 
 from lance_ns_async.conformance import plugin
-from lance_ns_async.conformance.report import Report
+from lance_ns_async.conformance.plugin import Report
 from lance_ns_async.conformance.targets import Target, close
 
 FEATURES = ("reading", "namespaces", "tables", "listing", "names", "at once", "rows", "versions", "columns")
