@@ -60,8 +60,8 @@ def add(
 
     A running server notices the change within a second. To change the rights, edit_file the file.
     """
+    from lance_ns_async.gateway.access import HASHES, create_token, hash_of
     from lance_ns_async.gateway.rights import Principal
-    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
 
     principal = Principal.parse(name, rights, only or (), credentials=credentials)
     secret = create_token()
@@ -79,7 +79,7 @@ def add(
 @with_common_options
 def list_tokens(on: CommonOptions, tokens: _File, format: OutputFormat = Format.TABLE) -> None:
     """List the clients and their rights."""
-    from lance_ns_async.gateway.tokens import HASHES
+    from lance_ns_async.gateway.access import HASHES
 
     rows = [
         {
@@ -111,7 +111,7 @@ def rotate(
 
     To replace a token without an outage: rotate, give the new token to the client, and rotate --finish.
     """
-    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
+    from lance_ns_async.gateway.access import HASHES, create_token, hash_of
     from lance_ns_async.rendering import counted
 
     if at_once and finish:
@@ -152,7 +152,7 @@ def _check(file: Path) -> dict[str, Any]:
     """Returns the content of a file whose entries are valid."""
     import tomllib
 
-    from lance_ns_async.gateway.tokens import parse
+    from lance_ns_async.gateway.access import parse
 
     try:
         content = file.read_bytes()

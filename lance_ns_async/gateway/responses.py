@@ -28,14 +28,22 @@ _HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-O
 
 _LONGEST_MESSAGE = 10_000
 
+_CODES = {  # The codes of other statuses below 500 are INVALID_INPUT, and those of others INTERNAL.
+    401: ErrorCode.UNAUTHENTICATED,
+    403: ErrorCode.PERMISSION_DENIED,
+    404: ErrorCode.UNSUPPORTED,
+    405: ErrorCode.UNSUPPORTED,
+    503: ErrorCode.SERVICE_UNAVAILABLE,
+}
+
 
 class RequestError(Exception):
     """A request that the gateway itself refuses, with its HTTP status."""
 
-    def __init__(self, status: int, code: ErrorCode, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.code = code
+        self.code = _CODES.get(status, ErrorCode.INVALID_INPUT if status < 500 else ErrorCode.INTERNAL)
         self.headers: Mapping[str, str] = headers or {}
 
 

@@ -21,23 +21,20 @@ import anyio
 import lance_namespace.errors as err
 from aiohttp import web
 from lance_namespace import ListNamespacesRequest
-from lance_namespace.errors import ErrorCode, InvalidInputError, PermissionDeniedError, UnsupportedOperationError
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError, UnsupportedOperationError
 
 from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.gateway import openapi, parsing, responses, wire
-from lance_ns_async.gateway.access import TOKEN_HEADER, Access
+from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
-from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.explorer import Explorer
-from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
-from lance_ns_async.gateway.listening import listeners
+from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
-from lance_ns_async.gateway.remote_guard import RemoteGuard
 from lance_ns_async.gateway.request_log import AuditLog, RequestLog
 from lance_ns_async.gateway.responses import EventStream, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
-from lance_ns_async.gateway.tokens import Tokens
 from lance_ns_async.gateway.watches import HEARTBEAT, MAX_WATCHES, Watches
+from lance_ns_async.gateway.wire import body, listeners
 from lance_ns_async.spec.routes import BY_OPERATION, Route, match
 from lance_ns_async.storage import guard, threads
 
@@ -288,7 +285,7 @@ class _Handler:
         labels.operation = entry.operation = route.operation
         if self.read_only and route.changes:
             message = f"Permission denied: {route.operation} (this server is read-only)"
-            raise RequestError(403, ErrorCode.PERMISSION_DENIED, message)
+            raise RequestError(403, message)
         if not hasattr(self.namespace, route.operation):
             raise UnsupportedOperationError(
                 f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"
@@ -304,7 +301,7 @@ class _Handler:
             return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
         if route.changes and self.audit_log is not None and not self.audit_log.allows_changes():
             message = "Service unavailable: the audit log cannot be written, so nothing was changed; try again later"
-            raise RequestError(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "10"})
+            raise RequestError(503, message, {"Retry-After": "10"})
         work = self._perform(route, arguments, share, principal)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
@@ -369,13 +366,11 @@ class _Handler:
 
 def _match_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
     if (result := match(path)) is None:
-        raise RequestError(
-            404, ErrorCode.UNSUPPORTED, "Not supported: no operation has this path; paths begin with /v1"
-        )
+        raise RequestError(404, "Not supported: no operation has this path; paths begin with /v1")
     route, names = result
     if method != route.method:
         message = f"Not supported: {route.operation} requires the method {route.method}, not {method}"
-        raise RequestError(405, ErrorCode.UNSUPPORTED, message, {"Allow": route.method})
+        raise RequestError(405, message, {"Allow": route.method})
     return route, names
 
 

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from aiohttp import web
-from lance_namespace.errors import ErrorCode, InvalidInputError, UnsupportedOperationError
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async.gateway import responses
 from lance_ns_async.gateway.limits import Share
@@ -208,7 +208,7 @@ async def _token(watch: Watch) -> str:
 
 def _full(reason: str) -> RequestError:
     message = f"Service unavailable: {reason}; try again later"
-    return RequestError(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "10"})
+    return RequestError(503, message, {"Retry-After": "10"})
 
 
 def _token_event(token: str) -> bytes:

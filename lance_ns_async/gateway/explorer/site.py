@@ -13,19 +13,19 @@ from time import monotonic
 from urllib.parse import parse_qsl
 
 from aiohttp import web
-from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.errors import http_status
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
-from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.explorer import layout, pages, table
 from lance_ns_async.gateway.explorer.layout import Page
-from lance_ns_async.gateway.explorer.reading import CatalogReader
+from lance_ns_async.gateway.explorer.pages import CatalogReader
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace
+from lance_ns_async.gateway.wire import body
 from lance_ns_async.model import NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
@@ -77,7 +77,7 @@ class Explorer:
             if request.method == "POST":
                 return await self._post(request, path, share, entry)
             if request.method not in ("GET", "HEAD"):
-                raise _refusal(405, f"The method {request.method} is not allowed")
+                raise RequestError(405, f"The method {request.method} is not allowed")
             return await self._get(request, path, query, entry)
         except RequestError as e:
             page = layout.error_page(e.status, HTTPStatus(e.status).phrase, str(e))
@@ -123,7 +123,7 @@ class Explorer:
                 if not (text := values.get("q", "").strip()):
                     raise InvalidInputError("q: the text to search for is empty; type a part of a name")
                 return await pages.search_page(reader, NamespaceId(below), text)
-        raise _refusal(404, "There is no such page")
+        raise RequestError(404, "There is no such page")
 
     async def _post(self, request: web.BaseRequest, path: str, share: Share, entry: RequestLog) -> web.Response:
         content = await body(request, _MAX_FORM, self._idle, "a form", share)
@@ -140,7 +140,7 @@ class Explorer:
                 response = _redirect("/ui")
                 response.del_cookie(_session_cookie(request), path="/ui")
                 return response
-        raise _refusal(404, "There is no such form")
+        raise RequestError(404, "There is no such form")
 
     def _try_token(self, request: web.BaseRequest, token: str, next: str, entry: RequestLog) -> web.Response:
         if not self._attempts.count(request.remote or ""):
@@ -164,16 +164,16 @@ class Explorer:
 
     def _check_form(self, cookie: str, form_token: str) -> None:
         if not self._forms.is_right(cookie, form_token):
-            raise _refusal(403, "The form has expired or was sent by another site; reload the page and try again")
+            raise RequestError(403, "The form has expired or was sent by another site; reload the page and try again")
 
     def _check_sender(self, request: web.BaseRequest) -> None:
         origin = request.headers.get("Origin", "null")
         self._access.check_sender({"Host": request.host})
         if _HOST.fullmatch(request.host) is None:
-            raise _refusal(400, "The Host header is malformed")
+            raise RequestError(400, "The Host header is malformed")
         # Without a referrer, browsers send `null` with the forms of these pages, too; forms contain a token.
         if origin != "null" and origin.partition("://")[2].lower() != request.host.lower():
-            raise _refusal(403, "Requests from other sites are not allowed")
+            raise RequestError(403, "Requests from other sites are not allowed")
 
 
 def _response(page: Page, form_token: str | None, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -193,18 +193,13 @@ def _redirect(to: str) -> web.Response:
 
 def _asset(request: web.BaseRequest, name: str) -> web.Response:
     if request.method not in ("GET", "HEAD"):
-        raise _refusal(405, f"The method {request.method} is not allowed")
+        raise RequestError(405, f"The method {request.method} is not allowed")
     if (asset := layout.ASSETS.get(name)) is None:
-        raise _refusal(404, "There is no such file")
+        raise RequestError(404, "There is no such file")
     headers = {**_HEADERS, "Cache-Control": "private, max-age=86400", "ETag": asset.etag}
     if request.headers.get("If-None-Match") == asset.etag:
         return web.Response(status=304, headers=headers)
     return web.Response(body=asset.content, content_type=asset.content_type, charset="utf-8", headers=headers)
-
-
-def _refusal(status: int, message: str) -> RequestError:
-    # Pages show the status and the message only.
-    return RequestError(status, ErrorCode.INVALID_INPUT, message)
 
 
 def _fields(text: str) -> list[tuple[str, str]]:
@@ -212,7 +207,7 @@ def _fields(text: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
-        raise _refusal(400, f"The address or the form has more than {_MAX_FIELDS} fields") from None
+        raise RequestError(400, f"The address or the form has more than {_MAX_FIELDS} fields") from None
 
 
 def _is_page(path: str) -> bool:
