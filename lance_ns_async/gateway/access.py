@@ -162,13 +162,7 @@ class Access:
 
     @classmethod
     def to(cls, host: str, tokens: Tokens, hosts: Iterable[str]) -> Self:
-        """Returns the access to a server that listens on `host`.
-
-        Args:
-            host: The address or name on which the server listens.
-            tokens: The tokens of principals.
-            hosts: Additional host names to accept if `host` is a loopback address.
-        """
+        """Returns the access to a server that listens on `host`; `hosts` are further names for a loopback address."""
         names = frozenset({"localhost", host.lower(), *map(str.lower, hosts)}) if is_loopback(host) else None
         return cls(tokens, names)
 

@@ -16,7 +16,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
 
 from lance_ns_async.gateway import ipc
-from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.gateway.responses import unavailable
 from lance_ns_async.gateway.sql_functions import BUILDING, FUNCTIONS, MULTIPLYING, RemoteSqlCheck
 from lance_ns_async.operations import searching
 from lance_ns_async.storage import fields
@@ -112,11 +112,8 @@ class Memory:
         """Counts `size` bytes."""
         with self._lock:
             if self._size + size > self._limit:
-                message = (
-                    f"Service unavailable: the requests and responses in progress use all of the {self._limit} bytes "
-                    "that this server allows; try again later"
-                )
-                raise RequestError(503, message, {"Retry-After": "1", "Connection": "close"})
+                used = f"the requests and responses in progress use all of the {self._limit} bytes"
+                raise unavailable(f"{used} that this server allows", {"Retry-After": "1", "Connection": "close"})
             self._size += size
 
     def release(self, size: int) -> None:
@@ -156,11 +153,7 @@ class Share:
 
 @asynccontextmanager
 async def bulk_request(client: str) -> AsyncIterator[int]:
-    """Waits until few requests of this client for many tables are in progress; yields the calls that the next may use.
-
-    Args:
-        client: The name of the principal.
-    """
+    """Waits until few requests of this client for many tables are in progress; yields the calls that it may use."""
     try:
         limiters = _bulk_requests.get()
     except LookupError:
@@ -179,12 +172,7 @@ _bulk_requests: anyio.lowlevel.RunVar[WeakValueDictionary[str, anyio.CapacityLim
 
 
 class RemoteGuard(Guard):
-    """The guard of one request.
-
-    Args:
-        limits: The limits of the gateway.
-        share: Counts the memory that Lance and pyarrow allocate for the request.
-    """
+    """The guard of one request; its share counts the memory that Lance and pyarrow allocate for it."""
 
     def __init__(self, limits: Limits, share: Share) -> None:
         self._limits = limits

@@ -58,12 +58,7 @@ class _Total:
 
 
 class Metrics:
-    """Metrics of one gateway since its start.
-
-    Args:
-        snapshot: Returns the load of the namespace's calls; None, or a result of None, if there is no such load.
-        audit_log: The log whose lines that are not written are counted; None for none.
-    """
+    """Metrics of one gateway since its start: of its requests, of calls and their load, and of the audit log."""
 
     def __init__(
         self, snapshot: Callable[[], CallLoad | None] | None = None, audit_log: AuditLog | None = None
@@ -74,7 +69,8 @@ class Metrics:
             instrument: {} for instrument in (REQUESTS, REQUEST_DURATION, DURATION, RESENDS)
         }
         self._in_flight: dict[int, RequestLabels] = {}
-        self._cut_off = 0
+        self.cut_off: int = 0
+        """The number of requests that the end of the server interrupted."""
 
     @contextmanager
     def count_request(self) -> Iterator[RequestLabels]:
@@ -89,16 +85,11 @@ class Metrics:
             self._add(Measurement(REQUESTS, 1, {**operation, f"{PREFIX}code": request.code}))
             self._add(Measurement(REQUEST_DURATION, monotonic() - start, operation))
 
-    @property
-    def cut_off(self) -> int:
-        """The number of requests that the end of the server interrupted."""
-        return self._cut_off
-
     def count_cut_off(self, request: RequestLabels) -> None:
         """Counts a request as interrupted by the end of the server; repeated calls count once."""
         if not request.is_cut_off:
             request.is_cut_off = True
-            self._cut_off += 1
+            self.cut_off += 1
 
     def cut_all(self) -> None:
         """Counts all requests in progress as interrupted."""

@@ -41,11 +41,7 @@ _ERROR: Mapping[str, Any] = {
 
 
 def document(operations: Iterable[str]) -> dict[str, Any]:
-    """Returns the document for some operations.
-
-    Args:
-        operations: The names of the operations that the namespace has.
-    """
+    """Returns the document for the operations that a namespace has."""
     schemas: dict[str, Any] = {"Error": _ERROR}
     paths: dict[str, Any] = {}
     for operation in operations:
@@ -152,13 +148,7 @@ def _response_model(operation: str) -> type[BaseModel]:
 
 
 def _reference(model: type[BaseModel], schemas: dict[str, Any], *, is_closed: bool = False) -> dict[str, Any]:
-    """Returns a reference to the schema of a model, which is added to the schemas with all that it refers to.
-
-    Args:
-        model: The model.
-        schemas: The schemas by the names of their models.
-        is_closed: Whether fields that the models do not have are refused.
-    """
+    """Returns a reference to a model, which is added to the schemas with its parts; a closed one has no more fields."""
     if model.__name__ not in schemas:
         schema = model.model_json_schema(ref_template=_REFERENCE)
         added = {**schema.pop("$defs", {}), model.__name__: schema}

@@ -38,15 +38,7 @@ _MAX_WILDCARDS = 100
 
 
 def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
-    """Returns the request model for a route.
-
-    Args:
-        route: The route of the operation.
-        names: The names in the path, still percent-encoded.
-        query: The query string, still percent-encoded.
-        body: The decompressed body.
-        delimiter: Joins the names of an id, unless the query sets another delimiter.
-    """
+    """Returns the request model for a route; the names and the query are still percent-encoded."""
     pairs = _pairs(query)
     delimiter = dict(pairs).get("delimiter", delimiter)
     if not delimiter:

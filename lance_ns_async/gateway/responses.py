@@ -47,13 +47,14 @@ class RequestError(Exception):
         self.headers: Mapping[str, str] = headers or {}
 
 
-class EventStream(web.StreamResponse):
-    """A response of server-sent events.
+def unavailable(reason: str, headers: Mapping[str, str] | None = None) -> RequestError:
+    """Returns the refusal of a request that may succeed later."""
+    message = f"Service unavailable: {reason}; try again later"
+    return RequestError(503, message, headers or {"Retry-After": "10"})
 
-    Args:
-        first: The first part, before which an error would have been another response.
-        rest: The other parts; closed after the last one.
-    """
+
+class EventStream(web.StreamResponse):
+    """A response of server-sent events; an error before the first part would have been another response."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
         # A proxy would otherwise hold back events until it has many.
@@ -63,12 +64,7 @@ class EventStream(web.StreamResponse):
 
 
 async def respond(work: Awaitable[T], log: logging.Logger) -> T | web.Response:
-    """Returns the result of `work`, or the response for its error; raises only what ends tasks or the process.
-
-    Args:
-        work: What is awaited.
-        log: Gets unexpected errors.
-    """
+    """Returns the result of `work`, or the response for its error; raises only what ends tasks or the process."""
     try:
         try:
             return await work
@@ -113,12 +109,7 @@ def text_response(text: str) -> web.Response:
 
 
 def unless_unchanged(response: web.Response, known: str | None) -> web.Response:
-    """Returns a response with its ETag, or status 304 without a body if the client has this version.
-
-    Args:
-        response: The response to a read.
-        known: The header `If-None-Match` of the request; None if there is none.
-    """
+    """Returns a response with its ETag, or status 304 if the header `If-None-Match` of the request has it."""
     if not isinstance(response.body, bytes):
         return response
     etag = f'"{blake2b(response.body, digest_size=16).hexdigest()}"'

@@ -155,12 +155,7 @@ OWNER = Principal("owner")
 
 
 class GrantedNamespace:
-    """A namespace as one principal may use it: its methods are the operations that the namespace has.
-
-    Args:
-        namespace: The namespace.
-        principal: Who uses it.
-    """
+    """A namespace as one principal may use it: its methods are the operations that the namespace has."""
 
     def __init__(self, namespace: object, principal: Principal) -> None:
         self._namespace = namespace

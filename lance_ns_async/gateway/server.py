@@ -300,8 +300,7 @@ class _Handler:
 
             return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
         if route.changes and self.audit_log is not None and not self.audit_log.allows_changes():
-            message = "Service unavailable: the audit log cannot be written, so nothing was changed; try again later"
-            raise RequestError(503, message, {"Retry-After": "10"})
+            raise responses.unavailable("the audit log cannot be written, so nothing was changed")
         work = self._perform(route, arguments, share, principal)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
@@ -439,6 +438,11 @@ _FRESH = 2.0  # Seconds for which an answer is repeated, because requests withou
 
 _PATIENCE = 5.0  # Maximum seconds that the catalog has to answer.
 
+_NOT_READY = (
+    *(err.ServiceUnavailableError, err.ThrottlingError, err.InternalError, err.UnauthenticatedError),
+    TimeoutError,
+)
+
 
 class Readiness:
     """Asks the catalog for its first namespace; concurrent and frequent requests share one call."""
@@ -468,15 +472,8 @@ class Readiness:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await list_namespaces(ListNamespacesRequest(id=[], limit=1))
-        except (
-            err.ServiceUnavailableError,
-            err.ThrottlingError,
-            err.InternalError,
-            err.UnauthenticatedError,
-            TimeoutError,
-        ):
+        except _NOT_READY:
             return False
         except err.LanceNamespaceError:
-            # The catalog has answered.
-            return True
+            pass  # The catalog has answered.
         return True

@@ -102,11 +102,7 @@ class _Arguments:
 
 
 class RemoteSqlCheck(SqlCheck):
-    """The check of the SQL texts of one request of a client.
-
-    Args:
-        functions: The names of the allowed functions, in lower case.
-    """
+    """The check of the SQL texts of one request of a client; allowed functions are in lower case."""
 
     def __init__(self, functions: Set[str]) -> None:
         super().__init__(_BOUNDS)

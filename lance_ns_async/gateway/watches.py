@@ -18,7 +18,7 @@ from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async.gateway import responses
 from lance_ns_async.gateway.limits import Share
-from lance_ns_async.gateway.responses import EventStream, RequestError
+from lance_ns_async.gateway.responses import EventStream, unavailable
 from lance_ns_async.gateway.rights import OWNER, Principal
 from lance_ns_async.many.changes import Change
 from lance_ns_async.many.watching import Watch
@@ -48,12 +48,7 @@ _COMMENT = b":\n\n"
 
 
 class Watches:
-    """The watches of one gateway.
-
-    Args:
-        limit: Maximum number of concurrent watches.
-        heartbeat: Maximum seconds between two parts of a response.
-    """
+    """The watches of one gateway: their maximum number, and the maximum seconds between two parts of a response."""
 
     def __init__(self, limit: int, heartbeat: float) -> None:
         if limit < 0:
@@ -104,10 +99,10 @@ class Watches:
     def _place(self, principal: Principal) -> Iterator[Callable[[Watch], None]]:
         """Counts a watch; yields what counts its tables."""
         if self.count >= self._limit:
-            raise _full(f"{self.count} watches are in progress, the maximum")
+            raise unavailable(f"{self.count} watches are in progress, the maximum")
         name, most = principal.name, max(1, self._limit // _SHARE)
         if principal is not OWNER and self._counts[name] >= most:
-            raise _full(f"{most} watches of {name} are in progress, the maximum for one client")
+            raise unavailable(f"{most} watches of {name} are in progress, the maximum for one client")
         tables = 0
 
         def count_tables(watch: Watch) -> None:
@@ -116,7 +111,9 @@ class Watches:
             tables = len(watch.state.tables)
             self._tables[name] += tables
             if principal is not OWNER and self._tables[name] > _MAX_TABLES:
-                raise _full(f"the watches of {name} have more than {_MAX_TABLES} tables, the maximum for one client")
+                raise unavailable(
+                    f"the watches of {name} have more than {_MAX_TABLES} tables, the maximum for one client"
+                )
 
         self.count += 1
         self._counts[name] += 1
@@ -204,11 +201,6 @@ async def _token(watch: Watch) -> str:
     if len(token) > MAX_SINCE:
         raise InvalidInputError(f"tables: {len(watch.state.tables)} tables are too many for one watch; select fewer")
     return token
-
-
-def _full(reason: str) -> RequestError:
-    message = f"Service unavailable: {reason}; try again later"
-    return RequestError(503, message, {"Retry-After": "10"})
 
 
 def _token_event(token: str) -> bytes:

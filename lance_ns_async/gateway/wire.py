@@ -118,13 +118,7 @@ class _Accepted(socket.socket):
 
 
 async def listeners(host: str, port: int, limit: int) -> list[Listener]:
-    """Returns a bound socket for each address of a host.
-
-    Args:
-        host: The address or name to listen on.
-        port: The port; 0 selects one.
-        limit: Maximum number of connections from one address; an IPv6 network of 64 bits counts as one address.
-    """
+    """Returns a bound socket for each address of a host; an IPv6 network of 64 bits counts as one client."""
     infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[Listener] = []
     try:
@@ -134,20 +128,15 @@ async def listeners(host: str, port: int, limit: int) -> list[Listener]:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address[0], port, *address[2:]))
             # The addresses of one name have the same port.
-            listener.bind((address[0], port or _port(sockets[0]), *address[2:]))
+            port = listener.getsockname()[1]
             listener.setblocking(False)
     except OSError:
         for listener in sockets:
             listener.close()
         raise
     return sockets
-
-
-def _port(listener: socket.socket) -> int:
-    """Returns the port of a socket; 0 if it has none yet."""
-    port: int = listener.getsockname()[1]
-    return port
 
 
 def _origin(host: str) -> str:
@@ -159,16 +148,9 @@ def _origin(host: str) -> str:
 
 
 class HttpServer(web.Server):
-    """aiohttp's server, with errors in the form of the spec and without library versions."""
+    """aiohttp's server, with errors in the form of the spec, and a limit of the time for the first head."""
 
     def __init__(self, handler: Callable[..., Any], *, head_time: float, **options: Any) -> None:
-        """Creates a server.
-
-        Args:
-            handler: Handles requests.
-            head_time: Seconds that a client has for the head of its first request; aiohttp has no such limit.
-            options: Options of aiohttp's server.
-        """
         super().__init__(handler, **options)
         self._head_time = head_time
 

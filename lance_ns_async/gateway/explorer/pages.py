@@ -32,22 +32,13 @@ _MAX_IN_FLIGHT = 8
 
 
 class CatalogReader:
-    """The reading operations of a namespace.
-
-    Args:
-        namespace: An AsyncNamespace, or an object with coroutine methods of the same names.
-    """
+    """The reading operations of a namespace: an AsyncNamespace, or an object with methods of the same names."""
 
     def __init__(self, namespace: object) -> None:
         self._namespace = namespace
 
     async def read(self, operation: str, **fields: Any) -> Any:
-        """Returns the response of an operation of the spec.
-
-        Args:
-            operation: The name of an operation that changes nothing.
-            fields: The fields of its request.
-        """
+        """Returns the response of an operation of the spec, whose request has these fields."""
         method = getattr(self._namespace, operation, None)
         if method is None:
             raise UnsupportedOperationError(f"Not supported: {operation} (the catalog does not have this operation)")
@@ -94,13 +85,7 @@ def show_error(error: BaseException) -> Markup:
 
 
 async def namespace_page(reader: CatalogReader, id: Sequence[str], tokens: Mapping[str, str]) -> Page:
-    """Returns the page of a namespace: its child namespaces and its tables, 100 of each.
-
-    Args:
-        reader: Reads the catalog.
-        id: The namespace; empty for the root.
-        tokens: The page token of `namespaces` or `tables`; with one of them, the page contains that list only.
-    """
+    """Returns the page of a namespace, 100 children and tables; with a page token for one list, that list only."""
     lists = [kind for kind in ("namespaces", "tables") if not tokens or kind in tokens]
     parts = [show(_list(reader, kind, id, tokens.get(kind))) for kind in lists]
     if id and not tokens:
@@ -189,14 +174,7 @@ class NameSearch:
 
 
 async def search(reader: CatalogReader, start: Sequence[str], text: str, seconds: float = _SECONDS) -> NameSearch:
-    """Searches below a namespace, one level after the other; upper and lower case are equal.
-
-    Args:
-        reader: Reads the catalog.
-        start: The namespace.
-        text: A part of the name of a namespace or table.
-        seconds: Time limit; what was found until then is the result.
-    """
+    """Searches below a namespace, level by level and without case; at the time limit, returns what it has."""
     result = NameSearch()
     part = text.casefold()
     level = [NamespaceId(start)]

@@ -45,13 +45,7 @@ _HEADERS = {
 
 
 class Explorer:
-    """The web pages of a gateway.
-
-    Args:
-        namespace: The namespace of the gateway.
-        access: The access to the gateway.
-        idle: Maximum seconds that a form may take to arrive.
-    """
+    """The web pages of a gateway."""
 
     def __init__(self, namespace: object, access: Access, idle: float) -> None:
         self._namespace = namespace
@@ -72,12 +66,13 @@ class Explorer:
             self._check_sender(request)
             if path == "/":
                 return _redirect("/ui")
-            if path.startswith("/ui/static/"):
-                return _asset(request, path.removeprefix("/ui/static/"))
-            if request.method == "POST":
+            is_static = path.startswith("/ui/static/")
+            if request.method == "POST" and not is_static:
                 return await self._post(request, path, share, entry)
             if request.method not in ("GET", "HEAD"):
                 raise RequestError(405, f"The method {request.method} is not allowed")
+            if is_static:
+                return _asset(request, path.removeprefix("/ui/static/"))
             return await self._get(request, path, query, entry)
         except RequestError as e:
             page = layout.error_page(e.status, HTTPStatus(e.status).phrase, str(e))
@@ -116,7 +111,8 @@ class Explorer:
                 tokens = {key: value for key, value in fields if key in ("namespaces", "tables")}
                 return await pages.namespace_page(reader, NamespaceId(id), tokens)
             case "/ui/table":
-                return await table.table_page(reader, TableId(id), _address(request))
+                # The address of the gateway as the browser knows it.
+                return await table.table_page(reader, TableId(id), f"{request.scheme}://{request.host}")
             case "/ui/search":
                 values = dict(fields)
                 below = [value for key, value in _fields(values.get("below", "")) if key == "id"]
@@ -192,12 +188,11 @@ def _redirect(to: str) -> web.Response:
 
 
 def _asset(request: web.BaseRequest, name: str) -> web.Response:
-    if request.method not in ("GET", "HEAD"):
-        raise RequestError(405, f"The method {request.method} is not allowed")
     if (asset := layout.ASSETS.get(name)) is None:
         raise RequestError(404, "There is no such file")
-    headers = {**_HEADERS, "Cache-Control": "private, max-age=86400", "ETag": asset.etag}
-    if request.headers.get("If-None-Match") == asset.etag:
+    etag = f'"{asset.digest}"'
+    headers = {**_HEADERS, "Cache-Control": "private, max-age=86400", "ETag": etag}
+    if request.headers.get("If-None-Match") == etag:
         return web.Response(status=304, headers=headers)
     return web.Response(body=asset.content, content_type=asset.content_type, charset="utf-8", headers=headers)
 
@@ -213,11 +208,6 @@ def _fields(text: str) -> list[tuple[str, str]]:
 def _is_page(path: str) -> bool:
     """Returns whether a form may redirect to the path: only pages of the explorer."""
     return re.fullmatch(r"/ui([/?][!-~]*)?", path) is not None
-
-
-def _address(request: web.BaseRequest) -> str:
-    """Returns the address of the gateway as the browser knows it."""
-    return f"{request.scheme}://{request.host}"
 
 
 def _session_cookie(request: web.BaseRequest) -> str:
@@ -257,11 +247,7 @@ class BrowserSession:
 
 
 class BrowserSessions:
-    """The sessions of signed-in browsers, in memory; beyond the maximum number, the oldest one ends.
-
-    Args:
-        clock: Returns the time in seconds.
-    """
+    """The sessions of signed-in browsers, in memory; beyond the maximum number, the oldest one ends."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -303,11 +289,7 @@ class FormTokens:
 
 
 class Attempts:
-    """The number of attempts to sign in from each address in the current second.
-
-    Args:
-        clock: Returns the time in seconds.
-    """
+    """The number of attempts to sign in from each address in the current second."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

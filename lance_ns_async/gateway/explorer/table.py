@@ -51,13 +51,7 @@ _LISTS = ("list", "large_list", "list_view", "large_list_view")
 
 
 async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
-    """Returns the page of a table; its sections are read concurrently, and each shows its own error.
-
-    Args:
-        reader: Reads the catalog.
-        id: The table.
-        address: The address of the gateway, for snippets.
-    """
+    """Returns the page of a table; its sections are read concurrently, and each shows its own error."""
     work: list[Coroutine[Any, Any, Any]] = [
         outcome(reader.read("describe_table", id=list(id), vend_credentials=False)),
         show(_rows(reader, id)),
@@ -72,7 +66,9 @@ async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
         **{title: sections.pop(title) for title in _FIRST},
         "Open this table": _snippets(id, address),
         **sections,
-        "Properties": _table_properties(description),
+        "Properties": show_error(description)
+        if isinstance(description, BaseException)
+        else layout.properties(description.properties or {}),
     }
     body = html(
         '{}<h1>{}</h1><nav class="contents" aria-label="Sections">{}</nav>{}',
@@ -119,7 +115,7 @@ async def _rows(reader: CatalogReader, id: TableId) -> Markup:
 async def _schema(reader: CatalogReader, id: TableId) -> Markup:
     response = await reader.read("describe_table", id=list(id), load_detailed_metadata=True)
     if response.var_schema is None:
-        return html('<p class="note">Nothing was written to the table yet.</p>')
+        return html("{}", layout.note("Nothing was written to the table yet."))
     fields = response.var_schema.fields
     rows = [
         (
@@ -130,9 +126,7 @@ async def _schema(reader: CatalogReader, id: TableId) -> Markup:
         for field in fields[:_MAX_FIELDS]
     ]
     note = f"The first {len(rows):,} of {len(fields):,} columns." if len(fields) > len(rows) else None
-    return html(
-        "{}{}", layout.note(note), layout.table("Columns and their types", ("Column", "Type", "Can be null"), rows)
-    )
+    return layout.table("Columns and their types", ("Column", "Type", "Can be null"), rows, note)
 
 
 async def _sample(reader: CatalogReader, id: TableId) -> Markup:
@@ -152,14 +146,14 @@ async def _versions(reader: CatalogReader, id: TableId) -> Markup:
         rows.append((it.version, time(it.timestamp_millis), _count(metadata.get("total_rows")), *operation))
     note = f"The newest {_VERSIONS} versions." if response.page_token else None
     head = ("Version", "Time", "Rows", *(["Operation"] if operations else []))
-    return html("{}{}", layout.note(note), layout.table("Versions", head, rows))
+    return layout.table("Versions", head, rows, note)
 
 
 async def _tags(reader: CatalogReader, id: TableId) -> Markup:
     response = await reader.read("list_table_tags", id=list(id), limit=_MAX_ENTRIES)
     rows = [(name(tag), it.version, visible(it.branch or "main")) for tag, it in response.tags.items()]
     note = f"The first {_MAX_ENTRIES} tags." if response.page_token else None
-    return html("{}{}", layout.note(note), layout.table("Tags", ("Tag", "Version", "Branch"), rows))
+    return layout.table("Tags", ("Tag", "Version", "Branch"), rows, note)
 
 
 async def _indices(reader: CatalogReader, id: TableId) -> Markup:
@@ -169,7 +163,7 @@ async def _indices(reader: CatalogReader, id: TableId) -> Markup:
         for it in response.indexes
     ]
     note = f"The first {_MAX_ENTRIES} indices." if response.page_token else None
-    return html("{}{}", layout.note(note), layout.table("Indices", ("Index", "Type", "Columns", "Covered rows"), rows))
+    return layout.table("Indices", ("Index", "Type", "Columns", "Covered rows"), rows, note)
 
 
 async def _statistics(reader: CatalogReader, id: TableId) -> Markup:
@@ -199,12 +193,6 @@ _SECTIONS = {  # The sections of a table's page that are read on their own.
 _FIRST = ("Columns", "Sample rows")  # The sections that most users look for.
 
 
-def _table_properties(description: Any) -> Markup:
-    if isinstance(description, BaseException):
-        return show_error(description)
-    return layout.properties(description.properties or {})
-
-
 def _coverage(index: Any) -> Markup:
     covered, missed = index.num_indexed_rows, index.num_unindexed_rows
     if covered is None or missed is None:
@@ -224,12 +212,7 @@ def _count(text: str | None) -> str:
 
 
 def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
-    """Returns code by the name of the library; the token comes from the environment variable LANCE_NS_TOKEN.
-
-    Args:
-        id: The id of the table.
-        address: The address of the gateway.
-    """
+    """Returns code by the name of the library; the token comes from the environment variable LANCE_NS_TOKEN."""
     url, names, parent, own = _python(address), _python(id), _python(id[:-1]), _python(id[-1])
     token = f'"header.{TOKEN_HEADER}": os.environ["LANCE_NS_TOKEN"]'
     sql = ".".join(map(_quote, ("lake", *id)))
@@ -300,7 +283,7 @@ def sample_table(data: bytes) -> Markup:
     with pa.ipc.open_file(pa.BufferReader(data)) as reader:
         rows = reader.read_all()
     if not rows.num_rows:
-        return html('<p class="note">The table has no rows.</p>')
+        return html("{}", layout.note("The table has no rows."))
     names = rows.column_names[:MAX_COLUMNS]
     head = [html('<th scope="col"><bdi>{}</bdi></th>', visible(shortened(it, _MAX_TEXT))) for it in names]
     body = [
@@ -308,7 +291,7 @@ def sample_table(data: bytes) -> Markup:
         for row in range(rows.num_rows)
     ]
     more = rows.num_columns - len(names)
-    note = html('<p class="note">{} more columns are not shown.</p>', number(more)) if more > 0 else None
+    note = layout.note(f"{more:,} more columns are not shown.") if more > 0 else None
     return html(
         '{}<div class="scroll" tabindex="0" role="region" aria-label="Sample rows"><table class="sample">'
         '<caption class="hidden">First rows</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>',
