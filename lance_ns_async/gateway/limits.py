@@ -27,29 +27,15 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
-MAX_BYTES = 1 << 30
-"""Maximum number of row bytes in one request, both compressed and decompressed."""
-
-MAX_ANSWER_BYTES = 256 << 20
-"""Maximum number of row bytes in one response."""
-
+MAX_BYTES = 1 << 30  # Maximum number of row bytes in one request, both compressed and decompressed.
+MAX_ANSWER_BYTES = 256 << 20  # Maximum number of row bytes in one response.
 _MEMORY_FACTOR = 4  # Default memory limit, as a multiple of the largest request or response.
-
 _MIN_MEMORY = 512 << 20  # Minimum of the default memory limit, in bytes: enough for seven of the largest JSON bodies.
-
-_BULK_REQUESTS = 4
-"""Maximum number of concurrent searches and descriptions of many tables, for one client; further ones wait."""
-
-_BULK_CALLS = 8
-"""Maximum number of calls in flight of one of them; several divide it. More would delay the requests of others."""
-
+_BULK_REQUESTS = 4  # Maximum concurrent searches and descriptions of many tables, for one client; more wait.
+_BULK_CALLS = 8  # Maximum calls in flight of one of them; several divide it, so that the requests of others proceed.
 _MAX_SEARCHES = 100  # Maximum number of vectors of a vector search, or of parts of a full-text query.
-
-_MAX_SEARCHED_ROWS = 1_000_000
-"""Maximum number of rows that a search finds for all its vectors, including skipped rows."""
-
+_MAX_SEARCHED_ROWS = 1_000_000  # Maximum rows that a search finds for all its vectors, including skipped rows.
 _MAX_WORDS = 1_000  # Maximum number of words of a full-text query.
-
 _MAX_WORD_BYTES = 64 << 10  # Maximum number of bytes, in UTF-8, of the words of a full-text query.
 
 _WORD = re.compile(r"\w+")

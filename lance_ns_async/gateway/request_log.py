@@ -22,9 +22,7 @@ log: logging.Logger = logging.getLogger(__name__)
 _problems = logging.getLogger(f"{__package__}.audit_log")
 """Log of problems of the audit log; the log of requests has nothing but requests."""
 
-_MOST_WAITING = 10_000
-"""Maximum number of lines that wait until the audit log can be written; later ones replace the first."""
-
+_MOST_WAITING = 10_000  # Maximum lines that wait until the audit log can be written; later ones replace the first.
 _LONGEST = 500  # Maximum length of a value that the client chooses.
 
 

@@ -41,17 +41,11 @@ from lance_ns_async.storage import guard, threads
 log: logging.Logger = logging.getLogger(__name__)
 
 _MAX_JSON = 4 << 20
-_PARSED_JSON = 16
-"""Maximum number of bytes in memory per byte of JSON after parsing; floats and short strings need that much."""
-
+_PARSED_JSON = 16  # Bytes in memory per byte of JSON after parsing, at most; floats and short strings need that many.
 _LARGE = 4 << 10  # Size in bytes from which a request is parsed in a thread, so that it does not block other requests.
-_MAX_LINE = 64 << 10
-"""Maximum bytes of the request line: it contains properties and storage options of tables to create."""
-
+_MAX_LINE = 64 << 10  # Maximum bytes of the request line: it has properties and storage options of new tables.
 _HEAD_TIME = 30.0  # Maximum seconds that a client has for the head of its first request.
-
-MAX_CONNECTIONS = 256
-"""Maximum number of connections from one address: a quarter of the usual number of descriptors of a process."""
+MAX_CONNECTIONS = 256  # Maximum connections from one address: a quarter of the usual descriptors of a process.
 
 TraceRequest: TypeAlias = Callable[[str, Mapping[str, str]], AbstractContextManager[Callable[[str, str], None]]]
 """Returns the span of a request with a method and headers; the context gives what sets its operation and status."""
@@ -435,7 +429,6 @@ _wire_log.addFilter(_without_trace)
 
 
 _FRESH = 2.0  # Seconds for which an answer is repeated, because requests without a token must not load the catalog.
-
 _PATIENCE = 5.0  # Maximum seconds that the catalog has to answer.
 
 _NOT_READY = (

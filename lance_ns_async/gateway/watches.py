@@ -28,20 +28,12 @@ from lance_ns_async.storage.threads import aside
 
 log: logging.Logger = logging.getLogger(__name__)
 
-MAX_WATCHES = 100
-"""Maximum number of concurrent watches."""
-
-HEARTBEAT = 15.0
-"""Maximum seconds between two parts of a response; proxies close connections that are silent for a minute."""
-
+MAX_WATCHES = 100  # Maximum number of concurrent watches.
+HEARTBEAT = 15.0  # Maximum seconds between two parts of a response; proxies close connections silent for a minute.
 _SHARE = 4  # A client that is not the owner may have one of this many parts of the watches.
-
 _MAX_TABLES = 20_000  # Maximum number of tables in all watches of a client that is not the owner, and in a token.
-
 _SLICE = 100  # Number of events that are written before other requests get a turn.
-
 _MAX_CONTENT = 16 << 20  # Maximum size of the content of a token in bytes, after decompression.
-
 _STATE = 16  # Number of bytes in memory per byte of a token.
 
 _COMMENT = b":\n\n"

@@ -26,17 +26,11 @@ from lance_ns_async.gateway.responses import EventStream, RequestError
 log: logging.Logger = logging.getLogger(__name__)
 
 _FULL = (errno.EMFILE, errno.ENFILE)  # Errors of `accept` if the process or the system has no free descriptor.
-
 _LOG_PERIOD = 60.0  # Minimum seconds between two log entries about refused connections.
-
 _PIECE = 1 << 20  # Number of bytes of a large response to write at once.
-
 _DECODED_PIECE = 1 << 18  # Maximum number of bytes per decompression step.
-
 _LARGE = 1 << 20  # Number of bytes from which the parts of a body are joined in a thread.
-
 _SLOWEST = 4096  # Minimum rate of a body, in bytes a second, in addition to the idle time.
-
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS  # The zlib `wbits` value that detects gzip or zlib automatically.
 
 

@@ -95,9 +95,9 @@ def properties(properties: Mapping[str, str]) -> Markup:
     return table("Properties", ("Property", "Value"), rows)
 
 
-def note(text: str | None) -> Markup | None:
-    """Returns a paragraph in a quiet color; None for None."""
-    return None if text is None else html('<p class="note">{}</p>', text)
+def note(text: str | None) -> Markup:
+    """Returns a paragraph in a quiet color; nothing for None."""
+    return Markup() if text is None else html('<p class="note">{}</p>', text)
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]], above: str | None = None) -> Markup:

@@ -22,7 +22,6 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
 _READ_SECONDS = 15  # Maximum seconds of one read: a page must not wait for a part that hangs.
-
 _PAGE = 100  # Maximum number of names in a list.
 MAX_MATCHES = 100
 

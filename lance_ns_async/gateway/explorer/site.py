@@ -230,8 +230,7 @@ def _set_cookie(request: web.BaseRequest, response: web.Response, name: str, val
     )
 
 
-LIFETIME = 8 * 3600
-"""Seconds after which a session ends."""
+LIFETIME = 8 * 3600  # Seconds after which a session ends.
 
 _MAX_SESSIONS = 1_000
 

@@ -27,8 +27,7 @@ _MAX_ENTRIES = 100  # Maximum number of tags and of indices.
 
 _MAX_FIELDS = 1_000
 
-MAX_COLUMNS = 50
-"""Maximum number of columns of the sample."""
+MAX_COLUMNS = 50  # Maximum number of columns of the sample.
 
 _MAX_TEXT = 200
 _MAX_THUMBNAIL = 200_000
@@ -115,7 +114,7 @@ async def _rows(reader: CatalogReader, id: TableId) -> Markup:
 async def _schema(reader: CatalogReader, id: TableId) -> Markup:
     response = await reader.read("describe_table", id=list(id), load_detailed_metadata=True)
     if response.var_schema is None:
-        return html("{}", layout.note("Nothing was written to the table yet."))
+        return layout.note("Nothing was written to the table yet.")
     fields = response.var_schema.fields
     rows = [
         (
@@ -283,7 +282,7 @@ def sample_table(data: bytes) -> Markup:
     with pa.ipc.open_file(pa.BufferReader(data)) as reader:
         rows = reader.read_all()
     if not rows.num_rows:
-        return html("{}", layout.note("The table has no rows."))
+        return layout.note("The table has no rows.")
     names = rows.column_names[:MAX_COLUMNS]
     head = [html('<th scope="col"><bdi>{}</bdi></th>', visible(shortened(it, _MAX_TEXT))) for it in names]
     body = [
