@@ -10,12 +10,12 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, cast
 
@@ -317,22 +317,18 @@ class Recorder:
 
 def _within(seconds: float, operation: str, call: Callable[[], Any]) -> Any:
     """Returns the result of a call in another thread; raises its error, or `TimeoutError` if it takes too long."""
-    outcome: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+    future: Future[Any] = Future()
 
     def run() -> None:
         try:
-            outcome.put((call(), None))
+            future.set_result(call())
         except BaseException as e:  # raised again by the thread that waits
-            outcome.put((None, e))
+            future.set_exception(e)
 
     Thread(target=run, daemon=True).start()
-    try:
-        answer, error = outcome.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError(f"{operation} did not end within {seconds:g} s") from None
-    if error is not None:
-        raise error
-    return answer
+    if not wait([future], timeout=seconds).done:
+        raise TimeoutError(f"{operation} did not end within {seconds:g} s")
+    return future.result()
 
 
 def _shown(answer: Any) -> str:

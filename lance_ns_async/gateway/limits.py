@@ -165,7 +165,6 @@ class RemoteGuard(Guard):
         self._share = share
 
     def check_sql(self, texts: Texts) -> None:
-        """Checks the SQL texts of a request; only some functions are allowed."""
         functions = FUNCTIONS | {name.lower() for name in self._limits.functions}
         RemoteSqlCheck(functions).check(texts)
 
@@ -310,9 +309,7 @@ def _factor(sql: str) -> int:
             case "word" | "quoted" if text.lower() in BUILDING | MULTIPLYING:
                 factor = 1
                 multiplies |= text.lower() in MULTIPLYING
-            case "operator" if text == "||":
-                factor = 1
-            case "open" if text == "[":
+            case "operator" | "open" if text in ("||", "["):
                 factor = 1
             case "string" | "number":
                 literals += len(text.encode("utf-8", "surrogatepass"))

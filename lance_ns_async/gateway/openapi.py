@@ -18,6 +18,9 @@ from lance_ns_async.spec.routes import BY_OPERATION, Route
 _REFERENCE = "#/components/schemas/{model}"
 _ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+
 _EVENTS = (
     "Server-sent events: one for each change, named after its kind, with a line of JSON; `token` after the changes of "
     "a look, with the value for `since`; and `error` before the end after a failure, with an Error. Comments come "
@@ -112,10 +115,9 @@ def _request_body(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any]
     match route.body:
         case "rows":
-            content = {_ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}
+            content = {_ARROW_STREAM: _BINARY}
         case "metadata":
-            texts = {"type": "object", "additionalProperties": {"type": "string"}}
-            content = {"application/json": {"schema": texts}}
+            content = {"application/json": {"schema": _TEXTS}}
         case "json":
             content = {"application/json": {"schema": _reference(route.request, schemas, is_closed=True)}}
     return {"requestBody": {"required": True, "content": content}}
@@ -125,17 +127,15 @@ def _response(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     schema: dict[str, Any]
     match route.answer:
         case "file":
-            content = {ARROW_FILE: {"schema": {"type": "string", "format": "binary"}}}
-            return {"description": "The rows.", "content": content}
+            return {"description": "The rows.", "content": {ARROW_FILE: _BINARY}}
         case "events":
-            content = {"text/event-stream": {"schema": {"type": "string"}}}
-            return {"description": _EVENTS, "content": content}
+            return {"description": _EVENTS, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
         case "count":
             schema = {"type": "integer"}
         case "text":
             schema = {"type": "string"}
         case "metadata":
-            schema = {"type": "object", "additionalProperties": {"type": "string"}}
+            schema = _TEXTS
         case "fields":
             schema = _reference(_response_model(route.operation), schemas)
     return {"description": "The result.", "content": {"application/json": {"schema": schema}}}

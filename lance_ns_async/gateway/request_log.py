@@ -91,7 +91,6 @@ class JsonFormatter(logging.Formatter):
     """Formats a `RequestRecord` as a line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line."""
         (request,) = record.args or (None,)
         assert isinstance(request, RequestRecord)
         return orjson.dumps(asdict(request)).decode()
@@ -119,7 +118,6 @@ class AuditLog(logging.Handler):
         self._file = self._open()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Appends a line."""
         self._waiting.append(f"{self.format(record)}\n".encode())
         self.lost += 1
         self._write()
@@ -132,7 +130,6 @@ class AuditLog(logging.Handler):
             return not (self._waiting and self._is_required)
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._file)
         super().close()
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import lance_namespace as spec
 import lance_namespace.errors as err
@@ -92,9 +92,7 @@ class Principal:
             raise err.InvalidInputError(f"credentials {credentials!r}: must be true or false")
         if not all(isinstance(text, str) for text in only):
             raise err.InvalidInputError("only: must be a list of patterns, such as 'sales.**'")
-        # The right was compared with all rights, which no type checker concludes from that.
-        chosen: Right = next(it for it in RIGHTS if it == right)
-        return cls(name, chosen, tuple(Pattern.parse(str(text)) for text in only), credentials)
+        return cls(name, cast("Right", right), tuple(Pattern.parse(str(text)) for text in only), credentials)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the arguments of `parse` after the name, as a file has them."""

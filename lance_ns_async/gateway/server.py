@@ -27,7 +27,7 @@ from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
-from lance_ns_async.gateway.explorer import Explorer
+from lance_ns_async.gateway.explorer.site import Explorer
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
 from lance_ns_async.gateway.metrics import Metrics, RequestLabels
 from lance_ns_async.gateway.request_log import AuditLog, RequestLog
@@ -278,8 +278,7 @@ class _Handler:
         route, names = _match_route(method, path)
         labels.operation = entry.operation = route.operation
         if self.read_only and route.changes:
-            message = f"Permission denied: {route.operation} (this server is read-only)"
-            raise RequestError(403, message)
+            raise PermissionDeniedError(f"Permission denied: {route.operation} (this server is read-only)")
         if not hasattr(self.namespace, route.operation):
             raise UnsupportedOperationError(
                 f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"

@@ -71,12 +71,8 @@ class Watches:
     ) -> EventStream:
         """Returns the response after the first look; until it is closed, it counts as a watch in progress.
 
-        Args:
-            namespace: The namespace of the gateway.
-            request: The request.
-            principal: The client: it sees the changes of tables that it may use, as if there were no others.
-            check_rights: Raises an error if the rights of the client have changed; called before each look.
-            share: Counts the memory for the tables that are watched.
+        The principal sees the changes of tables that it may use, as if there were no others. `check_rights` is called
+        before each look, and raises an error if its rights have changed.
         """
         session = getattr(namespace, "session", None)
         if not isinstance(session, Session):

@@ -102,7 +102,6 @@ class _Accepted(socket.socket):
         self._origin = origin
 
     def close(self) -> None:
-        """Closes the connection."""
         super().close()
         if self._counts is not None:
             self._counts[self._origin] -= 1
@@ -246,12 +245,7 @@ async def _pieces(data: bytes) -> AsyncGenerator[bytes | memoryview, None]:
 async def body(request: web.BaseRequest, limit: int, idle: float, what: str, share: Share) -> bytes:
     """Returns the decompressed body, whose bytes are counted in `share`.
 
-    Args:
-        request: The request whose body is read.
-        limit: Maximum number of bytes.
-        idle: Maximum seconds without any data, and for a body in addition to the time at the minimum rate.
-        what: The kind of content, for messages.
-        share: Counts the memory of the request.
+    `idle` is the maximum of seconds without any data, and for a body in addition to the time at the minimum rate.
     """
     if (request.content_length or 0) > limit:
         raise _too_long(limit, what)
