@@ -44,18 +44,12 @@ _BATCH = 8192  # Number of rows for which Lance builds values at a time.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a gateway."""
+    """Limits of a gateway; `serving` describes them."""
 
     max_bytes: int = MAX_BYTES
-    """Maximum number of row bytes in one request, both compressed and decompressed; 0 refuses all rows."""
     max_answer_bytes: int = MAX_ANSWER_BYTES
-    """Maximum number of row bytes in one response."""
     max_held_bytes: int | None = None
-    """Maximum number of bytes of all concurrent requests and responses. None means four times the larger one of the
-    limits above, but at least 512 MiB.
-    """
     functions: frozenset[str] = frozenset()
-    """SQL functions that clients may call in addition to `gateway.sql_functions.FUNCTIONS`."""
 
     def __post_init__(self) -> None:
         if self.max_bytes < 0:

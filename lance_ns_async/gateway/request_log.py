@@ -54,25 +54,27 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class RequestLog:
-    """What is known of a request in progress."""
+    """What is known of a request in progress, for its record and its metrics."""
 
     request_id: str
     client: str
-    operation: str
+    line: str  # The method and the path.
     started: float
+    operation: str = "other"  # The operation's name in the spec; `other` for any other request.
+    code: str = "cancelled"  # The HTTP status of the response; `cancelled` if the client left before the response.
+    is_cut_off: bool = False  # Whether the server stopped before the request was completed.
     principal: str | None = None
     id: str | None = None
     is_change: bool = False
     """Whether a change was started, which goes on, and is logged at its end, if the client leaves."""
 
     @classmethod
-    def start(cls, request_id: str, client: str | None, operation: str) -> RequestLog:
+    def start(cls, request_id: str, client: str | None, line: str) -> RequestLog:
         """Returns the log of a request that begins now."""
-        return cls(request_id, client or "-", _clean(operation), monotonic())
+        return cls(request_id, client or "-", _clean(line), monotonic())
 
-    def name(self, operation: str, id: object) -> None:
+    def name(self, id: object) -> None:
         """Sets what the request is about; `id` is a list of names or None."""
-        self.operation = operation
         self.id = _clean("$".join(map(str, id)) or "$") if isinstance(id, list) else None
 
     def write(self, status: str) -> None:
@@ -81,9 +83,9 @@ class RequestLog:
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             ms = round((monotonic() - self.started) * 1000, 1)
             code = int(status) if status.isdigit() else None
+            operation = self.line if self.operation == "other" else self.operation
             log.info(
-                "%s",
-                RequestRecord(now, self.request_id, self.client, self.principal, self.operation, self.id, code, ms),
+                "%s", RequestRecord(now, self.request_id, self.client, self.principal, operation, self.id, code, ms)
             )
 
 

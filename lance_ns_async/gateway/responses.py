@@ -23,7 +23,7 @@ T = TypeVar("T")
 ARROW_FILE = "application/vnd.apache.arrow.file"
 
 # Responses hold credentials and may change at any time. The default Server header would show library versions.
-_HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
+HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
 
 
 _LONGEST_MESSAGE = 10_000
@@ -58,7 +58,7 @@ class EventStream(web.StreamResponse):
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
         # A proxy would otherwise hold back events until it has many.
-        super().__init__(headers={**_HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        super().__init__(headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         self.first = first
         self.rest = rest
 
@@ -88,7 +88,7 @@ def result(route: Route, answer: Any) -> web.Response:
         case "metadata":
             return json_response(answer.metadata or {})
         case "file":
-            return web.Response(body=answer.data, content_type=ARROW_FILE, headers=_HEADERS)
+            return web.Response(body=answer.data, content_type=ARROW_FILE, headers=HEADERS)
         case "events":
             raise AssertionError(f"{route.operation}: its events are sent as they happen")
 
@@ -99,13 +99,13 @@ def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str]
         body=orjson.dumps(content),
         status=status,
         content_type="application/json",
-        headers={**_HEADERS, **(headers or {})},
+        headers={**HEADERS, **(headers or {})},
     )
 
 
 def text_response(text: str) -> web.Response:
     """Returns a response with a text body in the Prometheus format."""
-    return web.Response(body=text.encode(), headers={**_HEADERS, "Content-Type": "text/plain; version=0.0.4"})
+    return web.Response(body=text.encode(), headers={**HEADERS, "Content-Type": "text/plain; version=0.0.4"})
 
 
 def unless_unchanged(response: web.Response, known: str | None) -> web.Response:
@@ -116,7 +116,7 @@ def unless_unchanged(response: web.Response, known: str | None) -> web.Response:
     response.headers["ETag"] = etag
     # A proxy may have compressed the response, and then marks the tag as weak.
     if known is not None and etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
-        return web.Response(status=304, headers={**_HEADERS, "ETag": etag})
+        return web.Response(status=304, headers={**HEADERS, "ETag": etag})
     return response
 
 

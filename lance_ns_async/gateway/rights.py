@@ -76,8 +76,7 @@ class Principal:
 
     name: str
     right: Right = "admin"
-    only: tuple[Pattern, ...] = ()
-    """The tables that the principal may use; empty for all."""
+    only: tuple[Pattern, ...] = ()  # The tables that the principal may use; empty for all.
     credentials: bool = True
     """Whether responses have storage options: the catalog's credentials, which may allow more than the rights."""
 

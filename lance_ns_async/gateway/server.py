@@ -29,7 +29,7 @@ from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
 from lance_ns_async.gateway.explorer.site import Explorer
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
-from lance_ns_async.gateway.metrics import Metrics, RequestLabels
+from lance_ns_async.gateway.metrics import Metrics
 from lance_ns_async.gateway.request_log import AuditLog, RequestLog
 from lance_ns_async.gateway.responses import EventStream, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
@@ -219,8 +219,7 @@ class _Handler:
     namespace: object
     access: Access
     metrics: Metrics
-    changes: asyncio.TaskGroup
-    """Holds changes, which must run to their end even if no client waits for them."""
+    changes: asyncio.TaskGroup  # Holds changes, which must run to their end even if no client waits for them.
     delimiter: str
     limits: Limits
     memory: Memory
@@ -238,25 +237,23 @@ class _Handler:
         path = request.raw_path.partition("?")[0]
         entry = RequestLog.start(_request_id(request), request.remote, f"{request.method} {path}")
         trace = nullcontext() if self.tracer is None else self.tracer(request.method, request.headers)
-        with trace as finish, self.metrics.count_request() as labels, self.memory.share() as share:
+        with trace as finish, self.metrics.count_request(entry), self.memory.share() as share:
             try:
-                response = await responses.respond(self._answer(request, labels, share, entry), log)
+                response = await responses.respond(self._answer(request, share, entry), log)
                 response.headers[_REQUEST_ID] = entry.request_id
-                labels.code = str(response.status)
+                entry.code = str(response.status)
                 return await wire.send(request, response, self.idle)
             except asyncio.CancelledError:
                 if not wire.has_client_left(request):
-                    self.metrics.count_cut_off(labels)
+                    self.metrics.count_cut_off(entry)
                 raise
             finally:
                 if not entry.is_change:
-                    entry.write(labels.code)
+                    entry.write(entry.code)
                 if finish is not None:
-                    finish(labels.operation, labels.code)
+                    finish(entry.operation, entry.code)
 
-    async def _answer(
-        self, request: web.BaseRequest, labels: RequestLabels, share: Share, entry: RequestLog
-    ) -> web.Response | EventStream:
+    async def _answer(self, request: web.BaseRequest, share: Share, entry: RequestLog) -> web.Response | EventStream:
         path, _, query = request.raw_path.partition("?")
         if self.explorer is not None and self.explorer.serves(path):
             with guard.apply(RemoteGuard(self.limits, share)):
@@ -276,7 +273,7 @@ class _Handler:
             operations = [name for name in BY_OPERATION if hasattr(self.namespace, name)]
             return responses.json_response(await asyncio.to_thread(openapi.document, operations))
         route, names = _match_route(method, path)
-        labels.operation = entry.operation = route.operation
+        entry.operation = route.operation
         if self.read_only and route.changes:
             raise PermissionDeniedError(f"Permission denied: {route.operation} (this server is read-only)")
         if not hasattr(self.namespace, route.operation):
@@ -302,11 +299,9 @@ class _Handler:
                 return response
             return responses.unless_unchanged(response, request.headers.get("If-None-Match"))
         entry.is_change = True
-        return await asyncio.shield(self.changes.create_task(self._finish_change(work, labels, entry)))
+        return await asyncio.shield(self.changes.create_task(self._finish_change(work, entry)))
 
-    async def _finish_change(
-        self, work: Awaitable[web.Response], labels: RequestLabels, entry: RequestLog
-    ) -> web.Response:
+    async def _finish_change(self, work: Awaitable[web.Response], entry: RequestLog) -> web.Response:
         """Returns the response to a change, and logs it; its client may have disconnected before."""
         status = "cancelled"
         try:
@@ -314,7 +309,7 @@ class _Handler:
             status = str(response.status)
             return response
         except asyncio.CancelledError:
-            self.metrics.count_cut_off(labels)
+            self.metrics.count_cut_off(entry)
             raise
         finally:
             entry.write(status)
@@ -338,7 +333,7 @@ class _Handler:
         # Patterns are compiled, and compared with ids.
         is_large = len(content) + len(request.raw_path) > _LARGE or route.operation in ("search_many", "watch")
         model = await threads.aside(parse, "texts") if is_large else parse()
-        entry.name(route.operation, getattr(model, "id", None))
+        entry.name(getattr(model, "id", None))
         check = partial(principal.check, route.operation, model)
         await threads.aside(check, "texts") if is_large else check()
         # Rows are read only from those who may write them.

@@ -47,11 +47,9 @@ class Watches:
             raise InvalidInputError(f"max_watches {limit}: must be at least 0; use 0 to refuse all watches")
         if not heartbeat > 0:
             raise InvalidInputError(f"heartbeat {heartbeat}: must be a number of seconds above 0")
-        self.count: int = 0
-        """The number of watches in progress."""
-        self._counts: Counter[str] = Counter()
-        self._tables: Counter[str] = Counter()
-        """The numbers of watches of each client, and of the tables in them."""
+        self.count: int = 0  # The number of watches in progress.
+        self._counts: Counter[str] = Counter()  # The numbers of watches of each client.
+        self._tables: Counter[str] = Counter()  # The numbers of tables in the watches of each client.
         self._limit = limit
         self._heartbeat = heartbeat
         self._stopped = asyncio.get_running_loop().create_future()

@@ -23,8 +23,7 @@ class Page:
     title: str
     body: Markup
     status: int = 200
-    below: Sequence[str] = ()
-    """The namespace that the page's search form searches."""
+    below: Sequence[str] = ()  # The namespace that the page's search form searches.
     search_text: str = ""
 
 
@@ -146,8 +145,7 @@ class Asset:
 
     content: bytes
     content_type: str
-    digest: str
-    """Identifies the content."""
+    digest: str  # Identifies the content.
 
     @classmethod
     def load(cls, name: str, content_type: str) -> Asset:

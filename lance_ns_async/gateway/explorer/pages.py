@@ -162,8 +162,7 @@ class NameSearch:
     """The progress and the result of a search."""
 
     matches: list[Id] = field(default_factory=list)
-    errors: list[BaseException] = field(default_factory=list)
-    """The errors of listings that failed."""
+    errors: list[BaseException] = field(default_factory=list)  # The errors of listings that failed.
     timed_out: bool = False
 
     @property

@@ -23,7 +23,7 @@ from lance_ns_async.gateway.explorer.layout import Page
 from lance_ns_async.gateway.explorer.pages import CatalogReader
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.request_log import RequestLog
-from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.gateway.responses import HEADERS, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace
 from lance_ns_async.gateway.wire import body
 from lance_ns_async.model import NamespaceId, TableId
@@ -33,14 +33,12 @@ _MAX_FIELDS = 1_000  # Maximum number of fields of a query or of a form.
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
 _HEADERS = {
-    "Cache-Control": "no-store",
+    **HEADERS,
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "Referrer-Policy": "no-referrer",
-    "Server": "lance-ns",
-    "X-Content-Type-Options": "nosniff",
 }
 
 
