@@ -43,12 +43,7 @@ _FRESH = 1.0  # Seconds after which the file is looked at again.
 
 
 class Tokens:
-    """The principals of one gateway; changes of their file take effect within a second.
-
-    Args:
-        path: The file; None for the single principal `owner`.
-        token: The token of `owner`, who may do everything; None for none.
-    """
+    """The principals of one gateway: those of a file, whose changes take effect within a second, and `owner`."""
 
     def __init__(self, path: Path | None, token: str | None) -> None:
         self._owners_hash: str | None = None
@@ -157,8 +152,7 @@ class Access:
     """The tokens of principals, and the accepted host names."""
 
     tokens: Tokens = field(repr=False)
-    hosts: frozenset[str] | None
-    """None accepts any name: a server that is reachable from other machines does not know its names."""
+    hosts: frozenset[str] | None  # None for any name: a server that other machines reach does not know its names.
 
     @classmethod
     def to(cls, host: str, tokens: Tokens, hosts: Iterable[str]) -> Self:

@@ -235,14 +235,8 @@ def largest_batch(dataset: LanceDataset, texts: Texts, where: str | None, first:
     """Returns the bytes of the values that a request builds at most for one batch of rows; None if it builds none.
 
     `concat(s, s, ...)` makes a value many times as long, and an update stores it for the next request. Only the columns
-    in such texts are read, in this thread; columns of fixed width do not matter.
-
-    Args:
-        dataset: The rows.
-        texts: The SQL texts of the request.
-        where: The filter of the rows; None for all rows. It is not used if it builds values itself.
-        first: The number of rows after the filter for which values are built; None for all.
-        limit: Maximum number of bytes.
+    in such texts are read, in this thread; columns of fixed width do not matter. Of the rows that match the filter
+    `where`, which is not used if it builds values itself, the `first` ones are read, or all.
     """
     columns = {field.name.lower(): field for field in dataset.schema if not pa.types.is_primitive(field.type)}
     counts: dict[str, int] = {}

@@ -66,10 +66,8 @@ def document(operations: Iterable[str]) -> dict[str, Any]:
 
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    error = {
-        "description": "An error, with the code of the spec.",
-        "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model="Error")}}},
-    }
+    reference = {"$ref": _REFERENCE.format(model="Error")}
+    error = {"description": "An error, with the code of the spec.", "content": _json(reference)}
     statuses = sorted({*HTTP_STATUSES.values(), 405, 413, 415})
     is_tagged = not route.changes and route.answer == "fields"
     unchanged = {"304": {"description": "The client has this version: its ETag is in If-None-Match."}}
@@ -109,6 +107,10 @@ def _parameters(route: Route) -> Iterable[dict[str, Any]]:
         }
 
 
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
 def _request_body(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.method != "POST":
         return {}
@@ -117,9 +119,9 @@ def _request_body(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         case "rows":
             content = {_ARROW_STREAM: _BINARY}
         case "metadata":
-            content = {"application/json": {"schema": _TEXTS}}
+            content = _json(_TEXTS)
         case "json":
-            content = {"application/json": {"schema": _reference(route.request, schemas, is_closed=True)}}
+            content = _json(_reference(route.request, schemas, is_closed=True))
     return {"requestBody": {"required": True, "content": content}}
 
 
@@ -138,7 +140,7 @@ def _response(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
             schema = _TEXTS
         case "fields":
             schema = _reference(_response_model(route.operation), schemas)
-    return {"description": "The result.", "content": {"application/json": {"schema": schema}}}
+    return {"description": "The result.", "content": _json(schema)}
 
 
 def _response_model(operation: str) -> type[BaseModel]:
