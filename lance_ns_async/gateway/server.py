@@ -10,7 +10,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
@@ -21,7 +20,7 @@ import anyio
 import lance_namespace.errors as err
 from aiohttp import web
 from lance_namespace import ListNamespacesRequest
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError, UnsupportedOperationError
+from pydantic import BaseModel
 
 from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.gateway import openapi, parsing, responses, wire
@@ -275,9 +274,9 @@ class _Handler:
         route, names = _match_route(method, path)
         entry.operation = route.operation
         if self.read_only and route.changes:
-            raise PermissionDeniedError(f"Permission denied: {route.operation} (this server is read-only)")
+            raise err.PermissionDeniedError(f"Permission denied: {route.operation} (this server is read-only)")
         if not hasattr(self.namespace, route.operation):
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"
             )
         arguments = await self._read_arguments(request, route, names, query, share, principal, entry)
@@ -286,7 +285,7 @@ class _Handler:
             def check_rights() -> None:
                 if self.access.identify(request.headers) != principal:
                     message = f"Permission denied: watch (the rights of {principal.name} have changed; connect again)"
-                    raise PermissionDeniedError(message)
+                    raise err.PermissionDeniedError(message)
 
             return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
         if route.changes and self.audit_log is not None and not self.audit_log.allows_changes():
@@ -329,13 +328,16 @@ class _Handler:
         if route.method == "POST" and route.body != "rows":
             content = await body(request, _MAX_JSON, self.idle, "JSON", share)
             share.take(_PARSED_JSON * len(content))
-        parse = partial(parsing.parse, route, names, query, content, self.delimiter)
+
+        def parse() -> BaseModel:
+            model = parsing.parse(route, names, query, content, self.delimiter)
+            entry.name(getattr(model, "id", None))
+            principal.check(route.operation, model)
+            return model
+
         # Patterns are compiled, and compared with ids.
         is_large = len(content) + len(request.raw_path) > _LARGE or route.operation in ("search_many", "watch")
         model = await threads.aside(parse, "texts") if is_large else parse()
-        entry.name(getattr(model, "id", None))
-        check = partial(principal.check, route.operation, model)
-        await threads.aside(check, "texts") if is_large else check()
         # Rows are read only from those who may write them.
         if route.body == "rows":
             return model, await body(request, self.limits.max_bytes, self.idle, "rows", share)
@@ -378,13 +380,13 @@ def _health() -> web.Response:
 
 def _check_limits(delimiter: str, grace: float, idle: float, max_connections: int) -> None:
     if not delimiter:
-        raise InvalidInputError("delimiter: must not be empty; the default is '$'")
+        raise err.InvalidInputError("delimiter: must not be empty; the default is '$'")
     if not grace >= 0:
-        raise InvalidInputError(f"grace {grace}: must be a number of seconds, at least 0")
+        raise err.InvalidInputError(f"grace {grace}: must be a number of seconds, at least 0")
     if not idle > 0:
-        raise InvalidInputError(f"idle {idle}: must be a number of seconds above 0")
+        raise err.InvalidInputError(f"idle {idle}: must be a number of seconds above 0")
     if max_connections < 1:
-        raise InvalidInputError(f"max_connections {max_connections}: must be at least 1")
+        raise err.InvalidInputError(f"max_connections {max_connections}: must be at least 1")
 
 
 async def _listen(
@@ -394,7 +396,7 @@ async def _listen(
         for listener in await listeners(host, port, max_connections):
             await web.SockSite(runner, listener, ssl_context=tls).start()
     except OSError as e:
-        raise InvalidInputError(f"gateway: cannot listen on {host}, port {port}: {e.strerror}") from e
+        raise err.InvalidInputError(f"gateway: cannot listen on {host}, port {port}: {e.strerror}") from e
     bound_port: int = runner.addresses[0][1]
     return bound_port
 
@@ -425,10 +427,7 @@ _wire_log.addFilter(_without_trace)
 _FRESH = 2.0  # Seconds for which an answer is repeated, because requests without a token must not load the catalog.
 _PATIENCE = 5.0  # Maximum seconds that the catalog has to answer.
 
-_NOT_READY = (
-    *(err.ServiceUnavailableError, err.ThrottlingError, err.InternalError, err.UnauthenticatedError),
-    TimeoutError,
-)
+_DOWN = (err.ServiceUnavailableError, err.ThrottlingError, err.InternalError, err.UnauthenticatedError, TimeoutError)
 
 
 class Readiness:
@@ -459,7 +458,7 @@ class Readiness:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await list_namespaces(ListNamespacesRequest(id=[], limit=1))
-        except _NOT_READY:
+        except _DOWN:
             return False
         except err.LanceNamespaceError:
             pass  # The catalog has answered.

@@ -117,23 +117,24 @@ class Watches:
     ) -> AsyncGenerator[bytes, None]:
         """Yields the parts of a response; raises errors of the first look only."""
         with self._place(principal) as count_tables:
+            beginning = watch.state
             if request.since is None:
-                beginning = watch.state
                 changes = await watch.begin()
                 count_tables(watch)
-                token = await _token(watch)
-                share.take(_STATE * len(token))
-                yield _token_event(beginning.token() if request.existing else token)
-                if not request.existing:
-                    changes = []
             else:
                 limits = {"max_bytes": _MAX_CONTENT, "max_tables": _MAX_TABLES}
                 await aside(partial(watch.resume, request.since, **limits, is_trusted=False), "states")
                 count_tables(watch)
                 changes = await watch.look()
-                token = await _token(watch)
-                share.take(_STATE * len(token))
+            token = await _token(watch)
+            share.take(_STATE * len(token))
+            if request.since is not None:
                 yield _COMMENT
+            elif request.existing:
+                yield _token_event(beginning.token())
+            else:
+                yield _token_event(token)
+                changes = []
             while True:
                 for start in range(0, len(changes), _SLICE):
                     part = changes[start : start + _SLICE]

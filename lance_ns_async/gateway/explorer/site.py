@@ -32,6 +32,12 @@ _MAX_FORM = 64 << 10
 _MAX_FIELDS = 1_000  # Maximum number of fields of a query or of a form.
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
+LIFETIME = 8 * 3600  # Seconds after which a session ends.
+_MAX_SESSIONS = 1_000
+_MAX_ATTEMPTS = 3  # Maximum number of attempts from one address in one second.
+
+_SESSION, _FORM = "lance_ns", "lance_ns_form"  # The beginnings of the names of cookies.
+
 _HEADERS = {
     **HEADERS,
     "Content-Security-Policy": (
@@ -79,7 +85,7 @@ class Explorer:
     async def _get(self, request: web.BaseRequest, path: str, query: str, entry: RequestLog) -> web.Response:
         if path == "/ui/sign-in":
             return _redirect("/ui")
-        id = request.cookies.get(_session_cookie(request), "")
+        id = request.cookies.get(_cookie(request, _SESSION), "")
         session = self._sessions.find(id)
         try:
             # The rights of a token may have changed since the sign-in.
@@ -125,14 +131,14 @@ class Explorer:
         form_token = fields.get("form_token", "")
         match path:
             case "/ui/sign-in":
-                self._check_form(request.cookies.get(_form_cookie(request), ""), form_token)
+                self._check_form(request.cookies.get(_cookie(request, _FORM), ""), form_token)
                 return self._try_token(request, fields.get("token", "").strip(), fields.get("next", ""), entry)
             case "/ui/sign-out":
-                cookie = request.cookies.get(_session_cookie(request), "")
+                cookie = request.cookies.get(_cookie(request, _SESSION), "")
                 self._check_form(cookie, form_token)
                 self._sessions.close(cookie)
                 response = _redirect("/ui")
-                response.del_cookie(_session_cookie(request), path="/ui")
+                response.del_cookie(_cookie(request, _SESSION), path="/ui")
                 return response
         raise RequestError(404, "There is no such form")
 
@@ -144,16 +150,16 @@ class Explorer:
         except RequestError:
             return self._sign_in(request, next, message="The token is wrong.")
         response = _redirect(next if _is_page(next) else "/ui")
-        _set_cookie(request, response, _session_cookie(request), self._sessions.open(token), LIFETIME)
+        _set_cookie(request, response, _cookie(request, _SESSION), self._sessions.open(token), LIFETIME)
         return response
 
     def _sign_in(
         self, request: web.BaseRequest, next: str, *, status: int = 401, message: str | None = None
     ) -> web.Response:
-        cookie = request.cookies.get(_form_cookie(request)) or secrets.token_urlsafe(32)
+        cookie = request.cookies.get(_cookie(request, _FORM)) or secrets.token_urlsafe(32)
         page = layout.sign_in_page(self._forms.token(cookie), next, status=status, message=message)
         response = _response(page, None, {"Retry-After": "1"} if status == 429 else {})
-        _set_cookie(request, response, _form_cookie(request), cookie, None)
+        _set_cookie(request, response, _cookie(request, _FORM), cookie, None)
         return response
 
     def _check_form(self, cookie: str, form_token: str) -> None:
@@ -208,31 +214,17 @@ def _is_page(path: str) -> bool:
     return re.fullmatch(r"/ui([/?][!-~]*)?", path) is not None
 
 
-def _session_cookie(request: web.BaseRequest) -> str:
-    # Cookies apply to all ports of a host, so the gateways of one machine need different names.
-    return f"lance_ns_{_port(request)}"
-
-
-def _form_cookie(request: web.BaseRequest) -> str:
-    return f"lance_ns_form_{_port(request)}"
-
-
-def _port(request: web.BaseRequest) -> str:
+def _cookie(request: web.BaseRequest, kind: str) -> str:
+    """Returns the name of a cookie: cookies apply to all ports of a host, so the gateways of one machine differ."""
     named = _HOST.fullmatch(request.host)
-    return (named[1] if named else None) or ("443" if request.secure else "80")
+    port = (named[1] if named else None) or ("443" if request.secure else "80")
+    return f"{kind}_{port}"
 
 
 def _set_cookie(request: web.BaseRequest, response: web.Response, name: str, value: str, max_age: int | None) -> None:
     response.set_cookie(
         name, value, max_age=max_age, path="/ui", secure=request.secure, httponly=True, samesite="Strict"
     )
-
-
-LIFETIME = 8 * 3600  # Seconds after which a session ends.
-
-_MAX_SESSIONS = 1_000
-
-_MAX_ATTEMPTS = 3  # Maximum number of attempts from one address in one second.
 
 
 @dataclass(frozen=True, slots=True)
