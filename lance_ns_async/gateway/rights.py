@@ -37,8 +37,7 @@ from lance_ns_async.storage.threads import aside
 Right = Literal["read", "write", "admin"]
 """What a principal may do: see rows and metadata; also add and change them; also remove and rename things."""
 
-RIGHTS: Sequence[Right] = get_args(Right)
-"""All rights; each includes those before it."""
+RIGHTS: Sequence[Right] = get_args(Right)  # Each includes those before it.
 
 REMOVING = frozenset(
     {
@@ -104,25 +103,18 @@ class Principal:
         """Checks that the principal may send a request; the answer does not depend on what exists."""
         needed = _needed(operation, request)
         if RIGHTS.index(needed) > RIGHTS.index(self.right):
-            raise err.PermissionDeniedError(
-                f"Permission denied: {operation} ({self.name} has the right {self.right!r}, and this requires "
-                f"{needed!r})"
-            )
+            raise self._denied(operation, f"has the right {self.right!r}, and this requires {needed!r}")
         parts = [*_parts(request)]
         for inner, part in parts:
             self.check(inner, part)
         if not self.only or parts:
             return
+        only = f"may use {', '.join(str(pattern.item) for pattern in self.only)} only"
         for what, _, _ in named_places(request):
-            raise err.PermissionDeniedError(
-                f"Permission denied: {what} ({self.name} may use {self._tables()} only, and a location could be that "
-                "of another table; omit it)"
-            )
+            raise self._denied(what, f"{only}, and a location could be that of another table; omit it")
         for id in _ids(operation, request):
             if not self._may_use(operation, id):
-                raise err.PermissionDeniedError(
-                    f"Permission denied: {operation}: {spelled(id)} ({self.name} may use {self._tables()} only)"
-                )
+                raise self._denied(f"{operation}: {spelled(id)}", only)
 
     def may_see(self, id: Id) -> bool:
         """Returns whether a listing shows a table, or a namespace, which leads to tables that the principal may use."""
@@ -143,12 +135,11 @@ class Principal:
             return self.may_see(id)
         return self.has_all(NamespaceId(id))
 
-    def _tables(self) -> str:
-        return ", ".join(str(pattern.item) for pattern in self.only)
+    def _denied(self, what: str, reason: str) -> err.PermissionDeniedError:
+        return err.PermissionDeniedError(f"Permission denied: {what} ({self.name} {reason})")
 
 
-OWNER = Principal("owner")
-"""The principal with the gateway's own token."""
+OWNER = Principal("owner")  # The principal with the gateway's own token.
 
 
 class GrantedNamespace:
