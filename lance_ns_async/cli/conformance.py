@@ -49,7 +49,7 @@ def conformance(
         Repeated, Option(metavar="NAME", help=f"Run only these checks: {', '.join(FEATURES)}. May be repeated.")
     ] = None,
     report: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Write conformance.json, conformance.html and conformance.svg.")
+        Path | None, Option(metavar="FOLDER", help="Write conformance.json: all checks and their calls.")
     ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:

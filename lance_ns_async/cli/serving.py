@@ -348,8 +348,8 @@ def add_token(
 
     A running server notices the change within a second. To change the rights, edit the file.
     """
+    from lance_ns_async.gateway.access import HASHES, create_token, hash_of
     from lance_ns_async.gateway.rights import Principal
-    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
 
     principal = Principal.parse(name, rights, only or (), credentials=credentials)
     secret = create_token()
@@ -363,7 +363,7 @@ def add_token(
 
 def list_tokens(on: CommonOptions, tokens: _Tokens, format: OutputFormat = Format.TABLE) -> None:
     """List the clients and their rights."""
-    from lance_ns_async.gateway.tokens import HASHES
+    from lance_ns_async.gateway.access import HASHES
 
     rows = [
         {
@@ -391,7 +391,7 @@ def rotate_token(
 
     To replace a token without an outage: rotate, give the new token to the client, and rotate --finish.
     """
-    from lance_ns_async.gateway.tokens import HASHES, create_token, hash_of
+    from lance_ns_async.gateway.access import HASHES, create_token, hash_of
 
     if at_once and finish:
         raise Misuse("--at-once and --finish: use one of them")
@@ -425,7 +425,7 @@ def _find_client(content: Any, name: str, file: Path) -> Any:
 
 def _check_tokens(file: Path) -> dict[str, Any]:
     """Returns the content of a file whose entries are valid."""
-    from lance_ns_async.gateway.tokens import parse
+    from lance_ns_async.gateway.access import parse
 
     try:
         content = file.read_bytes()

@@ -5,8 +5,103 @@ It knows the spec alone: no module of it imports another part of this package. `
 lance_ns_async.conformance.plugin --pyargs lance_ns_async.conformance`.
 """
 
-from lance_ns_async.conformance.report import Check, Report, Result
-from lance_ns_async.conformance.run import FEATURES, run
-from lance_ns_async.conformance.targets import Target, class_target, server_target
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+from unittest import mock
+
+import lance_namespace.errors as err
+import pytest
+from lance_namespace import ListNamespacesRequest
+
+from lance_ns_async.conformance import plugin
+from lance_ns_async.conformance.plugin import Check, Report, Result
+from lance_ns_async.conformance.targets import Target, class_target, close, server_target
 
 __all__ = ["FEATURES", "Check", "Report", "Result", "Target", "class_target", "run", "server_target"]
+
+FEATURES = ("reading", "namespaces", "tables", "listing", "names", "at once", "rows", "versions", "columns")
+"""The groups of checks; `reading` changes nothing."""
+
+_FOLDER = Path(__file__).parent
+
+
+class _Run:
+    """Passes the target to the checks, and tells the progress."""
+
+    def __init__(self, target: Target, progress: Callable[[int, int], None] | None) -> None:
+        self.collector: plugin.Collector | None = None
+        self._target = target
+        self._progress = progress
+        self._done = self._total = 0
+
+    @pytest.fixture(scope="session")
+    def target(self) -> Target:
+        return self._target
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.collector = plugin.collector(session.config)
+        self._total = len(session.items)
+
+    def pytest_runtest_logfinish(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def run(
+    target: Target,
+    *,
+    features: Collection[str] = (),
+    read_only: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Runs the checks, one after the other.
+
+    The full run creates namespaces whose names begin with `conformance_` under the target's parent, and removes them.
+
+    Args:
+        target: What is tested.
+        features: The groups of checks that are run, e.g. `tables`: names of `FEATURES`; empty for all.
+        read_only: Whether only checks are run that change nothing.
+        progress: Called with the numbers of checks that were run and that there are; None for no calls.
+
+    Raises:
+        InvalidInputError: There is no such feature, or the target refuses the parent, or cannot be constructed.
+        ServiceUnavailableError: The target cannot be reached.
+        UnauthenticatedError: The target refuses the credentials.
+    """
+    chosen = ["reading"] if read_only else list(features or FEATURES)
+    if unknown := set(chosen) - set(FEATURES):
+        raise err.InvalidInputError(f"feature {min(unknown)!r}: there is none; use {', '.join(FEATURES)}")
+    _check_reachable(target)
+    this = _Run(target, progress)
+    # Plugins and settings of the caller's project would change the run.
+    with mock.patch.dict(os.environ, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}):
+        arguments = ["--rootdir", str(_FOLDER), "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:terminal"]
+        modules = [str(_FOLDER / "checks" / f"test_{it.replace(' ', '_')}.py") for it in chosen]
+        status = pytest.main([*arguments, *modules], plugins=[plugin, this])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or this.collector is None:
+        raise err.InvalidInputError(f"the checks were not run: pytest ended with {status!r}")
+    return Report(target.name, this.collector.checks, this.collector.leftovers)
+
+
+def _check_reachable(target: Target) -> None:
+    """Raises the error of a first call, if each check would fail with it."""
+    client = None
+    try:
+        client = target.connect()
+        client.list_namespaces(ListNamespacesRequest(id=list(target.parent), limit=1))
+    except (err.ServiceUnavailableError, err.UnauthenticatedError):
+        raise
+    except err.UnsupportedOperationError:
+        return
+    except err.LanceNamespaceError as e:
+        raise err.InvalidInputError(f"{target.name}: the namespace {list(target.parent)} cannot be listed: {e}") from e
+    except (OSError, ValueError, TypeError, RuntimeError) as e:
+        raise err.ServiceUnavailableError(f"{target.name}: {type(e).__name__}: {e}") from e
+    finally:
+        if client is not None:
+            close(client)

@@ -6,41 +6,108 @@
 from __future__ import annotations
 
 import itertools
+import json
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, cast
 
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    CreateTableRequest,
-    DeregisterTableRequest,
-    DropNamespaceRequest,
-    DropTableRequest,
-    LanceNamespace,
-    ListTablesRequest,
-)
+from lance_namespace import LanceNamespace
 
 from lance_ns_async.conformance.home import ROWS, Home, pages, stream
-from lance_ns_async.conformance.report import Call, Check, Report, Result
 from lance_ns_async.conformance.targets import Target, class_target, close, server_target
+
+
+class Result(StrEnum):
+    """What a check found."""
+
+    OK = "ok"
+    UNSUPPORTED = "not supported"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a check."""
+
+    operation: str
+    request: Any
+    """The fields of the request that were set."""
+    answer: str
+    """The response, or the error with its code; long ones are cut."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule of the spec, and what was found."""
+
+    feature: str
+    """The group of the check, e.g. `namespaces`."""
+    name: str
+    """The rule, as a sentence."""
+    result: Result
+    reason: str = ""
+    """Why it is wrong, or not supported."""
+    calls: Sequence[Call] = ()
+    """The calls of the check, in order."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All checks of a run."""
+
+    target: str
+    checks: Sequence[Check]
+    leftovers: Sequence[str] = ()
+    """What the checks created and could not remove."""
+    date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
+
+    @property
+    def counts(self) -> Counter[Result]:
+        """Returns the number of checks with each result."""
+        return Counter(it.result for it in self.checks)
+
+    @property
+    def conforms(self) -> bool:
+        """Returns whether no check is wrong, and some check was run."""
+        return not self.counts[Result.WRONG] and bool(self.counts[Result.OK])
+
+    def line(self) -> str:
+        """Returns the summary, e.g. `catalog: 70 ok, 3 wrong, 12 not supported`."""
+        counts = ", ".join(f"{self.counts[it]} {it}" for it in (Result.OK, Result.WRONG, Result.UNSUPPORTED))
+        return f"{self.target}: {counts}"
+
+    def to_json(self) -> str:
+        """Returns the report as JSON: `target`, `date`, `summary`, `checks` and `leftovers`."""
+        summary = {str(it): self.counts[it] for it in Result}
+        value = {"target": self.target, "date": self.date, "summary": summary, "leftovers": list(self.leftovers)}
+        return json.dumps({**value, "checks": [asdict(it) for it in self.checks]}, indent=2, ensure_ascii=False) + "\n"
+
+    def write(self, folder: Path) -> None:
+        """Writes `conformance.json` into a folder, which is created."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "conformance.json").write_text(self.to_json(), encoding="utf-8")
+
 
 _CALLS = pytest.StashKey[list[Call]]()
 _REPORT = pytest.StashKey["Collector"]()
 _UNSUPPORTED = (err.UnsupportedOperationError, NotImplementedError)  # pylance raises the second.
-_PACKAGE = "lance_ns_async.conformance.checks"
 LIMIT = 60.0
 """Seconds that a call may take, so that an implementation that hangs does not stop the run."""
 
 _LONGEST = 300  # Characters of a response in a report.
 
-
-pytest.register_assert_rewrite(_PACKAGE)
+pytest.register_assert_rewrite("lance_ns_async.conformance.checks")
 
 
 class Collector:
@@ -102,7 +169,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--conformance-header", action="append", default=[], metavar="NAME=VALUE", help="A header of each request."
     )
     group.addoption("--conformance-parent", default="", metavar="A.B", help="The namespace for those of the checks.")
-    group.addoption("--conformance-report", metavar="FOLDER", help="Write the report as JSON, HTML and a badge.")
+    group.addoption("--conformance-report", metavar="FOLDER", help="Write conformance.json.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -123,27 +190,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         Report(collected.target, collected.checks, collected.leftovers).write(Path(folder))
 
 
-def _target(config: pytest.Config) -> Target:
-    parent = tuple(filter(None, config.getoption("--conformance-parent").split(".")))
+@pytest.fixture(scope="session")
+def target(pytestconfig: pytest.Config) -> Target:
+    """What is tested; a test suite may override this fixture."""
+    parent = tuple(filter(None, pytestconfig.getoption("--conformance-parent").split(".")))
 
     def pairs(name: str) -> dict[str, str]:
-        options = [it.partition("=") for it in config.getoption(name)]
+        options = [it.partition("=") for it in pytestconfig.getoption(name)]
         if not all(equals for _, equals, _ in options):
             # The message does not contain the option, because it may be a secret.
             raise pytest.UsageError(f"{name}: must be NAME=VALUE")
         return {key: value for key, _, value in options}
 
-    if url := config.getoption("--conformance-server"):
+    if url := pytestconfig.getoption("--conformance-server"):
         return server_target(url, pairs("--conformance-header"), parent=parent)
-    if path := config.getoption("--conformance-class"):
+    if path := pytestconfig.getoption("--conformance-class"):
         return class_target(path, pairs("--conformance-property"), parent=parent)
     raise pytest.UsageError("--conformance-class or --conformance-server: name what is tested")
-
-
-@pytest.fixture(scope="session")
-def target(pytestconfig: pytest.Config) -> Target:
-    """What is tested; a test suite may override this fixture."""
-    return _target(pytestconfig)
 
 
 @pytest.fixture
@@ -188,14 +251,14 @@ _RUN = uuid.uuid4().hex[:6]
 def home(ns: LanceNamespace, target: Target) -> Home:
     """A namespace that no other check uses, created under the target's parent."""
     home = Home(tuple(target.parent), f"conformance_{_RUN}_{next(_numbers)}")
-    ns.create_namespace(CreateNamespaceRequest(id=home.id))
+    ns.create_namespace(spec.CreateNamespaceRequest(id=home.id))
     return home
 
 
 @pytest.fixture
 def table(ns: LanceNamespace, home: Home) -> list[str]:
     """The id of a table with three rows."""
-    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
+    ns.create_table(spec.CreateTableRequest(id=home.table("t")), stream(ROWS))
     return home.table("t")
 
 
@@ -207,7 +270,7 @@ def _created(calls: list[Call]) -> set[tuple[str, ...]]:
 
 def _remove(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None:
     try:
-        listed = list(pages(client.list_tables, ListTablesRequest(id=id)))
+        listed = list(pages(client.list_tables, spec.ListTablesRequest(id=id)))
         for name in [name for page in listed for name in page.tables]:
             _drop(client, [*id, name], leftovers)
     except err.NamespaceNotFoundError:
@@ -215,29 +278,23 @@ def _remove(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None
     except err.UnsupportedOperationError:
         pass
     with suppress(err.NamespaceNotFoundError):
-        client.drop_namespace(DropNamespaceRequest(id=id))
+        client.drop_namespace(spec.DropNamespaceRequest(id=id))
 
 
 def _drop(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None:
     try:
-        client.drop_table(DropTableRequest(id=id))
+        client.drop_table(spec.DropTableRequest(id=id))
     except err.TableNotFoundError:
         return
     except err.LanceNamespaceError as e:
-        client.deregister_table(DeregisterTableRequest(id=id))
+        client.deregister_table(spec.DeregisterTableRequest(id=id))
         leftovers.append(f"the data of {'.'.join(id)}, which is only deregistered: {e}")
 
 
 class Recorder:
-    """Passes calls on to a client, and notes each."""
+    """Passes calls on to a client, and appends each to `calls`."""
 
     def __init__(self, client: LanceNamespace, calls: list[Call]) -> None:
-        """Creates a recorder.
-
-        Args:
-            client: The client.
-            calls: Receives the calls.
-        """
         self._client = client
         self._calls = calls
 
@@ -260,22 +317,18 @@ class Recorder:
 
 def _within(seconds: float, operation: str, call: Callable[[], Any]) -> Any:
     """Returns the result of a call in another thread; raises its error, or `TimeoutError` if it takes too long."""
-    outcome: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+    future: Future[Any] = Future()
 
     def run() -> None:
         try:
-            outcome.put((call(), None))
+            future.set_result(call())
         except BaseException as e:  # raised again by the thread that waits
-            outcome.put((None, e))
+            future.set_exception(e)
 
     Thread(target=run, daemon=True).start()
-    try:
-        answer, error = outcome.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError(f"{operation} did not end within {seconds:g} s") from None
-    if error is not None:
-        raise error
-    return answer
+    if not wait([future], timeout=seconds).done:
+        raise TimeoutError(f"{operation} did not end within {seconds:g} s")
+    return future.result()
 
 
 def _shown(answer: Any) -> str:

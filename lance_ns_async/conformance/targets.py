@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import Any
 
 import lance_namespace as spec
@@ -97,12 +98,7 @@ class _Remote(LanceNamespace):
         return self._url
 
     def call(self, operation: str, request: Any, data: bytes | None = None) -> Any:
-        """Calls an operation of the spec.
-
-        Raises:
-            LanceNamespaceError: The error in the response; unsupported if the server has no route for it.
-            ServiceUnavailableError: There was no response.
-        """
+        """Calls an operation of the spec; unsupported if the server has no route for it."""
         try:
             return send(self._client, operation, request, data)
         except ApiException as e:
@@ -122,12 +118,7 @@ def open_client(url: str, headers: Mapping[str, str]) -> ApiClient:
 
 
 def send(client: ApiClient, operation: str, request: Any, data: bytes | None) -> Any:
-    """Returns the response to an operation, by the spec's own client, in the form that a class returns.
-
-    Raises:
-        ApiException: The response is an error.
-        UnsupportedOperationError: The protocol has no such operation.
-    """
+    """Returns the response to an operation, by the spec's own client, in the form that a class returns."""
     method = next((getattr(it(client), operation) for it in _APIS if hasattr(it, operation)), None)
     if method is None:
         raise err.UnsupportedOperationError(f"the spec has no route for {operation}")
@@ -136,16 +127,9 @@ def send(client: ApiClient, operation: str, request: Any, data: bytes | None) ->
     return _response(operation, method(**{name: value for name, value in arguments.items() if value is not None}))
 
 
-def _operation(name: str) -> Callable[..., Any]:
-    def call(self: _Remote, request: Any, data: bytes | None = None) -> Any:
-        return self.call(name, request, data)
-
-    return call
-
-
 for _name, _method in vars(LanceNamespace).items():
     if inspect.isfunction(_method) and not _name.startswith("_") and _name != "namespace_id":
-        setattr(_Remote, _name, _operation(_name))
+        setattr(_Remote, _name, partialmethod(_Remote.call, _name))
 
 
 def _argument(name: str, request: Any, data: bytes | None) -> Any:

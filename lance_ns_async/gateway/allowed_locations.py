@@ -44,11 +44,9 @@ _ALIASES = {"s3a": "s3", "s3n": "s3"}
 
 
 class AllowedLocations:
-    """The locations that clients of one gateway may name.
+    """The locations that clients of one gateway may name: below `own_folders` of the namespace, and below prefixes.
 
-    Args:
-        namespace: Its method `own_folders`, if it has one, returns the folders of the catalog.
-        prefixes: Further folders; None allows any location, and any storage options.
+    Without prefixes (None), clients may name any location, and any storage options.
     """
 
     def __init__(self, namespace: object, prefixes: Iterable[str] | None) -> None:

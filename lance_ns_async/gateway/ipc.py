@@ -16,15 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace.errors import InvalidInputError
 
-MAX_FIELDS: Final = 5_000
-"""Maximum number of columns and nested fields of a stream. Lance takes quadratic time for them."""
+MAX_FIELDS: Final = 5_000  # Maximum columns and nested fields of a stream. Lance takes quadratic time for them.
 
 _FREE_VALUES: Final = 1_000_000
 """Maximum number of values beyond eight per byte of a stream; null columns and empty structs take no bytes."""
 
-_MAX_BATCHES: Final = 10_000
-"""Maximum number of batches of a stream; each takes 40 µs, and a kilobyte or more of memory."""
-
+_MAX_BATCHES: Final = 10_000  # Maximum batches of a stream; each takes 40 µs, and a kilobyte or more of memory.
 _MAX_PARTS: Final = 500_000  # Maximum number of arrays and buffers in all batches of a stream; each takes up to 0.5 µs.
 
 _ALONE = threading.Lock()

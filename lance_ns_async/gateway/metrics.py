@@ -23,7 +23,7 @@ from lance_ns_async.calls.metrics import (
 )
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.slots import CallLoad
-from lance_ns_async.gateway.request_log import AuditLog
+from lance_ns_async.gateway.request_log import AuditLog, RequestLog
 
 REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Number of requests, by status.")
 REQUEST_DURATION = Instrument(f"{PREFIX}request", "histogram", "s", "Duration of requests.")
@@ -37,18 +37,6 @@ _Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
-class RequestLabels:
-    """Labels of a request, set while it is processed."""
-
-    operation: str = "other"
-    """The operation's name in the spec; `other` for any other request."""
-    code: str = "cancelled"
-    """The HTTP status of the response; `cancelled` if the client left before the response."""
-    is_cut_off: bool = False
-    """Whether the server stopped before the request was completed."""
-
-
-@dataclass(slots=True)
 class _Total:
     """The total of one counter or histogram for one set of labels."""
 
@@ -58,12 +46,7 @@ class _Total:
 
 
 class Metrics:
-    """Metrics of one gateway since its start.
-
-    Args:
-        snapshot: Returns the load of the namespace's calls; None, or a result of None, if there is no such load.
-        audit_log: The log whose lines that are not written are counted; None for none.
-    """
+    """Metrics of one gateway since its start: of its requests, of calls and their load, and of the audit log."""
 
     def __init__(
         self, snapshot: Callable[[], CallLoad | None] | None = None, audit_log: AuditLog | None = None
@@ -73,32 +56,26 @@ class Metrics:
         self._totals: dict[Instrument, dict[_Labels, _Total]] = {
             instrument: {} for instrument in (REQUESTS, REQUEST_DURATION, DURATION, RESENDS)
         }
-        self._in_flight: dict[int, RequestLabels] = {}
-        self._cut_off = 0
+        self._in_flight: dict[int, RequestLog] = {}
+        self.cut_off: int = 0  # The number of requests that the end of the server interrupted.
 
     @contextmanager
-    def count_request(self) -> Iterator[RequestLabels]:
-        """Counts a request; the caller sets its labels on the yielded object."""
-        request, start = RequestLabels(), monotonic()
+    def count_request(self, request: RequestLog) -> Iterator[None]:
+        """Counts a request, as in progress within the block."""
         self._in_flight[id(request)] = request
         try:
-            yield request
+            yield
         finally:
             del self._in_flight[id(request)]
             operation = {OPERATION: request.operation}
             self._add(Measurement(REQUESTS, 1, {**operation, f"{PREFIX}code": request.code}))
-            self._add(Measurement(REQUEST_DURATION, monotonic() - start, operation))
+            self._add(Measurement(REQUEST_DURATION, monotonic() - request.started, operation))
 
-    @property
-    def cut_off(self) -> int:
-        """The number of requests that the end of the server interrupted."""
-        return self._cut_off
-
-    def count_cut_off(self, request: RequestLabels) -> None:
+    def count_cut_off(self, request: RequestLog) -> None:
         """Counts a request as interrupted by the end of the server; repeated calls count once."""
         if not request.is_cut_off:
             request.is_cut_off = True
-            self._cut_off += 1
+            self.cut_off += 1
 
     def cut_all(self) -> None:
         """Counts all requests in progress as interrupted."""

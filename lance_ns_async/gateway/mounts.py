@@ -25,7 +25,6 @@ from lance_ns_async.spec.routes import BY_OPERATION
 
 log: logging.Logger = logging.getLogger(__name__)
 
-
 _OF_ONE_CATALOG = frozenset({"search_many", "watch"})  # Operations that only a gateway of one catalog has.
 
 
@@ -53,23 +52,25 @@ class MountedNamespace:
     async def _forward(self, operation: str, request: BaseModel, *rows: object) -> Any:
         """Returns the response of the mount that the first name of the request's id means."""
         names: Sequence[str] = getattr(request, "id", None) or ()
+        if (answer := self._answer_above(operation, names)) is not None:
+            return answer
         mount = self._mount(operation, names)
         answer = await getattr(mount, operation)(request.model_copy(update={"id": list(names[1:])}), *rows)
         return _outside(names[0], answer)
 
-    async def list_namespaces(self, request: spec.ListNamespacesRequest) -> spec.ListNamespacesResponse:
-        """Lists the mounts at the root, without a call, or the namespaces in one of them."""
-        if not request.id:
-            return spec.ListNamespacesResponse(namespaces=sorted(self._mounts))
-        response: spec.ListNamespacesResponse = await self._forward("list_namespaces", request)
-        return response
-
-    async def list_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
-        """Lists the tables of a namespace in a mount; there are none at the root."""
-        if not request.id:
-            return spec.ListTablesResponse(tables=[])
-        response: spec.ListTablesResponse = await self._forward("list_tables", request)
-        return response
+    def _answer_above(self, operation: str, names: Sequence[str]) -> BaseModel | None:
+        """Returns the response about the root or a mount itself, which takes no call; None if a mount has to answer."""
+        is_mount = len(names) == 1 and names[0] in self._mounts
+        match operation:
+            case "list_namespaces" if not names:
+                return spec.ListNamespacesResponse(namespaces=sorted(self._mounts))
+            case "list_tables" if not names:
+                return spec.ListTablesResponse(tables=[])
+            case "describe_namespace" if not names or is_mount:
+                return spec.DescribeNamespaceResponse(properties={})
+            case "namespace_exists" if not names or is_mount:
+                return spec.NamespaceExistsResponse()
+        return None
 
     async def list_all_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
         """Lists the tables of one mount after the other; the context names mounts left out because of errors."""
@@ -82,7 +83,7 @@ class MountedNamespace:
         for name in (it for it in sorted(self._mounts) if it >= start):
             left = None if request.limit is None else request.limit - len(tables)
             if left == 0:
-                return self._page(tables, unavailable, [name, None])
+                return _page(tables, unavailable, [name, None])
             part = request.model_copy(update={"id": [], "limit": left, "page_token": inner})
             inner = None
             try:
@@ -96,22 +97,8 @@ class MountedNamespace:
                 continue
             tables += (f"{name}{DELIMITER}{id}" for id in page.tables)
             if page.page_token:
-                return self._page(tables, unavailable, [name, page.page_token])
-        return self._page(tables, unavailable, None)
-
-    async def describe_namespace(self, request: spec.DescribeNamespaceRequest) -> spec.DescribeNamespaceResponse:
-        """Describes a namespace in a mount; the root and a mount itself have no properties, and cost no call."""
-        if self._is_above(request):
-            return spec.DescribeNamespaceResponse(properties={})
-        response: spec.DescribeNamespaceResponse = await self._forward("describe_namespace", request)
-        return response
-
-    async def namespace_exists(self, request: spec.NamespaceExistsRequest) -> spec.NamespaceExistsResponse:
-        """Checks for a namespace in a mount; the root and a mount itself exist."""
-        if self._is_above(request):
-            return spec.NamespaceExistsResponse()
-        response: spec.NamespaceExistsResponse = await self._forward("namespace_exists", request)
-        return response
+                return _page(tables, unavailable, [name, page.page_token])
+        return _page(tables, unavailable, None)
 
     async def rename_table(self, request: spec.RenameTableRequest) -> spec.RenameTableResponse:
         """Renames a table within a mount."""
@@ -188,9 +175,12 @@ class MountedNamespace:
     def _mount(self, operation: str, names: Sequence[str]) -> AsyncNamespace:
         """Returns the namespace that the first name means."""
         if not names:
-            raise err.InvalidInputError(f"{operation}: the first name of the id is missing; {self._known('')}")
+            raise err.InvalidInputError(
+                f"{operation}: the first name of the id is missing; {suggest('', self._mounts)}"
+            )
         if names[0] not in self._mounts:
-            raise err.NamespaceNotFoundError(f"Namespace not found: {names[0]} ({operation}: {self._known(names[0])})")
+            known = suggest(names[0], self._mounts)
+            raise err.NamespaceNotFoundError(f"Namespace not found: {names[0]} ({operation}: {known})")
         return self._mounts[names[0]]
 
     def _common_mount(self, operation: str, ids: Sequence[Sequence[str]]) -> AsyncNamespace:
@@ -199,20 +189,11 @@ class MountedNamespace:
             raise err.UnsupportedOperationError(f"Not supported: {operation} of tables of several catalogs")
         return self._mount(operation, next(iter(firsts), ()))
 
-    def _is_above(self, request: Any) -> bool:
-        """Returns whether a request is about the root or a mount itself."""
-        return not request.id or (len(request.id) == 1 and request.id[0] in self._mounts)
 
-    def _known(self, name: str) -> str:
-        return suggest(name, self._mounts)
-
-    def _page(self, tables: list[str], unavailable: Sequence[str], token: Any) -> spec.ListTablesResponse:
-        context = {UNAVAILABLE: ",".join(unavailable)}
-        return spec.ListTablesResponse(
-            tables=tables,
-            context=context if unavailable else None,
-            page_token=None if token is None else encode_token(token),
-        )
+def _page(tables: list[str], unavailable: Sequence[str], token: Any) -> spec.ListTablesResponse:
+    context = {UNAVAILABLE: ",".join(unavailable)} if unavailable else None
+    page_token = None if token is None else encode_token(token)
+    return spec.ListTablesResponse(tables=tables, context=context, page_token=page_token)
 
 
 def _outside(mount: str, answer: Any) -> Any:

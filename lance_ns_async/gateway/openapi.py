@@ -18,6 +18,9 @@ from lance_ns_async.spec.routes import BY_OPERATION, Route
 _REFERENCE = "#/components/schemas/{model}"
 _ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+
 _EVENTS = (
     "Server-sent events: one for each change, named after its kind, with a line of JSON; `token` after the changes of "
     "a look, with the value for `since`; and `error` before the end after a failure, with an Error. Comments come "
@@ -41,11 +44,7 @@ _ERROR: Mapping[str, Any] = {
 
 
 def document(operations: Iterable[str]) -> dict[str, Any]:
-    """Returns the document for some operations.
-
-    Args:
-        operations: The names of the operations that the namespace has.
-    """
+    """Returns the document for the operations that a namespace has."""
     schemas: dict[str, Any] = {"Error": _ERROR}
     paths: dict[str, Any] = {}
     for operation in operations:
@@ -67,10 +66,8 @@ def document(operations: Iterable[str]) -> dict[str, Any]:
 
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    error = {
-        "description": "An error, with the code of the spec.",
-        "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model="Error")}}},
-    }
+    reference = {"$ref": _REFERENCE.format(model="Error")}
+    error = {"description": "An error, with the code of the spec.", "content": _json(reference)}
     statuses = sorted({*HTTP_STATUSES.values(), 405, 413, 415})
     is_tagged = not route.changes and route.answer == "fields"
     unchanged = {"304": {"description": "The client has this version: its ETag is in If-None-Match."}}
@@ -110,18 +107,21 @@ def _parameters(route: Route) -> Iterable[dict[str, Any]]:
         }
 
 
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
 def _request_body(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.method != "POST":
         return {}
     content: dict[str, Any]
     match route.body:
         case "rows":
-            content = {_ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}
+            content = {_ARROW_STREAM: _BINARY}
         case "metadata":
-            texts = {"type": "object", "additionalProperties": {"type": "string"}}
-            content = {"application/json": {"schema": texts}}
+            content = _json(_TEXTS)
         case "json":
-            content = {"application/json": {"schema": _reference(route.request, schemas, is_closed=True)}}
+            content = _json(_reference(route.request, schemas, is_closed=True))
     return {"requestBody": {"required": True, "content": content}}
 
 
@@ -129,20 +129,18 @@ def _response(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     schema: dict[str, Any]
     match route.answer:
         case "file":
-            content = {ARROW_FILE: {"schema": {"type": "string", "format": "binary"}}}
-            return {"description": "The rows.", "content": content}
+            return {"description": "The rows.", "content": {ARROW_FILE: _BINARY}}
         case "events":
-            content = {"text/event-stream": {"schema": {"type": "string"}}}
-            return {"description": _EVENTS, "content": content}
+            return {"description": _EVENTS, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
         case "count":
             schema = {"type": "integer"}
         case "text":
             schema = {"type": "string"}
         case "metadata":
-            schema = {"type": "object", "additionalProperties": {"type": "string"}}
+            schema = _TEXTS
         case "fields":
             schema = _reference(_response_model(route.operation), schemas)
-    return {"description": "The result.", "content": {"application/json": {"schema": schema}}}
+    return {"description": "The result.", "content": _json(schema)}
 
 
 def _response_model(operation: str) -> type[BaseModel]:
@@ -152,13 +150,7 @@ def _response_model(operation: str) -> type[BaseModel]:
 
 
 def _reference(model: type[BaseModel], schemas: dict[str, Any], *, is_closed: bool = False) -> dict[str, Any]:
-    """Returns a reference to the schema of a model, which is added to the schemas with all that it refers to.
-
-    Args:
-        model: The model.
-        schemas: The schemas by the names of their models.
-        is_closed: Whether fields that the models do not have are refused.
-    """
+    """Returns a reference to a model, which is added to the schemas with its parts; a closed one has no more fields."""
     if model.__name__ not in schemas:
         schema = model.model_json_schema(ref_template=_REFERENCE)
         added = {**schema.pop("$defs", {}), model.__name__: schema}

@@ -22,31 +22,15 @@ _HOP = ("header.", "headers.")
 
 
 _MAX_PARTS = 20_000  # Maximum number of lists and objects in a JSON body; brackets inside strings count, too.
-
 _MAX_VALUES = 200_000  # Maximum number of values in a JSON body, by its commas: enough for 48 vectors of 4,096 numbers.
-
-_MAX_STRINGS = 20_000
-"""Maximum number of strings in a JSON body, by its quotation marks; validation takes longer for them."""
-
+_MAX_STRINGS = 20_000  # Maximum strings in a JSON body, by its quotation marks; validation takes longer for them.
 _MAX_PARAMETERS = 1_000  # Maximum number of parameters of a query.
-
-_MAX_PATTERN_TEXT = 4_096
-"""Maximum length of all patterns of a request; compiling them takes up to 15 µs for each character."""
-
-_MAX_WILDCARDS = 100
-"""Maximum number of wildcards in all patterns of a request; each listed name is compared with each of them."""
+_MAX_PATTERN_TEXT = 4_096  # Maximum length of all patterns of a request; compiling takes up to 15 µs a character.
+_MAX_WILDCARDS = 100  # Maximum wildcards in all patterns of a request; each listed name is compared with each.
 
 
 def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delimiter: str) -> BaseModel:
-    """Returns the request model for a route.
-
-    Args:
-        route: The route of the operation.
-        names: The names in the path, still percent-encoded.
-        query: The query string, still percent-encoded.
-        body: The decompressed body.
-        delimiter: Joins the names of an id, unless the query sets another delimiter.
-    """
+    """Returns the request model for a route; the names and the query are still percent-encoded."""
     pairs = _pairs(query)
     delimiter = dict(pairs).get("delimiter", delimiter)
     if not delimiter:

@@ -22,9 +22,7 @@ log: logging.Logger = logging.getLogger(__name__)
 _problems = logging.getLogger(f"{__package__}.audit_log")
 """Log of problems of the audit log; the log of requests has nothing but requests."""
 
-_MOST_WAITING = 10_000
-"""Maximum number of lines that wait until the audit log can be written; later ones replace the first."""
-
+_MOST_WAITING = 10_000  # Maximum lines that wait until the audit log can be written; later ones replace the first.
 _LONGEST = 500  # Maximum length of a value that the client chooses.
 
 
@@ -56,25 +54,27 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class RequestLog:
-    """What is known of a request in progress."""
+    """What is known of a request in progress, for its record and its metrics."""
 
     request_id: str
     client: str
-    operation: str
+    line: str  # The method and the path.
     started: float
+    operation: str = "other"  # The operation's name in the spec; `other` for any other request.
+    code: str = "cancelled"  # The HTTP status of the response; `cancelled` if the client left before the response.
+    is_cut_off: bool = False  # Whether the server stopped before the request was completed.
     principal: str | None = None
     id: str | None = None
     is_change: bool = False
     """Whether a change was started, which goes on, and is logged at its end, if the client leaves."""
 
     @classmethod
-    def start(cls, request_id: str, client: str | None, operation: str) -> RequestLog:
+    def start(cls, request_id: str, client: str | None, line: str) -> RequestLog:
         """Returns the log of a request that begins now."""
-        return cls(request_id, client or "-", _clean(operation), monotonic())
+        return cls(request_id, client or "-", _clean(line), monotonic())
 
-    def name(self, operation: str, id: object) -> None:
+    def name(self, id: object) -> None:
         """Sets what the request is about; `id` is a list of names or None."""
-        self.operation = operation
         self.id = _clean("$".join(map(str, id)) or "$") if isinstance(id, list) else None
 
     def write(self, status: str) -> None:
@@ -83,9 +83,9 @@ class RequestLog:
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             ms = round((monotonic() - self.started) * 1000, 1)
             code = int(status) if status.isdigit() else None
+            operation = self.line if self.operation == "other" else self.operation
             log.info(
-                "%s",
-                RequestRecord(now, self.request_id, self.client, self.principal, self.operation, self.id, code, ms),
+                "%s", RequestRecord(now, self.request_id, self.client, self.principal, operation, self.id, code, ms)
             )
 
 
@@ -93,7 +93,6 @@ class JsonFormatter(logging.Formatter):
     """Formats a `RequestRecord` as a line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line."""
         (request,) = record.args or (None,)
         assert isinstance(request, RequestRecord)
         return orjson.dumps(asdict(request)).decode()
@@ -121,7 +120,6 @@ class AuditLog(logging.Handler):
         self._file = self._open()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Appends a line."""
         self._waiting.append(f"{self.format(record)}\n".encode())
         self.lost += 1
         self._write()
@@ -134,7 +132,6 @@ class AuditLog(logging.Handler):
             return not (self._waiting and self._is_required)
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._file)
         super().close()
 

@@ -23,44 +23,48 @@ T = TypeVar("T")
 ARROW_FILE = "application/vnd.apache.arrow.file"
 
 # Responses hold credentials and may change at any time. The default Server header would show library versions.
-_HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
+HEADERS = {"Cache-Control": "no-store", "Server": "lance-ns", "X-Content-Type-Options": "nosniff"}
 
 
 _LONGEST_MESSAGE = 10_000
+
+_CODES = {  # The codes of other statuses below 500 are INVALID_INPUT, and those of others INTERNAL.
+    401: ErrorCode.UNAUTHENTICATED,
+    403: ErrorCode.PERMISSION_DENIED,
+    404: ErrorCode.UNSUPPORTED,
+    405: ErrorCode.UNSUPPORTED,
+    503: ErrorCode.SERVICE_UNAVAILABLE,
+}
 
 
 class RequestError(Exception):
     """A request that the gateway itself refuses, with its HTTP status."""
 
-    def __init__(self, status: int, code: ErrorCode, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.code = code
+        self.code = _CODES.get(status, ErrorCode.INVALID_INPUT if status < 500 else ErrorCode.INTERNAL)
         self.headers: Mapping[str, str] = headers or {}
 
 
-class EventStream(web.StreamResponse):
-    """A response of server-sent events.
+def unavailable(reason: str, headers: Mapping[str, str] | None = None) -> RequestError:
+    """Returns the refusal of a request that may succeed later."""
+    message = f"Service unavailable: {reason}; try again later"
+    return RequestError(503, message, headers or {"Retry-After": "10"})
 
-    Args:
-        first: The first part, before which an error would have been another response.
-        rest: The other parts; closed after the last one.
-    """
+
+class EventStream(web.StreamResponse):
+    """A response of server-sent events; an error before the first part would have been another response."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
         # A proxy would otherwise hold back events until it has many.
-        super().__init__(headers={**_HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        super().__init__(headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         self.first = first
         self.rest = rest
 
 
 async def respond(work: Awaitable[T], log: logging.Logger) -> T | web.Response:
-    """Returns the result of `work`, or the response for its error; raises only what ends tasks or the process.
-
-    Args:
-        work: What is awaited.
-        log: Gets unexpected errors.
-    """
+    """Returns the result of `work`, or the response for its error; raises only what ends tasks or the process."""
     try:
         try:
             return await work
@@ -84,7 +88,7 @@ def result(route: Route, answer: Any) -> web.Response:
         case "metadata":
             return json_response(answer.metadata or {})
         case "file":
-            return web.Response(body=answer.data, content_type=ARROW_FILE, headers=_HEADERS)
+            return web.Response(body=answer.data, content_type=ARROW_FILE, headers=HEADERS)
         case "events":
             raise AssertionError(f"{route.operation}: its events are sent as they happen")
 
@@ -95,29 +99,24 @@ def json_response(content: Any, *, status: int = 200, headers: Mapping[str, str]
         body=orjson.dumps(content),
         status=status,
         content_type="application/json",
-        headers={**_HEADERS, **(headers or {})},
+        headers={**HEADERS, **(headers or {})},
     )
 
 
 def text_response(text: str) -> web.Response:
     """Returns a response with a text body in the Prometheus format."""
-    return web.Response(body=text.encode(), headers={**_HEADERS, "Content-Type": "text/plain; version=0.0.4"})
+    return web.Response(body=text.encode(), headers={**HEADERS, "Content-Type": "text/plain; version=0.0.4"})
 
 
 def unless_unchanged(response: web.Response, known: str | None) -> web.Response:
-    """Returns a response with its ETag, or status 304 without a body if the client has this version.
-
-    Args:
-        response: The response to a read.
-        known: The header `If-None-Match` of the request; None if there is none.
-    """
+    """Returns a response with its ETag, or status 304 if the header `If-None-Match` of the request has it."""
     if not isinstance(response.body, bytes):
         return response
     etag = f'"{blake2b(response.body, digest_size=16).hexdigest()}"'
     response.headers["ETag"] = etag
     # A proxy may have compressed the response, and then marks the tag as weak.
     if known is not None and etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
-        return web.Response(status=304, headers={**_HEADERS, "ETag": etag})
+        return web.Response(status=304, headers={**HEADERS, "ETag": etag})
     return response
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import lance_namespace as spec
 import lance_namespace.errors as err
@@ -37,8 +37,7 @@ from lance_ns_async.storage.threads import aside
 Right = Literal["read", "write", "admin"]
 """What a principal may do: see rows and metadata; also add and change them; also remove and rename things."""
 
-RIGHTS: Sequence[Right] = get_args(Right)
-"""All rights; each includes those before it."""
+RIGHTS: Sequence[Right] = get_args(Right)  # Each includes those before it.
 
 REMOVING = frozenset(
     {
@@ -76,8 +75,7 @@ class Principal:
 
     name: str
     right: Right = "admin"
-    only: tuple[Pattern, ...] = ()
-    """The tables that the principal may use; empty for all."""
+    only: tuple[Pattern, ...] = ()  # The tables that the principal may use; empty for all.
     credentials: bool = True
     """Whether responses have storage options: the catalog's credentials, which may allow more than the rights."""
 
@@ -92,9 +90,7 @@ class Principal:
             raise err.InvalidInputError(f"credentials {credentials!r}: must be true or false")
         if not all(isinstance(text, str) for text in only):
             raise err.InvalidInputError("only: must be a list of patterns, such as 'sales.**'")
-        # The right was compared with all rights, which no type checker concludes from that.
-        chosen: Right = next(it for it in RIGHTS if it == right)
-        return cls(name, chosen, tuple(Pattern.parse(str(text)) for text in only), credentials)
+        return cls(name, cast("Right", right), tuple(Pattern.parse(str(text)) for text in only), credentials)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the arguments of `parse` after the name, as a file has them."""
@@ -107,25 +103,18 @@ class Principal:
         """Checks that the principal may send a request; the answer does not depend on what exists."""
         needed = _needed(operation, request)
         if RIGHTS.index(needed) > RIGHTS.index(self.right):
-            raise err.PermissionDeniedError(
-                f"Permission denied: {operation} ({self.name} has the right {self.right!r}, and this requires "
-                f"{needed!r})"
-            )
+            raise self._denied(operation, f"has the right {self.right!r}, and this requires {needed!r}")
         parts = [*_parts(request)]
         for inner, part in parts:
             self.check(inner, part)
         if not self.only or parts:
             return
+        only = f"may use {', '.join(str(pattern.item) for pattern in self.only)} only"
         for what, _, _ in named_places(request):
-            raise err.PermissionDeniedError(
-                f"Permission denied: {what} ({self.name} may use {self._tables()} only, and a location could be that "
-                "of another table; omit it)"
-            )
+            raise self._denied(what, f"{only}, and a location could be that of another table; omit it")
         for id in _ids(operation, request):
             if not self._may_use(operation, id):
-                raise err.PermissionDeniedError(
-                    f"Permission denied: {operation}: {spelled(id)} ({self.name} may use {self._tables()} only)"
-                )
+                raise self._denied(f"{operation}: {spelled(id)}", only)
 
     def may_see(self, id: Id) -> bool:
         """Returns whether a listing shows a table, or a namespace, which leads to tables that the principal may use."""
@@ -146,21 +135,15 @@ class Principal:
             return self.may_see(id)
         return self.has_all(NamespaceId(id))
 
-    def _tables(self) -> str:
-        return ", ".join(str(pattern.item) for pattern in self.only)
+    def _denied(self, what: str, reason: str) -> err.PermissionDeniedError:
+        return err.PermissionDeniedError(f"Permission denied: {what} ({self.name} {reason})")
 
 
-OWNER = Principal("owner")
-"""The principal with the gateway's own token."""
+OWNER = Principal("owner")  # The principal with the gateway's own token.
 
 
 class GrantedNamespace:
-    """A namespace as one principal may use it: its methods are the operations that the namespace has.
-
-    Args:
-        namespace: The namespace.
-        principal: Who uses it.
-    """
+    """A namespace as one principal may use it: its methods are the operations that the namespace has."""
 
     def __init__(self, namespace: object, principal: Principal) -> None:
         self._namespace = namespace

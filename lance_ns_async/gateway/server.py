@@ -10,7 +10,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
@@ -21,40 +20,31 @@ import anyio
 import lance_namespace.errors as err
 from aiohttp import web
 from lance_namespace import ListNamespacesRequest
-from lance_namespace.errors import ErrorCode, InvalidInputError, PermissionDeniedError, UnsupportedOperationError
+from pydantic import BaseModel
 
 from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.gateway import openapi, parsing, responses, wire
-from lance_ns_async.gateway.access import TOKEN_HEADER, Access
+from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
-from lance_ns_async.gateway.bodies import body
-from lance_ns_async.gateway.explorer import Explorer
-from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, Share
-from lance_ns_async.gateway.listening import listeners
-from lance_ns_async.gateway.metrics import Metrics, RequestLabels
-from lance_ns_async.gateway.remote_guard import RemoteGuard
+from lance_ns_async.gateway.explorer.site import Explorer
+from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
+from lance_ns_async.gateway.metrics import Metrics
 from lance_ns_async.gateway.request_log import AuditLog, RequestLog
 from lance_ns_async.gateway.responses import EventStream, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
-from lance_ns_async.gateway.tokens import Tokens
 from lance_ns_async.gateway.watches import HEARTBEAT, MAX_WATCHES, Watches
+from lance_ns_async.gateway.wire import body, listeners
 from lance_ns_async.spec.routes import BY_OPERATION, Route, match
 from lance_ns_async.storage import guard, threads
 
 log: logging.Logger = logging.getLogger(__name__)
 
 _MAX_JSON = 4 << 20
-_PARSED_JSON = 16
-"""Maximum number of bytes in memory per byte of JSON after parsing; floats and short strings need that much."""
-
+_PARSED_JSON = 16  # Bytes in memory per byte of JSON after parsing, at most; floats and short strings need that many.
 _LARGE = 4 << 10  # Size in bytes from which a request is parsed in a thread, so that it does not block other requests.
-_MAX_LINE = 64 << 10
-"""Maximum bytes of the request line: it contains properties and storage options of tables to create."""
-
+_MAX_LINE = 64 << 10  # Maximum bytes of the request line: it has properties and storage options of new tables.
 _HEAD_TIME = 30.0  # Maximum seconds that a client has for the head of its first request.
-
-MAX_CONNECTIONS = 256
-"""Maximum number of connections from one address: a quarter of the usual number of descriptors of a process."""
+MAX_CONNECTIONS = 256  # Maximum connections from one address: a quarter of the usual descriptors of a process.
 
 TraceRequest: TypeAlias = Callable[[str, Mapping[str, str]], AbstractContextManager[Callable[[str, str], None]]]
 """Returns the span of a request with a method and headers; the context gives what sets its operation and status."""
@@ -228,8 +218,7 @@ class _Handler:
     namespace: object
     access: Access
     metrics: Metrics
-    changes: asyncio.TaskGroup
-    """Holds changes, which must run to their end even if no client waits for them."""
+    changes: asyncio.TaskGroup  # Holds changes, which must run to their end even if no client waits for them.
     delimiter: str
     limits: Limits
     memory: Memory
@@ -247,25 +236,23 @@ class _Handler:
         path = request.raw_path.partition("?")[0]
         entry = RequestLog.start(_request_id(request), request.remote, f"{request.method} {path}")
         trace = nullcontext() if self.tracer is None else self.tracer(request.method, request.headers)
-        with trace as finish, self.metrics.count_request() as labels, self.memory.share() as share:
+        with trace as finish, self.metrics.count_request(entry), self.memory.share() as share:
             try:
-                response = await responses.respond(self._answer(request, labels, share, entry), log)
+                response = await responses.respond(self._answer(request, share, entry), log)
                 response.headers[_REQUEST_ID] = entry.request_id
-                labels.code = str(response.status)
+                entry.code = str(response.status)
                 return await wire.send(request, response, self.idle)
             except asyncio.CancelledError:
                 if not wire.has_client_left(request):
-                    self.metrics.count_cut_off(labels)
+                    self.metrics.count_cut_off(entry)
                 raise
             finally:
                 if not entry.is_change:
-                    entry.write(labels.code)
+                    entry.write(entry.code)
                 if finish is not None:
-                    finish(labels.operation, labels.code)
+                    finish(entry.operation, entry.code)
 
-    async def _answer(
-        self, request: web.BaseRequest, labels: RequestLabels, share: Share, entry: RequestLog
-    ) -> web.Response | EventStream:
+    async def _answer(self, request: web.BaseRequest, share: Share, entry: RequestLog) -> web.Response | EventStream:
         path, _, query = request.raw_path.partition("?")
         if self.explorer is not None and self.explorer.serves(path):
             with guard.apply(RemoteGuard(self.limits, share)):
@@ -285,12 +272,11 @@ class _Handler:
             operations = [name for name in BY_OPERATION if hasattr(self.namespace, name)]
             return responses.json_response(await asyncio.to_thread(openapi.document, operations))
         route, names = _match_route(method, path)
-        labels.operation = entry.operation = route.operation
+        entry.operation = route.operation
         if self.read_only and route.changes:
-            message = f"Permission denied: {route.operation} (this server is read-only)"
-            raise RequestError(403, ErrorCode.PERMISSION_DENIED, message)
+            raise err.PermissionDeniedError(f"Permission denied: {route.operation} (this server is read-only)")
         if not hasattr(self.namespace, route.operation):
-            raise UnsupportedOperationError(
+            raise err.UnsupportedOperationError(
                 f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"
             )
         arguments = await self._read_arguments(request, route, names, query, share, principal, entry)
@@ -299,12 +285,11 @@ class _Handler:
             def check_rights() -> None:
                 if self.access.identify(request.headers) != principal:
                     message = f"Permission denied: watch (the rights of {principal.name} have changed; connect again)"
-                    raise PermissionDeniedError(message)
+                    raise err.PermissionDeniedError(message)
 
             return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
         if route.changes and self.audit_log is not None and not self.audit_log.allows_changes():
-            message = "Service unavailable: the audit log cannot be written, so nothing was changed; try again later"
-            raise RequestError(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "10"})
+            raise responses.unavailable("the audit log cannot be written, so nothing was changed")
         work = self._perform(route, arguments, share, principal)
         # A change converts its errors to responses itself: an error in the task group would end the server.
         if not route.changes:
@@ -313,11 +298,9 @@ class _Handler:
                 return response
             return responses.unless_unchanged(response, request.headers.get("If-None-Match"))
         entry.is_change = True
-        return await asyncio.shield(self.changes.create_task(self._finish_change(work, labels, entry)))
+        return await asyncio.shield(self.changes.create_task(self._finish_change(work, entry)))
 
-    async def _finish_change(
-        self, work: Awaitable[web.Response], labels: RequestLabels, entry: RequestLog
-    ) -> web.Response:
+    async def _finish_change(self, work: Awaitable[web.Response], entry: RequestLog) -> web.Response:
         """Returns the response to a change, and logs it; its client may have disconnected before."""
         status = "cancelled"
         try:
@@ -325,7 +308,7 @@ class _Handler:
             status = str(response.status)
             return response
         except asyncio.CancelledError:
-            self.metrics.count_cut_off(labels)
+            self.metrics.count_cut_off(entry)
             raise
         finally:
             entry.write(status)
@@ -345,13 +328,16 @@ class _Handler:
         if route.method == "POST" and route.body != "rows":
             content = await body(request, _MAX_JSON, self.idle, "JSON", share)
             share.take(_PARSED_JSON * len(content))
-        parse = partial(parsing.parse, route, names, query, content, self.delimiter)
+
+        def parse() -> BaseModel:
+            model = parsing.parse(route, names, query, content, self.delimiter)
+            entry.name(getattr(model, "id", None))
+            principal.check(route.operation, model)
+            return model
+
         # Patterns are compiled, and compared with ids.
         is_large = len(content) + len(request.raw_path) > _LARGE or route.operation in ("search_many", "watch")
         model = await threads.aside(parse, "texts") if is_large else parse()
-        entry.name(route.operation, getattr(model, "id", None))
-        check = partial(principal.check, route.operation, model)
-        await threads.aside(check, "texts") if is_large else check()
         # Rows are read only from those who may write them.
         if route.body == "rows":
             return model, await body(request, self.limits.max_bytes, self.idle, "rows", share)
@@ -369,13 +355,11 @@ class _Handler:
 
 def _match_route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
     if (result := match(path)) is None:
-        raise RequestError(
-            404, ErrorCode.UNSUPPORTED, "Not supported: no operation has this path; paths begin with /v1"
-        )
+        raise RequestError(404, "Not supported: no operation has this path; paths begin with /v1")
     route, names = result
     if method != route.method:
         message = f"Not supported: {route.operation} requires the method {route.method}, not {method}"
-        raise RequestError(405, ErrorCode.UNSUPPORTED, message, {"Allow": route.method})
+        raise RequestError(405, message, {"Allow": route.method})
     return route, names
 
 
@@ -396,13 +380,13 @@ def _health() -> web.Response:
 
 def _check_limits(delimiter: str, grace: float, idle: float, max_connections: int) -> None:
     if not delimiter:
-        raise InvalidInputError("delimiter: must not be empty; the default is '$'")
+        raise err.InvalidInputError("delimiter: must not be empty; the default is '$'")
     if not grace >= 0:
-        raise InvalidInputError(f"grace {grace}: must be a number of seconds, at least 0")
+        raise err.InvalidInputError(f"grace {grace}: must be a number of seconds, at least 0")
     if not idle > 0:
-        raise InvalidInputError(f"idle {idle}: must be a number of seconds above 0")
+        raise err.InvalidInputError(f"idle {idle}: must be a number of seconds above 0")
     if max_connections < 1:
-        raise InvalidInputError(f"max_connections {max_connections}: must be at least 1")
+        raise err.InvalidInputError(f"max_connections {max_connections}: must be at least 1")
 
 
 async def _listen(
@@ -412,7 +396,7 @@ async def _listen(
         for listener in await listeners(host, port, max_connections):
             await web.SockSite(runner, listener, ssl_context=tls).start()
     except OSError as e:
-        raise InvalidInputError(f"gateway: cannot listen on {host}, port {port}: {e.strerror}") from e
+        raise err.InvalidInputError(f"gateway: cannot listen on {host}, port {port}: {e.strerror}") from e
     bound_port: int = runner.addresses[0][1]
     return bound_port
 
@@ -441,8 +425,9 @@ _wire_log.addFilter(_without_trace)
 
 
 _FRESH = 2.0  # Seconds for which an answer is repeated, because requests without a token must not load the catalog.
-
 _PATIENCE = 5.0  # Maximum seconds that the catalog has to answer.
+
+_DOWN = (err.ServiceUnavailableError, err.ThrottlingError, err.InternalError, err.UnauthenticatedError, TimeoutError)
 
 
 class Readiness:
@@ -473,15 +458,8 @@ class Readiness:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await list_namespaces(ListNamespacesRequest(id=[], limit=1))
-        except (
-            err.ServiceUnavailableError,
-            err.ThrottlingError,
-            err.InternalError,
-            err.UnauthenticatedError,
-            TimeoutError,
-        ):
+        except _DOWN:
             return False
         except err.LanceNamespaceError:
-            # The catalog has answered.
-            return True
+            pass  # The catalog has answered.
         return True

@@ -14,20 +14,11 @@ MAX_PATTERN: Final = 16_384
 A compiled pattern takes 700 times as much memory.
 """
 
-MAX_BUILT: Final = 4096
-"""Maximum bytes of literals in texts that build new values; each literal is repeated for each row."""
-
-MAX_BUILDING: Final = 256
-"""Maximum tokens in texts that build new values; each row may be repeated that many times."""
-
-MAX_MULTIPLIED: Final = 256
-"""Maximum bytes of literals next to a function that may insert them for each character of each row."""
-
-MAX_FUNCTIONS: Final = 256
-"""Maximum calls of functions."""
-
-MAX_PATTERNS: Final = 16
-"""Maximum regular expressions; each may take 10 MB when compiled."""
+MAX_BUILT: Final = 4096  # Maximum bytes of literals in texts that build new values; each row repeats each literal.
+MAX_BUILDING: Final = 256  # Maximum tokens in texts that build new values; each row may be repeated that many times.
+MAX_MULTIPLIED: Final = 256  # Maximum bytes of literals next to a function that may insert them for each character.
+MAX_FUNCTIONS: Final = 256  # Maximum calls of functions.
+MAX_PATTERNS: Final = 16  # Maximum regular expressions; each may take 10 MB when compiled.
 
 _SYNTAX = frozenset({"and", "or", "in", "not", "like", "ilike", "between", "is", "any", "all", "interval"})
 """Words before brackets that are not functions."""
@@ -102,11 +93,7 @@ class _Arguments:
 
 
 class RemoteSqlCheck(SqlCheck):
-    """The check of the SQL texts of one request of a client.
-
-    Args:
-        functions: The names of the allowed functions, in lower case.
-    """
+    """The check of the SQL texts of one request of a client; allowed functions are in lower case."""
 
     def __init__(self, functions: Set[str]) -> None:
         super().__init__(_BOUNDS)

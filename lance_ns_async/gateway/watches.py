@@ -13,11 +13,11 @@ from hashlib import blake2b
 from typing import Any
 
 from aiohttp import web
-from lance_namespace.errors import ErrorCode, InvalidInputError, UnsupportedOperationError
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 
 from lance_ns_async.gateway import responses
 from lance_ns_async.gateway.limits import Share
-from lance_ns_async.gateway.responses import EventStream, RequestError
+from lance_ns_async.gateway.responses import EventStream, unavailable
 from lance_ns_async.gateway.rights import OWNER, Principal
 from lance_ns_async.many.changes import Change
 from lance_ns_async.many.watching import Watch
@@ -27,43 +27,28 @@ from lance_ns_async.storage.threads import aside
 
 log: logging.Logger = logging.getLogger(__name__)
 
-MAX_WATCHES = 100
-"""Maximum number of concurrent watches."""
-
-HEARTBEAT = 15.0
-"""Maximum seconds between two parts of a response; proxies close connections that are silent for a minute."""
-
+MAX_WATCHES = 100  # Maximum number of concurrent watches.
+HEARTBEAT = 15.0  # Maximum seconds between two parts of a response; proxies close connections silent for a minute.
 _SHARE = 4  # A client that is not the owner may have one of this many parts of the watches.
-
 _MAX_TABLES = 20_000  # Maximum number of tables in all watches of a client that is not the owner, and in a token.
-
 _SLICE = 100  # Number of events that are written before other requests get a turn.
-
 _MAX_CONTENT = 16 << 20  # Maximum size of the content of a token in bytes, after decompression.
-
 _STATE = 16  # Number of bytes in memory per byte of a token.
 
 _COMMENT = b":\n\n"
 
 
 class Watches:
-    """The watches of one gateway.
-
-    Args:
-        limit: Maximum number of concurrent watches.
-        heartbeat: Maximum seconds between two parts of a response.
-    """
+    """The watches of one gateway: their maximum number, and the maximum seconds between two parts of a response."""
 
     def __init__(self, limit: int, heartbeat: float) -> None:
         if limit < 0:
             raise InvalidInputError(f"max_watches {limit}: must be at least 0; use 0 to refuse all watches")
         if not heartbeat > 0:
             raise InvalidInputError(f"heartbeat {heartbeat}: must be a number of seconds above 0")
-        self.count: int = 0
-        """The number of watches in progress."""
-        self._counts: Counter[str] = Counter()
-        self._tables: Counter[str] = Counter()
-        """The numbers of watches of each client, and of the tables in them."""
+        self.count: int = 0  # The number of watches in progress.
+        self._counts: Counter[str] = Counter()  # The numbers of watches of each client.
+        self._tables: Counter[str] = Counter()  # The numbers of tables in the watches of each client.
         self._limit = limit
         self._heartbeat = heartbeat
         self._stopped = asyncio.get_running_loop().create_future()
@@ -83,12 +68,8 @@ class Watches:
     ) -> EventStream:
         """Returns the response after the first look; until it is closed, it counts as a watch in progress.
 
-        Args:
-            namespace: The namespace of the gateway.
-            request: The request.
-            principal: The client: it sees the changes of tables that it may use, as if there were no others.
-            check_rights: Raises an error if the rights of the client have changed; called before each look.
-            share: Counts the memory for the tables that are watched.
+        The principal sees the changes of tables that it may use, as if there were no others. `check_rights` is called
+        before each look, and raises an error if its rights have changed.
         """
         session = getattr(namespace, "session", None)
         if not isinstance(session, Session):
@@ -103,10 +84,10 @@ class Watches:
     def _place(self, principal: Principal) -> Iterator[Callable[[Watch], None]]:
         """Counts a watch; yields what counts its tables."""
         if self.count >= self._limit:
-            raise _full(f"{self.count} watches are in progress, the maximum")
+            raise unavailable(f"{self.count} watches are in progress, the maximum")
         name, most = principal.name, max(1, self._limit // _SHARE)
         if principal is not OWNER and self._counts[name] >= most:
-            raise _full(f"{most} watches of {name} are in progress, the maximum for one client")
+            raise unavailable(f"{most} watches of {name} are in progress, the maximum for one client")
         tables = 0
 
         def count_tables(watch: Watch) -> None:
@@ -115,7 +96,9 @@ class Watches:
             tables = len(watch.state.tables)
             self._tables[name] += tables
             if principal is not OWNER and self._tables[name] > _MAX_TABLES:
-                raise _full(f"the watches of {name} have more than {_MAX_TABLES} tables, the maximum for one client")
+                raise unavailable(
+                    f"the watches of {name} have more than {_MAX_TABLES} tables, the maximum for one client"
+                )
 
         self.count += 1
         self._counts[name] += 1
@@ -133,23 +116,24 @@ class Watches:
     ) -> AsyncGenerator[bytes, None]:
         """Yields the parts of a response; raises errors of the first look only."""
         with self._place(principal) as count_tables:
+            beginning = watch.state
             if request.since is None:
-                beginning = watch.state
                 changes = await watch.begin()
                 count_tables(watch)
-                token = await _token(watch)
-                share.take(_STATE * len(token))
-                yield _token_event(beginning.token() if request.existing else token)
-                if not request.existing:
-                    changes = []
             else:
                 limits = {"max_bytes": _MAX_CONTENT, "max_tables": _MAX_TABLES}
                 await aside(partial(watch.resume, request.since, **limits, is_trusted=False), "states")
                 count_tables(watch)
                 changes = await watch.look()
-                token = await _token(watch)
-                share.take(_STATE * len(token))
+            token = await _token(watch)
+            share.take(_STATE * len(token))
+            if request.since is not None:
                 yield _COMMENT
+            elif request.existing:
+                yield _token_event(beginning.token())
+            else:
+                yield _token_event(token)
+                changes = []
             while True:
                 for start in range(0, len(changes), _SLICE):
                     part = changes[start : start + _SLICE]
@@ -203,11 +187,6 @@ async def _token(watch: Watch) -> str:
     if len(token) > MAX_SINCE:
         raise InvalidInputError(f"tables: {len(watch.state.tables)} tables are too many for one watch; select fewer")
     return token
-
-
-def _full(reason: str) -> RequestError:
-    message = f"Service unavailable: {reason}; try again later"
-    return RequestError(503, ErrorCode.SERVICE_UNAVAILABLE, message, {"Retry-After": "10"})
 
 
 def _token_event(token: str) -> bytes:

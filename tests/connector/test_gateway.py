@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import serving
-from lance_ns_async.gateway.tokens import hash_of
+from lance_ns_async.gateway.access import hash_of
 from tests.connector.lake import MARKS, Ask
 from tests.servers.catalogs import CATALOGS, Properties
 from tests.servers.iceberg_rest import IcebergRest

@@ -7,16 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from operator import methodcaller
 from threading import Barrier
 
+import lance_namespace as spec
 import lance_namespace.errors as err
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    DropTableRequest,
-    LanceNamespace,
-    NamespaceExistsRequest,
-)
+from lance_namespace import LanceNamespace
 
 from lance_ns_async.conformance.home import Home, expect
 
@@ -27,20 +20,22 @@ CALLERS = 4
 def test_of_concurrent_declares_one_wins(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
     for number in range(ROUNDS):
         id = home.table(f"t{number}")
-        _check_winner(methodcaller("declare_table", DeclareTableRequest(id=id)), ns, other, err.TableAlreadyExistsError)
-        ns.describe_table(DescribeTableRequest(id=id))
+        _check_winner(
+            methodcaller("declare_table", spec.DeclareTableRequest(id=id)), ns, other, err.TableAlreadyExistsError
+        )
+        ns.describe_table(spec.DescribeTableRequest(id=id))
 
 
 def test_of_concurrent_creations_of_a_namespace_one_wins(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
     for number in range(ROUNDS):
-        request = CreateNamespaceRequest(id=home.beside(f"n{number}"))
+        request = spec.CreateNamespaceRequest(id=home.beside(f"n{number}"))
         _check_winner(methodcaller("create_namespace", request), ns, other, err.NamespaceAlreadyExistsError)
-        ns.namespace_exists(NamespaceExistsRequest(id=request.id))
+        ns.namespace_exists(spec.NamespaceExistsRequest(id=request.id))
 
 
 def test_concurrent_creations_with_exist_ok_all_succeed(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
     for number in range(ROUNDS):
-        request = CreateNamespaceRequest(id=home.beside(f"n{number}"), mode="ExistOk")
+        request = spec.CreateNamespaceRequest(id=home.beside(f"n{number}"), mode="ExistOk")
         outcomes = _outcomes(methodcaller("create_namespace", request), ns, other)
         failed = [e for e in outcomes if e and not isinstance(e, err.ConcurrentModificationError)]
         assert not failed, f"{len(failed)} of {CALLERS} failed: {failed[0]}"
@@ -49,28 +44,28 @@ def test_concurrent_creations_with_exist_ok_all_succeed(ns: LanceNamespace, othe
 def test_a_table_is_dropped_once(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
     for number in range(ROUNDS):
         id = home.table(f"t{number}")
-        ns.declare_table(DeclareTableRequest(id=id))
-        _check_winner(methodcaller("drop_table", DropTableRequest(id=id)), ns, other, err.TableNotFoundError)
+        ns.declare_table(spec.DeclareTableRequest(id=id))
+        _check_winner(methodcaller("drop_table", spec.DropTableRequest(id=id)), ns, other, err.TableNotFoundError)
         with expect(err.TableNotFoundError):
-            ns.describe_table(DescribeTableRequest(id=id))
+            ns.describe_table(spec.DescribeTableRequest(id=id))
 
 
 def test_a_table_is_deregistered_once(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
     for number in range(ROUNDS):
         id = home.table(f"t{number}")
-        ns.declare_table(DeclareTableRequest(id=id))
-        request = DeregisterTableRequest(id=id)
+        ns.declare_table(spec.DeclareTableRequest(id=id))
+        request = spec.DeregisterTableRequest(id=id)
         _check_winner(methodcaller("deregister_table", request), ns, other, err.TableNotFoundError)
 
 
 def test_what_one_client_declares_the_other_sees(ns: LanceNamespace, other: LanceNamespace, home: Home) -> None:
     with expect(err.TableNotFoundError):
-        other.describe_table(DescribeTableRequest(id=home.table("t")))
-    declared = ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    assert other.describe_table(DescribeTableRequest(id=home.table("t"))).location == declared.location
-    ns.drop_table(DropTableRequest(id=home.table("t")))
+        other.describe_table(spec.DescribeTableRequest(id=home.table("t")))
+    declared = ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
+    assert other.describe_table(spec.DescribeTableRequest(id=home.table("t"))).location == declared.location
+    ns.drop_table(spec.DropTableRequest(id=home.table("t")))
     with expect(err.TableNotFoundError, err.NamespaceNotFoundError):
-        other.describe_table(DescribeTableRequest(id=home.table("t")))
+        other.describe_table(spec.DescribeTableRequest(id=home.table("t")))
 
 
 def _check_winner(

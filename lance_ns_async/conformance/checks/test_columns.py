@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from lance_namespace import (
-    AlterTableAddColumnsRequest,
-    AlterTableAlterColumnsRequest,
-    AlterTableDropColumnsRequest,
-    CreateTableIndexRequest,
-    DescribeTableIndexStatsRequest,
-    DescribeTableRequest,
-    DropTableIndexRequest,
-    GetTableStatsRequest,
-    LanceNamespace,
-    ListTableIndicesRequest,
-    UpdateTableSchemaMetadataRequest,
-)
+import lance_namespace as spec
+from lance_namespace import LanceNamespace
 from lance_namespace.errors import TableColumnNotFoundError, TableIndexAlreadyExistsError, TableIndexNotFoundError
 
 from lance_ns_async.conformance.home import expect
@@ -26,57 +15,59 @@ def test_a_detailed_description_has_the_columns(ns: LanceNamespace, table: list[
 
 def test_a_column_is_added_renamed_and_dropped(ns: LanceNamespace, table: list[str]) -> None:
     column = {"name": "twice", "expression": "id * 2"}
-    ns.alter_table_add_columns(AlterTableAddColumnsRequest.model_validate({"id": table, "new_columns": [column]}))
+    ns.alter_table_add_columns(spec.AlterTableAddColumnsRequest.model_validate({"id": table, "new_columns": [column]}))
     assert _columns(ns, table) == ["id", "text", "v", "twice"]
     change = {"path": "twice", "rename": "double"}
-    ns.alter_table_alter_columns(AlterTableAlterColumnsRequest.model_validate({"id": table, "alterations": [change]}))
+    ns.alter_table_alter_columns(
+        spec.AlterTableAlterColumnsRequest.model_validate({"id": table, "alterations": [change]})
+    )
     assert _columns(ns, table) == ["id", "text", "v", "double"]
-    ns.alter_table_drop_columns(AlterTableDropColumnsRequest(id=table, columns=["double"]))
+    ns.alter_table_drop_columns(spec.AlterTableDropColumnsRequest(id=table, columns=["double"]))
     assert _columns(ns, table) == ["id", "text", "v"]
 
 
 def test_dropping_a_missing_column_fails(ns: LanceNamespace, table: list[str]) -> None:
     with expect(TableColumnNotFoundError):
-        ns.alter_table_drop_columns(AlterTableDropColumnsRequest(id=table, columns=["none"]))
+        ns.alter_table_drop_columns(spec.AlterTableDropColumnsRequest(id=table, columns=["none"]))
 
 
 def test_metadata_of_the_schema_is_set(ns: LanceNamespace, table: list[str]) -> None:
-    request = UpdateTableSchemaMetadataRequest(id=table, metadata={"k": "v"})
+    request = spec.UpdateTableSchemaMetadataRequest(id=table, metadata={"k": "v"})
     metadata = ns.update_table_schema_metadata(request).metadata
     assert metadata is not None and metadata.get("k") == "v", f"answered {metadata}"
 
 
 def test_an_index_is_created_listed_and_dropped(ns: LanceNamespace, table: list[str]) -> None:
-    request = CreateTableIndexRequest(id=table, column="id", index_type="BTREE", name="by_id")
+    request = spec.CreateTableIndexRequest(id=table, column="id", index_type="BTREE", name="by_id")
     ns.create_table_scalar_index(request)
-    indices = ns.list_table_indices(ListTableIndicesRequest(id=table)).indexes
+    indices = ns.list_table_indices(spec.ListTableIndicesRequest(id=table)).indexes
     assert [(it.index_name, it.columns) for it in indices] == [("by_id", ["id"])], f"listed {indices}"
-    stats = ns.describe_table_index_stats(DescribeTableIndexStatsRequest(id=table, index_name="by_id"))
+    stats = ns.describe_table_index_stats(spec.DescribeTableIndexStatsRequest(id=table, index_name="by_id"))
     assert stats.num_indexed_rows == 3, f"{stats.num_indexed_rows} rows are indexed"
     with expect(TableIndexAlreadyExistsError):
         ns.create_table_scalar_index(request)
-    ns.drop_table_index(DropTableIndexRequest(id=table, index_name="by_id"))
-    assert ns.list_table_indices(ListTableIndicesRequest(id=table)).indexes == [], "it is still listed"
+    ns.drop_table_index(spec.DropTableIndexRequest(id=table, index_name="by_id"))
+    assert ns.list_table_indices(spec.ListTableIndicesRequest(id=table)).indexes == [], "it is still listed"
 
 
 def test_a_missing_index_is_not_found(ns: LanceNamespace, table: list[str]) -> None:
     with expect(TableIndexNotFoundError):
-        ns.describe_table_index_stats(DescribeTableIndexStatsRequest(id=table, index_name="none"))
+        ns.describe_table_index_stats(spec.DescribeTableIndexStatsRequest(id=table, index_name="none"))
     with expect(TableIndexNotFoundError):
-        ns.drop_table_index(DropTableIndexRequest(id=table, index_name="none"))
+        ns.drop_table_index(spec.DropTableIndexRequest(id=table, index_name="none"))
 
 
 def test_an_index_of_a_missing_column_is_refused(ns: LanceNamespace, table: list[str]) -> None:
     with expect(TableColumnNotFoundError):
-        ns.create_table_scalar_index(CreateTableIndexRequest(id=table, column="none", index_type="BTREE"))
+        ns.create_table_scalar_index(spec.CreateTableIndexRequest(id=table, column="none", index_type="BTREE"))
 
 
 def test_statistics_count_the_rows(ns: LanceNamespace, table: list[str]) -> None:
-    rows = ns.get_table_stats(GetTableStatsRequest(id=table)).num_rows
+    rows = ns.get_table_stats(spec.GetTableStatsRequest(id=table)).num_rows
     assert rows == 3, f"{rows} rows"
 
 
 def _columns(ns: LanceNamespace, id: list[str]) -> list[str]:
-    schema = ns.describe_table(DescribeTableRequest(id=id, load_detailed_metadata=True)).var_schema
+    schema = ns.describe_table(spec.DescribeTableRequest(id=id, load_detailed_metadata=True)).var_schema
     assert schema is not None, "no schema"
     return [field.name for field in schema.fields]

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
+import lance_namespace as spec
 import pytest
-from lance_namespace import (
-    DeclareTableRequest,
-    DescribeTableRequest,
-    DropTableRequest,
-    LanceNamespace,
-    ListTablesRequest,
-)
+from lance_namespace import LanceNamespace
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from lance_ns_async.conformance.home import Home, expect
@@ -37,23 +32,23 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=list(NAMES))
 def test_a_name_is_stored_as_it_is_or_refused(ns: LanceNamespace, home: Home, name: str) -> None:
-    ns.declare_table(DeclareTableRequest(id=home.table("beside")))
+    ns.declare_table(spec.DeclareTableRequest(id=home.table("beside")))
     try:
-        declared = ns.declare_table(DeclareTableRequest(id=home.table(name)))
+        declared = ns.declare_table(spec.DeclareTableRequest(id=home.table(name)))
     except InvalidInputError:
         assert _listed(ns, home) == ["beside"], "a refused name is listed"
         return
     listed = [it for it in _listed(ns, home) if it != "beside"]
     assert listed in ([name], [name.lower()]), f"listed {listed}"
-    described = ns.describe_table(DescribeTableRequest(id=home.table(name)))
+    described = ns.describe_table(spec.DescribeTableRequest(id=home.table(name)))
     assert described.location == declared.location, (
         f"declared at {declared.location}, described at {described.location}"
     )
-    ns.drop_table(DropTableRequest(id=home.table(name)))
+    ns.drop_table(spec.DropTableRequest(id=home.table(name)))
     with expect(TableNotFoundError):
-        ns.describe_table(DescribeTableRequest(id=home.table(name)))
+        ns.describe_table(spec.DescribeTableRequest(id=home.table(name)))
     assert _listed(ns, home) == ["beside"], "another table was dropped, or this one stays"
 
 
 def _listed(ns: LanceNamespace, home: Home) -> list[str]:
-    return ns.list_tables(ListTablesRequest(id=home.id)).tables
+    return ns.list_tables(spec.ListTablesRequest(id=home.id)).tables

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import uuid
 
+import lance_namespace as spec
 import pytest
-from lance_namespace import (
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    LanceNamespace,
-    ListNamespacesRequest,
-    ListTablesRequest,
-    NamespaceExistsRequest,
-    TableExistsRequest,
-)
+from lance_namespace import LanceNamespace
 from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.conformance.home import expect, pages, request_for
@@ -31,7 +24,7 @@ def missing(target: Target) -> list[str]:
 @pytest.fixture
 def namespaces(ns: LanceNamespace, target: Target) -> list[list[str]]:
     """The first namespaces under the parent."""
-    names = ns.list_namespaces(ListNamespacesRequest(id=list(target.parent), limit=SAMPLE)).namespaces
+    names = ns.list_namespaces(spec.ListNamespacesRequest(id=list(target.parent), limit=SAMPLE)).namespaces
     joined = ".".join(target.parent)
     return [[*target.parent, name.removeprefix(f"{joined}.")] for name in names[:SAMPLE]]
 
@@ -39,7 +32,7 @@ def namespaces(ns: LanceNamespace, target: Target) -> list[list[str]]:
 def test_pages_of_namespaces_are_the_whole_listing(ns: LanceNamespace, target: Target) -> None:
     def listed(limit: int | None) -> list[str]:
         names: list[str] = []
-        for page in pages(ns.list_namespaces, ListNamespacesRequest(id=list(target.parent), limit=limit)):
+        for page in pages(ns.list_namespaces, spec.ListNamespacesRequest(id=list(target.parent), limit=limit)):
             names += page.namespaces
             # A large catalog is not read to its end.
             if len(names) >= 10 * SAMPLE:
@@ -65,18 +58,18 @@ def test_a_missing_table_is_not_found(ns: LanceNamespace, missing: list[str], op
 
 def test_listed_namespaces_are_described(ns: LanceNamespace, namespaces: list[list[str]]) -> None:
     for id in namespaces:
-        ns.namespace_exists(NamespaceExistsRequest(id=id))
-        ns.describe_namespace(DescribeNamespaceRequest(id=id))
+        ns.namespace_exists(spec.NamespaceExistsRequest(id=id))
+        ns.describe_namespace(spec.DescribeNamespaceRequest(id=id))
 
 
 def test_listed_tables_are_described_with_their_locations(ns: LanceNamespace, namespaces: list[list[str]]) -> None:
     for id in namespaces:
         try:
-            names = ns.list_tables(ListTablesRequest(id=id, limit=SAMPLE)).tables[:SAMPLE]
+            names = ns.list_tables(spec.ListTablesRequest(id=id, limit=SAMPLE)).tables[:SAMPLE]
         except InvalidInputError:
             # A namespace may be for namespaces alone.
             continue
         for name in names:
-            ns.table_exists(TableExistsRequest(id=[*id, name]))
-            described = ns.describe_table(DescribeTableRequest(id=[*id, name]))
+            ns.table_exists(spec.TableExistsRequest(id=[*id, name]))
+            described = ns.describe_table(spec.DescribeTableRequest(id=[*id, name]))
             assert described.location, f"{[*id, name]} has no location"

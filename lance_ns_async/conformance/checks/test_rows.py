@@ -4,78 +4,68 @@ from __future__ import annotations
 
 from typing import Any
 
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CountTableRowsRequest,
-    CreateTableRequest,
-    DeleteFromTableRequest,
-    DescribeTableRequest,
-    DropTableRequest,
-    InsertIntoTableRequest,
-    LanceNamespace,
-    MergeInsertIntoTableRequest,
-    QueryTableRequest,
-    UpdateTableRequest,
-)
+from lance_namespace import LanceNamespace
 
 from lance_ns_async.conformance.home import ROWS, Home, expect, read_file, stream
 
 
 def test_a_created_table_has_its_rows(ns: LanceNamespace, home: Home) -> None:
-    made = ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
+    made = ns.create_table(spec.CreateTableRequest(id=home.table("t")), stream(ROWS))
     assert made.version == 1, f"version {made.version}"
     assert _count(ns, home.table("t")) == 3
 
 
 def test_creating_an_existing_table_fails(ns: LanceNamespace, home: Home) -> None:
-    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
+    ns.create_table(spec.CreateTableRequest(id=home.table("t")), stream(ROWS))
     with expect(err.TableAlreadyExistsError):
-        ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS.slice(0, 1)))
+        ns.create_table(spec.CreateTableRequest(id=home.table("t")), stream(ROWS.slice(0, 1)))
     assert _count(ns, home.table("t")) == 3
 
 
 @pytest.mark.parametrize(("mode", "rows"), [("ExistOk", 3), ("exist_ok", 3), ("Overwrite", 1), ("overwrite", 1)])
 def test_each_mode_keeps_or_replaces_an_existing_table(ns: LanceNamespace, home: Home, mode: str, rows: int) -> None:
-    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
-    ns.create_table(CreateTableRequest(id=home.table("t"), mode=mode), stream(ROWS.slice(0, 1)))
+    ns.create_table(spec.CreateTableRequest(id=home.table("t")), stream(ROWS))
+    ns.create_table(spec.CreateTableRequest(id=home.table("t"), mode=mode), stream(ROWS.slice(0, 1)))
     assert _count(ns, home.table("t")) == rows, f"{_count(ns, home.table('t'))} rows, expected {rows}"
 
 
 def test_creating_needs_the_namespace(ns: LanceNamespace, home: Home) -> None:
     with expect(err.NamespaceNotFoundError):
-        ns.create_table(CreateTableRequest(id=home.beside("none", "t")), stream(ROWS))
+        ns.create_table(spec.CreateTableRequest(id=home.beside("none", "t")), stream(ROWS))
 
 
 def test_data_that_is_no_arrow_stream_leaves_no_table(ns: LanceNamespace, home: Home) -> None:
     with expect(err.InvalidInputError):
-        ns.create_table(CreateTableRequest(id=home.table("t")), b"garbage")
+        ns.create_table(spec.CreateTableRequest(id=home.table("t")), b"garbage")
     with expect(err.TableNotFoundError):
-        ns.describe_table(DescribeTableRequest(id=home.table("t")))
+        ns.describe_table(spec.DescribeTableRequest(id=home.table("t")))
 
 
 def test_a_dropped_table_can_be_created_with_other_columns(ns: LanceNamespace, home: Home) -> None:
-    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
-    ns.drop_table(DropTableRequest(id=home.table("t")))
-    ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS.select(["id"])))
+    ns.create_table(spec.CreateTableRequest(id=home.table("t")), stream(ROWS))
+    ns.drop_table(spec.DropTableRequest(id=home.table("t")))
+    ns.create_table(spec.CreateTableRequest(id=home.table("t")), stream(ROWS.select(["id"])))
     assert _count(ns, home.table("t")) == 3
 
 
 def test_rows_are_counted_with_a_predicate(ns: LanceNamespace, table: list[str]) -> None:
-    count = ns.count_table_rows(CountTableRowsRequest(id=table, predicate="id > 1")).count
+    count = ns.count_table_rows(spec.CountTableRowsRequest(id=table, predicate="id > 1")).count
     assert count == 2, f"counted {count}"
 
 
 @pytest.mark.parametrize(("mode", "rows"), [(None, 6), ("Append", 6), ("append", 6), ("Overwrite", 3)])
 def test_an_insert_appends_or_overwrites(ns: LanceNamespace, table: list[str], mode: str | None, rows: int) -> None:
-    ns.insert_into_table(InsertIntoTableRequest(id=table, mode=mode), stream(ROWS))
+    ns.insert_into_table(spec.InsertIntoTableRequest(id=table, mode=mode), stream(ROWS))
     assert _count(ns, table) == rows, f"{_count(ns, table)} rows, expected {rows}"
 
 
 def test_an_insert_of_other_columns_is_refused(ns: LanceNamespace, table: list[str]) -> None:
     with expect(err.TableSchemaValidationError, err.InvalidInputError):
-        ns.insert_into_table(InsertIntoTableRequest(id=table), stream(ROWS.rename_columns(["x", "y", "z"])))
+        ns.insert_into_table(spec.InsertIntoTableRequest(id=table), stream(ROWS.rename_columns(["x", "y", "z"])))
     assert _count(ns, table) == 3
 
 
@@ -92,27 +82,27 @@ def test_a_vector_query_returns_the_nearest_first(ns: LanceNamespace, table: lis
 
 
 def test_an_update_changes_the_rows_of_its_predicate(ns: LanceNamespace, table: list[str]) -> None:
-    answer = ns.update_table(UpdateTableRequest(id=table, predicate="id = 1", updates=[["text", "'changed'"]]))
+    answer = ns.update_table(spec.UpdateTableRequest(id=table, predicate="id = 1", updates=[["text", "'changed'"]]))
     assert answer.updated_rows == 1, f"updated {answer.updated_rows}"
-    count = ns.count_table_rows(CountTableRowsRequest(id=table, predicate="text = 'changed'")).count
+    count = ns.count_table_rows(spec.CountTableRowsRequest(id=table, predicate="text = 'changed'")).count
     assert count == 1, f"{count} rows are changed"
 
 
 def test_a_delete_removes_the_rows_of_its_predicate(ns: LanceNamespace, table: list[str]) -> None:
-    ns.delete_from_table(DeleteFromTableRequest(id=table, predicate="id > 1"))
+    ns.delete_from_table(spec.DeleteFromTableRequest(id=table, predicate="id > 1"))
     assert _count(ns, table) == 1
 
 
 def test_a_predicate_that_is_no_sql_is_refused(ns: LanceNamespace, table: list[str]) -> None:
     with expect(err.InvalidInputError):
-        ns.delete_from_table(DeleteFromTableRequest(id=table, predicate="id >"))
+        ns.delete_from_table(spec.DeleteFromTableRequest(id=table, predicate="id >"))
     assert _count(ns, table) == 3
 
 
 def test_a_merge_updates_matches_and_inserts_others(ns: LanceNamespace, table: list[str]) -> None:
     rows = ROWS.slice(2).set_column(1, "text", [["new"]])
     more = rows.set_column(0, "id", [[9]])
-    request = MergeInsertIntoTableRequest(
+    request = spec.MergeInsertIntoTableRequest(
         id=table, on=["id"], when_matched_update_all=True, when_not_matched_insert_all=True
     )
     answer = ns.merge_insert_into_table(request, stream(pa.concat_tables([rows, more])))
@@ -124,21 +114,21 @@ def test_a_merge_updates_matches_and_inserts_others(ns: LanceNamespace, table: l
 def test_rows_of_a_missing_table_are_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
     id = home.table("none")
     requests: dict[str, tuple[Any, ...]] = {
-        "count_table_rows": (CountTableRowsRequest(id=id),),
-        "insert_into_table": (InsertIntoTableRequest(id=id), stream(ROWS)),
-        "delete_from_table": (DeleteFromTableRequest(id=id, predicate="true"),),
-        "query_table": (QueryTableRequest.from_dict({"id": id, "k": 1, "vector": {}}),),
+        "count_table_rows": (spec.CountTableRowsRequest(id=id),),
+        "insert_into_table": (spec.InsertIntoTableRequest(id=id), stream(ROWS)),
+        "delete_from_table": (spec.DeleteFromTableRequest(id=id, predicate="true"),),
+        "query_table": (spec.QueryTableRequest.from_dict({"id": id, "k": 1, "vector": {}}),),
     }
     with expect(err.TableNotFoundError):
         getattr(ns, operation)(*requests[operation])
 
 
 def _count(ns: LanceNamespace, id: list[str]) -> int | None:
-    return ns.count_table_rows(CountTableRowsRequest(id=id)).count
+    return ns.count_table_rows(spec.CountTableRowsRequest(id=id)).count
 
 
 def _query(ns: LanceNamespace, id: list[str], **fields: Any) -> list[dict[str, Any]]:
-    request = QueryTableRequest.from_dict({"id": id, **fields})
+    request = spec.QueryTableRequest.from_dict({"id": id, **fields})
     assert request is not None
     answer: Any = ns.query_table(request)
     return read_file(answer.data)

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    DropTableRequest,
-    LanceNamespace,
-    ListTablesRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-    TableExistsRequest,
-)
+from lance_namespace import LanceNamespace
 
 from lance_ns_async.conformance.home import Home, expect, request_for
 from lance_ns_async.conformance.targets import Target
 
 
 def test_a_declared_table_is_described_at_its_location(ns: LanceNamespace, home: Home) -> None:
-    declared = ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    described = ns.describe_table(DescribeTableRequest(id=home.table("t")))
+    declared = ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
+    described = ns.describe_table(spec.DescribeTableRequest(id=home.table("t")))
     assert declared.location, "declared without a location"
     assert described.location == declared.location, (
         f"declared at {declared.location}, described at {described.location}"
@@ -32,34 +23,34 @@ def test_a_declared_table_is_described_at_its_location(ns: LanceNamespace, home:
 
 
 def test_a_declared_table_keeps_its_properties(ns: LanceNamespace, home: Home) -> None:
-    ns.declare_table(DeclareTableRequest(id=home.table("t"), properties={"k": "v"}))
-    described = ns.describe_table(DescribeTableRequest(id=home.table("t")))
+    ns.declare_table(spec.DeclareTableRequest(id=home.table("t"), properties={"k": "v"}))
+    described = ns.describe_table(spec.DescribeTableRequest(id=home.table("t")))
     if described.properties is None:
         pytest.skip("it keeps no properties")
     assert described.properties.get("k") == "v", f"described with {described.properties}"
 
 
 def test_two_tables_have_two_locations(ns: LanceNamespace, home: Home) -> None:
-    locations = {ns.declare_table(DeclareTableRequest(id=home.table(name))).location for name in ("t", "u")}
+    locations = {ns.declare_table(spec.DeclareTableRequest(id=home.table(name))).location for name in ("t", "u")}
     assert len(locations) == 2, f"both are at {locations}"
 
 
 def test_declaring_an_existing_table_fails(ns: LanceNamespace, home: Home) -> None:
-    ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
     with expect(err.TableAlreadyExistsError):
-        ns.declare_table(DeclareTableRequest(id=home.table("t")))
+        ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
 
 
 def test_declaring_needs_the_namespace(ns: LanceNamespace, home: Home) -> None:
     with expect(err.NamespaceNotFoundError):
-        ns.declare_table(DeclareTableRequest(id=home.beside("none", "t")))
+        ns.declare_table(spec.DeclareTableRequest(id=home.beside("none", "t")))
     with expect(err.TableNotFoundError, err.NamespaceNotFoundError):
-        ns.describe_table(DescribeTableRequest(id=home.beside("none", "t")))
+        ns.describe_table(spec.DescribeTableRequest(id=home.beside("none", "t")))
 
 
 @pytest.mark.parametrize("operation", ["describe_table", "table_exists", "deregister_table", "drop_table"])
 def test_a_missing_table_is_not_found(ns: LanceNamespace, home: Home, operation: str) -> None:
-    ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
     with expect(err.TableNotFoundError):
         getattr(ns, operation)(request_for(operation, home.table("none")))
 
@@ -71,45 +62,45 @@ def test_a_table_of_a_missing_namespace_is_not_found(ns: LanceNamespace, home: H
 
 
 def test_an_existing_table_exists(ns: LanceNamespace, home: Home) -> None:
-    ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    ns.table_exists(TableExistsRequest(id=home.table("t")))
+    ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
+    ns.table_exists(spec.TableExistsRequest(id=home.table("t")))
 
 
 def test_a_deregistered_table_is_gone(ns: LanceNamespace, home: Home) -> None:
-    location = ns.declare_table(DeclareTableRequest(id=home.table("t"))).location
-    answer = ns.deregister_table(DeregisterTableRequest(id=home.table("t")))
+    location = ns.declare_table(spec.DeclareTableRequest(id=home.table("t"))).location
+    answer = ns.deregister_table(spec.DeregisterTableRequest(id=home.table("t")))
     assert answer.location in (None, location), f"declared at {location}, deregistered at {answer.location}"
     _check_gone(ns, home, "t")
 
 
 def test_a_dropped_table_is_gone(ns: LanceNamespace, home: Home) -> None:
-    ns.declare_table(DeclareTableRequest(id=home.table("t")))
-    ns.declare_table(DeclareTableRequest(id=home.table("other")))
-    ns.drop_table(DropTableRequest(id=home.table("t")))
+    ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
+    ns.declare_table(spec.DeclareTableRequest(id=home.table("other")))
+    ns.drop_table(spec.DropTableRequest(id=home.table("t")))
     _check_gone(ns, home, "t")
-    ns.describe_table(DescribeTableRequest(id=home.table("other")))
+    ns.describe_table(spec.DescribeTableRequest(id=home.table("other")))
 
 
 def test_a_registered_table_is_described_at_its_location(ns: LanceNamespace, home: Home) -> None:
     location = _free_location(ns, home, "t")
     _register(ns, home.table("again"), location)
-    described = ns.describe_table(DescribeTableRequest(id=home.table("again"))).location
+    described = ns.describe_table(spec.DescribeTableRequest(id=home.table("again"))).location
     assert described is not None and described.rstrip("/") == location.rstrip("/"), f"described at {described}"
 
 
 def test_registering_an_existing_table_fails(ns: LanceNamespace, home: Home) -> None:
-    before = ns.declare_table(DeclareTableRequest(id=home.table("t"))).location
+    before = ns.declare_table(spec.DeclareTableRequest(id=home.table("t"))).location
     location = _free_location(ns, home, "free")
     with expect(err.TableAlreadyExistsError):
         _register(ns, home.table("t"), location)
-    assert ns.describe_table(DescribeTableRequest(id=home.table("t"))).location == before, "it was replaced"
+    assert ns.describe_table(spec.DescribeTableRequest(id=home.table("t"))).location == before, "it was replaced"
 
 
 def test_registering_with_mode_overwrite_replaces_the_table(ns: LanceNamespace, home: Home) -> None:
-    ns.declare_table(DeclareTableRequest(id=home.table("t")))
+    ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
     location = _free_location(ns, home, "free")
     _register(ns, home.table("t"), location, mode="Overwrite")
-    described = ns.describe_table(DescribeTableRequest(id=home.table("t"))).location
+    described = ns.describe_table(spec.DescribeTableRequest(id=home.table("t"))).location
     assert described is not None and described.rstrip("/") == location.rstrip("/"), f"described at {described}"
 
 
@@ -121,34 +112,34 @@ def test_registering_needs_the_namespace(ns: LanceNamespace, home: Home) -> None
 
 def test_a_location_that_leads_out_of_its_folder_is_refused(ns: LanceNamespace, home: Home) -> None:
     with expect(err.InvalidInputError):
-        ns.register_table(RegisterTableRequest(id=home.table("t"), location="../outside/t"))
+        ns.register_table(spec.RegisterTableRequest(id=home.table("t"), location="../outside/t"))
     _check_gone(ns, home, "t")
 
 
 def test_a_renamed_table_keeps_its_location(ns: LanceNamespace, home: Home) -> None:
-    location = ns.declare_table(DeclareTableRequest(id=home.table("t"))).location
-    ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="new"))
-    assert ns.describe_table(DescribeTableRequest(id=home.table("new"))).location == location, "it moved"
+    location = ns.declare_table(spec.DeclareTableRequest(id=home.table("t"))).location
+    ns.rename_table(spec.RenameTableRequest(id=home.table("t"), new_table_name="new"))
+    assert ns.describe_table(spec.DescribeTableRequest(id=home.table("new"))).location == location, "it moved"
     _check_gone(ns, home, "t")
 
 
 def test_renaming_to_an_existing_name_fails(ns: LanceNamespace, home: Home) -> None:
     for name in ("t", "taken"):
-        ns.declare_table(DeclareTableRequest(id=home.table(name)))
+        ns.declare_table(spec.DeclareTableRequest(id=home.table(name)))
     with expect(err.TableAlreadyExistsError):
-        ns.rename_table(RenameTableRequest(id=home.table("t"), new_table_name="taken"))
-    ns.describe_table(DescribeTableRequest(id=home.table("t")))
+        ns.rename_table(spec.RenameTableRequest(id=home.table("t"), new_table_name="taken"))
+    ns.describe_table(spec.DescribeTableRequest(id=home.table("t")))
 
 
 def test_renaming_a_missing_table_fails(ns: LanceNamespace, home: Home) -> None:
     with expect(err.TableNotFoundError):
-        ns.rename_table(RenameTableRequest(id=home.table("none"), new_table_name="new"))
+        ns.rename_table(spec.RenameTableRequest(id=home.table("none"), new_table_name="new"))
 
 
 @pytest.mark.parametrize("id", [[""], ["", "t"]], ids=["empty name", "empty namespace"])
 def test_an_id_with_an_empty_name_is_refused(ns: LanceNamespace, home: Home, id: list[str]) -> None:
     with expect(err.InvalidInputError, err.TableNotFoundError, err.NamespaceNotFoundError):
-        ns.declare_table(DeclareTableRequest(id=id if id == [""] else [*home.parent, *id]))
+        ns.declare_table(spec.DeclareTableRequest(id=id if id == [""] else [*home.parent, *id]))
 
 
 def test_a_request_may_be_a_mapping(ns: LanceNamespace, home: Home, target: Target) -> None:
@@ -168,20 +159,20 @@ def test_a_request_may_be_a_mapping(ns: LanceNamespace, home: Home, target: Targ
 
 def _free_location(ns: LanceNamespace, home: Home, name: str) -> str:
     """Returns the location of a table that was declared and deregistered."""
-    location = ns.declare_table(DeclareTableRequest(id=home.table(name))).location
+    location = ns.declare_table(spec.DeclareTableRequest(id=home.table(name))).location
     assert location is not None, "declared without a location"
-    ns.deregister_table(DeregisterTableRequest(id=home.table(name)))
+    ns.deregister_table(spec.DeregisterTableRequest(id=home.table(name)))
     return location
 
 
 def _register(ns: LanceNamespace, id: list[str], location: str, mode: str | None = None) -> None:
     """Registers a location, as it is or relative to the root of the catalog, if that is what it accepts."""
     try:
-        ns.register_table(RegisterTableRequest(id=id, location=location, mode=mode))
+        ns.register_table(spec.RegisterTableRequest(id=id, location=location, mode=mode))
     except err.InvalidInputError as e:
         relative = location.rstrip("/").rsplit("/", 1)[-1]
         try:
-            ns.register_table(RegisterTableRequest(id=id, location=relative, mode=mode))
+            ns.register_table(spec.RegisterTableRequest(id=id, location=relative, mode=mode))
         except err.InvalidInputError:
             # The catalog has another reason, for example that a deleted table keeps its location.
             raise e from None
@@ -189,6 +180,6 @@ def _register(ns: LanceNamespace, id: list[str], location: str, mode: str | None
 
 def _check_gone(ns: LanceNamespace, home: Home, name: str) -> None:
     with expect(err.TableNotFoundError):
-        ns.describe_table(DescribeTableRequest(id=home.table(name)))
-    listed = ns.list_tables(ListTablesRequest(id=home.id)).tables
+        ns.describe_table(spec.DescribeTableRequest(id=home.table(name)))
+    listed = ns.list_tables(spec.ListTablesRequest(id=home.id)).tables
     assert name not in listed, f"listed {listed}"

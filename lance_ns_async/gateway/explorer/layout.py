@@ -8,7 +8,6 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Formatter
-from types import MappingProxyType
 from typing import LiteralString
 from urllib.parse import urlencode
 
@@ -16,7 +15,6 @@ from lance_ns_async.errors import shortened
 from lance_ns_async.masked import mask
 
 _MAX_PROPERTY = 1_000
-_CONTENT_TYPES = {"style.css": "text/css", "script.js": "text/javascript"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +24,12 @@ class Page:
     title: str
     body: Markup
     status: int = 200
-    below: Sequence[str] = ()
-    """The namespace that the page's search form searches."""
+    below: Sequence[str] = ()  # The namespace that the page's search form searches.
     search_text: str = ""
 
 
 def document(page: Page, form_token: str | None) -> str:
-    """Returns the whole document.
-
-    Args:
-        page: The content.
-        form_token: The token of the sign-out form; None for a browser that is not signed in.
-    """
+    """Returns the whole document, with a search form and a sign-out form for a browser that is signed in."""
     tools = None
     if form_token is not None:
         tools = html(
@@ -69,14 +61,7 @@ def document(page: Page, form_token: str | None) -> str:
 
 
 def sign_in_page(form_token: str, next: str, *, status: int = 401, message: str | None = None) -> Page:
-    """Returns the form that asks for the gateway's token.
-
-    Args:
-        form_token: The token of the form.
-        next: The path to show after the sign-in.
-        status: The HTTP status.
-        message: Why an attempt failed.
-    """
+    """Returns the form that asks for the gateway's token; `message` says why an attempt failed."""
     described = Markup(' aria-invalid="true" aria-describedby="problem"') if message else None
     body = html(
         '<section class="card sign-in"><h1>Sign in</h1>{}<form action="/ui/sign-in" method="post">'
@@ -110,22 +95,23 @@ def properties(properties: Mapping[str, str]) -> Markup:
     return table("Properties", ("Property", "Value"), rows)
 
 
-def note(text: str | None) -> Markup | None:
-    """Returns a paragraph in a quiet color; None for None."""
-    return None if text is None else html('<p class="note">{}</p>', text)
+def note(text: str | None) -> Markup:
+    """Returns a paragraph in a quiet color; nothing for None."""
+    return Markup() if text is None else html('<p class="note">{}</p>', text)
 
 
-def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
-    """Returns a table whose first column contains the headings of the rows."""
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]], above: str | None = None) -> Markup:
+    """Returns a table whose first column contains the headings of the rows, with a note above it."""
     body = [
         html('<tr><th scope="row">{}</th>{}</tr>', first, [html("<td>{}</td>", it) for it in rest])
         for first, *rest in rows
     ]
     if not body:
-        return html('<p class="note">None.</p>')
+        return html("{}{}", note(above), note("None."))
     return html(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table><caption class="hidden">{}</caption>'
+        '{}<div class="scroll" tabindex="0" role="region" aria-label="{}"><table><caption class="hidden">{}</caption>'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
+        note(above),
         caption,
         caption,
         [html('<th scope="col">{}</th>', it) for it in head],
@@ -160,27 +146,17 @@ class Asset:
 
     content: bytes
     content_type: str
-    digest: str
-    """Identifies the content."""
+    digest: str  # Identifies the content.
 
-    @property
-    def etag(self) -> str:
-        """The entity tag of the content."""
-        return f'"{self.digest}"'
-
-
-def _load() -> Mapping[str, Asset]:
-    folder = files(__package__) / "static"
-    contents = {name: (folder / name).read_bytes() for name in _CONTENT_TYPES}
-    return MappingProxyType(
-        {
-            name: Asset(content, _CONTENT_TYPES[name], sha256(content).hexdigest()[:16])
-            for name, content in contents.items()
-        }
-    )
+    @classmethod
+    def load(cls, name: str, content_type: str) -> Asset:
+        """Returns a file of the folder `static`."""
+        content = (files(__package__) / "static" / name).read_bytes()
+        return cls(content, content_type, sha256(content).hexdigest()[:16])
 
 
-ASSETS: Mapping[str, Asset] = _load()
+_CONTENT_TYPES = {"style.css": "text/css", "script.js": "text/javascript"}
+ASSETS: Mapping[str, Asset] = {name: Asset.load(name, kind) for name, kind in _CONTENT_TYPES.items()}
 """The static files by name."""
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.gateway.explorer import layout, values
-from lance_ns_async.gateway.explorer.layout import Markup, Page, html, link, name
-from lance_ns_async.gateway.explorer.reading import CatalogReader, run_all, show, show_error
+from lance_ns_async.gateway.explorer import layout
+from lance_ns_async.gateway.explorer.layout import Markup, Page, html, link, name, visible
+from lance_ns_async.gateway.responses import RequestError, log_unexpected
 from lance_ns_async.model import Id, NamespaceId, TableId
+from lance_ns_async.spec.routes import BY_OPERATION
 
+T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger(__name__)
+
+_READ_SECONDS = 15  # Maximum seconds of one read: a page must not wait for a part that hangs.
 _PAGE = 100  # Maximum number of names in a list.
 MAX_MATCHES = 100
 
@@ -22,14 +30,61 @@ _LISTED = 1_000
 _MAX_IN_FLIGHT = 8
 
 
-async def namespace_page(reader: CatalogReader, id: Sequence[str], tokens: Mapping[str, str]) -> Page:
-    """Returns the page of a namespace: its child namespaces and its tables, 100 of each.
+class CatalogReader:
+    """The reading operations of a namespace: an AsyncNamespace, or an object with methods of the same names."""
 
-    Args:
-        reader: Reads the catalog.
-        id: The namespace; empty for the root.
-        tokens: The page token of `namespaces` or `tables`; with one of them, the page contains that list only.
-    """
+    def __init__(self, namespace: object) -> None:
+        self._namespace = namespace
+
+    async def read(self, operation: str, **fields: Any) -> Any:
+        """Returns the response of an operation of the spec, whose request has these fields."""
+        method = getattr(self._namespace, operation, None)
+        if method is None:
+            raise UnsupportedOperationError(f"Not supported: {operation} (the catalog does not have this operation)")
+        async with asyncio.timeout(_READ_SECONDS):
+            return await method(BY_OPERATION[operation].request(**fields))
+
+
+async def outcome(work: Awaitable[T]) -> T | BaseException:
+    """Returns the result of `work`, or its error; raises only what ends tasks or the process."""
+    try:
+        return await work
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as e:  # a part of a page shows it; includes panics of Rust
+        return e
+
+
+async def show(work: Awaitable[Markup]) -> Markup:
+    """Returns the result of `work`, or its error as a part of a page; raises as `outcome`."""
+    result = await outcome(work)
+    return show_error(result) if isinstance(result, BaseException) else result
+
+
+async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Returns the results of concurrent work that raises no errors."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(it) for it in work]
+    return [task.result() for task in tasks]
+
+
+def show_error(error: BaseException) -> Markup:
+    """Returns an error as a part of a page; unexpected errors go to the log, and the page contains only their id."""
+    match error:
+        case UnsupportedOperationError() | TableNotFoundError():
+            # Nothing was written to a table that is only declared.
+            return html('<p class="note">{}</p>', visible(str(error)))
+        case LanceNamespaceError() | RequestError():
+            message = str(error)
+        case TimeoutError():
+            message = f"Service unavailable: no response within {_READ_SECONDS} s; reload the page to try again"
+        case _:
+            message = f"Internal error: the gateway's log has the details under {log_unexpected(error, log)}"
+    return html('<p class="error" role="alert">{}</p>', visible(message))
+
+
+async def namespace_page(reader: CatalogReader, id: Sequence[str], tokens: Mapping[str, str]) -> Page:
+    """Returns the page of a namespace, 100 children and tables; with a page token for one list, that list only."""
     lists = [kind for kind in ("namespaces", "tables") if not tokens or kind in tokens]
     parts = [show(_list(reader, kind, id, tokens.get(kind))) for kind in lists]
     if id and not tokens:
@@ -53,13 +108,13 @@ async def search_page(reader: CatalogReader, id: Sequence[str], text: str) -> Pa
         html('<li class="{}"><a href="{}">{}</a></li>', match.kind, link(match.kind, match), _joined(match))
         for match in result.matches
     ]
-    notes = [f"{values.number(len(items))} found" if items else "No name contains this text"]
+    notes = [f"{len(items):,} found" if items else "No name contains this text"]
     if result.is_full:
         notes.append(f"the search stopped after {MAX_MATCHES} results; use a longer text")
     if result.timed_out:
         notes.append("the search stopped at its time limit, so there may be more; open a namespace to search below it")
     if result.errors:
-        notes.append(f"{values.number(len(result.errors))} listings failed, the first with")
+        notes.append(f"{len(result.errors):,} listings failed, the first with")
     body = html(
         '{}<h1>Search</h1><p role="status">Names that contain <q>{}</q>, below {}: {}.</p>{}'
         '<ul class="names results">{}</ul>',
@@ -107,8 +162,7 @@ class NameSearch:
     """The progress and the result of a search."""
 
     matches: list[Id] = field(default_factory=list)
-    errors: list[BaseException] = field(default_factory=list)
-    """The errors of listings that failed."""
+    errors: list[BaseException] = field(default_factory=list)  # The errors of listings that failed.
     timed_out: bool = False
 
     @property
@@ -118,14 +172,7 @@ class NameSearch:
 
 
 async def search(reader: CatalogReader, start: Sequence[str], text: str, seconds: float = _SECONDS) -> NameSearch:
-    """Searches below a namespace, one level after the other; upper and lower case are equal.
-
-    Args:
-        reader: Reads the catalog.
-        start: The namespace.
-        text: A part of the name of a namespace or table.
-        seconds: Time limit; what was found until then is the result.
-    """
+    """Searches below a namespace, level by level and without case; at the time limit, returns what it has."""
     result = NameSearch()
     part = text.casefold()
     level = [NamespaceId(start)]

@@ -13,45 +13,43 @@ from time import monotonic
 from urllib.parse import parse_qsl
 
 from aiohttp import web
-from lance_namespace.errors import ErrorCode, InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.errors import http_status
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
-from lance_ns_async.gateway.bodies import body
 from lance_ns_async.gateway.explorer import layout, pages, table
 from lance_ns_async.gateway.explorer.layout import Page
-from lance_ns_async.gateway.explorer.reading import CatalogReader
+from lance_ns_async.gateway.explorer.pages import CatalogReader
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.request_log import RequestLog
-from lance_ns_async.gateway.responses import RequestError
+from lance_ns_async.gateway.responses import HEADERS, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace
+from lance_ns_async.gateway.wire import body
 from lance_ns_async.model import NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
 _MAX_FIELDS = 1_000  # Maximum number of fields of a query or of a form.
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
+LIFETIME = 8 * 3600  # Seconds after which a session ends.
+_MAX_SESSIONS = 1_000
+_MAX_ATTEMPTS = 3  # Maximum number of attempts from one address in one second.
+
+_SESSION, _FORM = "lance_ns", "lance_ns_form"  # The beginnings of the names of cookies.
+
 _HEADERS = {
-    "Cache-Control": "no-store",
+    **HEADERS,
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "Referrer-Policy": "no-referrer",
-    "Server": "lance-ns",
-    "X-Content-Type-Options": "nosniff",
 }
 
 
 class Explorer:
-    """The web pages of a gateway.
-
-    Args:
-        namespace: The namespace of the gateway.
-        access: The access to the gateway.
-        idle: Maximum seconds that a form may take to arrive.
-    """
+    """The web pages of a gateway."""
 
     def __init__(self, namespace: object, access: Access, idle: float) -> None:
         self._namespace = namespace
@@ -72,12 +70,13 @@ class Explorer:
             self._check_sender(request)
             if path == "/":
                 return _redirect("/ui")
-            if path.startswith("/ui/static/"):
-                return _asset(request, path.removeprefix("/ui/static/"))
-            if request.method == "POST":
+            is_static = path.startswith("/ui/static/")
+            if request.method == "POST" and not is_static:
                 return await self._post(request, path, share, entry)
             if request.method not in ("GET", "HEAD"):
-                raise _refusal(405, f"The method {request.method} is not allowed")
+                raise RequestError(405, f"The method {request.method} is not allowed")
+            if is_static:
+                return _asset(request, path.removeprefix("/ui/static/"))
             return await self._get(request, path, query, entry)
         except RequestError as e:
             page = layout.error_page(e.status, HTTPStatus(e.status).phrase, str(e))
@@ -86,7 +85,7 @@ class Explorer:
     async def _get(self, request: web.BaseRequest, path: str, query: str, entry: RequestLog) -> web.Response:
         if path == "/ui/sign-in":
             return _redirect("/ui")
-        id = request.cookies.get(_session_cookie(request), "")
+        id = request.cookies.get(_cookie(request, _SESSION), "")
         session = self._sessions.find(id)
         try:
             # The rights of a token may have changed since the sign-in.
@@ -116,14 +115,15 @@ class Explorer:
                 tokens = {key: value for key, value in fields if key in ("namespaces", "tables")}
                 return await pages.namespace_page(reader, NamespaceId(id), tokens)
             case "/ui/table":
-                return await table.table_page(reader, TableId(id), _address(request))
+                # The address of the gateway as the browser knows it.
+                return await table.table_page(reader, TableId(id), f"{request.scheme}://{request.host}")
             case "/ui/search":
                 values = dict(fields)
                 below = [value for key, value in _fields(values.get("below", "")) if key == "id"]
                 if not (text := values.get("q", "").strip()):
                     raise InvalidInputError("q: the text to search for is empty; type a part of a name")
                 return await pages.search_page(reader, NamespaceId(below), text)
-        raise _refusal(404, "There is no such page")
+        raise RequestError(404, "There is no such page")
 
     async def _post(self, request: web.BaseRequest, path: str, share: Share, entry: RequestLog) -> web.Response:
         content = await body(request, _MAX_FORM, self._idle, "a form", share)
@@ -131,16 +131,16 @@ class Explorer:
         form_token = fields.get("form_token", "")
         match path:
             case "/ui/sign-in":
-                self._check_form(request.cookies.get(_form_cookie(request), ""), form_token)
+                self._check_form(request.cookies.get(_cookie(request, _FORM), ""), form_token)
                 return self._try_token(request, fields.get("token", "").strip(), fields.get("next", ""), entry)
             case "/ui/sign-out":
-                cookie = request.cookies.get(_session_cookie(request), "")
+                cookie = request.cookies.get(_cookie(request, _SESSION), "")
                 self._check_form(cookie, form_token)
                 self._sessions.close(cookie)
                 response = _redirect("/ui")
-                response.del_cookie(_session_cookie(request), path="/ui")
+                response.del_cookie(_cookie(request, _SESSION), path="/ui")
                 return response
-        raise _refusal(404, "There is no such form")
+        raise RequestError(404, "There is no such form")
 
     def _try_token(self, request: web.BaseRequest, token: str, next: str, entry: RequestLog) -> web.Response:
         if not self._attempts.count(request.remote or ""):
@@ -150,30 +150,30 @@ class Explorer:
         except RequestError:
             return self._sign_in(request, next, message="The token is wrong.")
         response = _redirect(next if _is_page(next) else "/ui")
-        _set_cookie(request, response, _session_cookie(request), self._sessions.open(token), LIFETIME)
+        _set_cookie(request, response, _cookie(request, _SESSION), self._sessions.open(token), LIFETIME)
         return response
 
     def _sign_in(
         self, request: web.BaseRequest, next: str, *, status: int = 401, message: str | None = None
     ) -> web.Response:
-        cookie = request.cookies.get(_form_cookie(request)) or secrets.token_urlsafe(32)
+        cookie = request.cookies.get(_cookie(request, _FORM)) or secrets.token_urlsafe(32)
         page = layout.sign_in_page(self._forms.token(cookie), next, status=status, message=message)
         response = _response(page, None, {"Retry-After": "1"} if status == 429 else {})
-        _set_cookie(request, response, _form_cookie(request), cookie, None)
+        _set_cookie(request, response, _cookie(request, _FORM), cookie, None)
         return response
 
     def _check_form(self, cookie: str, form_token: str) -> None:
         if not self._forms.is_right(cookie, form_token):
-            raise _refusal(403, "The form has expired or was sent by another site; reload the page and try again")
+            raise RequestError(403, "The form has expired or was sent by another site; reload the page and try again")
 
     def _check_sender(self, request: web.BaseRequest) -> None:
         origin = request.headers.get("Origin", "null")
         self._access.check_sender({"Host": request.host})
         if _HOST.fullmatch(request.host) is None:
-            raise _refusal(400, "The Host header is malformed")
+            raise RequestError(400, "The Host header is malformed")
         # Without a referrer, browsers send `null` with the forms of these pages, too; forms contain a token.
         if origin != "null" and origin.partition("://")[2].lower() != request.host.lower():
-            raise _refusal(403, "Requests from other sites are not allowed")
+            raise RequestError(403, "Requests from other sites are not allowed")
 
 
 def _response(page: Page, form_token: str | None, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -192,19 +192,13 @@ def _redirect(to: str) -> web.Response:
 
 
 def _asset(request: web.BaseRequest, name: str) -> web.Response:
-    if request.method not in ("GET", "HEAD"):
-        raise _refusal(405, f"The method {request.method} is not allowed")
     if (asset := layout.ASSETS.get(name)) is None:
-        raise _refusal(404, "There is no such file")
-    headers = {**_HEADERS, "Cache-Control": "private, max-age=86400", "ETag": asset.etag}
-    if request.headers.get("If-None-Match") == asset.etag:
+        raise RequestError(404, "There is no such file")
+    etag = f'"{asset.digest}"'
+    headers = {**_HEADERS, "Cache-Control": "private, max-age=86400", "ETag": etag}
+    if request.headers.get("If-None-Match") == etag:
         return web.Response(status=304, headers=headers)
     return web.Response(body=asset.content, content_type=asset.content_type, charset="utf-8", headers=headers)
-
-
-def _refusal(status: int, message: str) -> RequestError:
-    # Pages show the status and the message only.
-    return RequestError(status, ErrorCode.INVALID_INPUT, message)
 
 
 def _fields(text: str) -> list[tuple[str, str]]:
@@ -212,7 +206,7 @@ def _fields(text: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
-        raise _refusal(400, f"The address or the form has more than {_MAX_FIELDS} fields") from None
+        raise RequestError(400, f"The address or the form has more than {_MAX_FIELDS} fields") from None
 
 
 def _is_page(path: str) -> bool:
@@ -220,37 +214,17 @@ def _is_page(path: str) -> bool:
     return re.fullmatch(r"/ui([/?][!-~]*)?", path) is not None
 
 
-def _address(request: web.BaseRequest) -> str:
-    """Returns the address of the gateway as the browser knows it."""
-    return f"{request.scheme}://{request.host}"
-
-
-def _session_cookie(request: web.BaseRequest) -> str:
-    # Cookies apply to all ports of a host, so the gateways of one machine need different names.
-    return f"lance_ns_{_port(request)}"
-
-
-def _form_cookie(request: web.BaseRequest) -> str:
-    return f"lance_ns_form_{_port(request)}"
-
-
-def _port(request: web.BaseRequest) -> str:
+def _cookie(request: web.BaseRequest, kind: str) -> str:
+    """Returns the name of a cookie: cookies apply to all ports of a host, so the gateways of one machine differ."""
     named = _HOST.fullmatch(request.host)
-    return (named[1] if named else None) or ("443" if request.secure else "80")
+    port = (named[1] if named else None) or ("443" if request.secure else "80")
+    return f"{kind}_{port}"
 
 
 def _set_cookie(request: web.BaseRequest, response: web.Response, name: str, value: str, max_age: int | None) -> None:
     response.set_cookie(
         name, value, max_age=max_age, path="/ui", secure=request.secure, httponly=True, samesite="Strict"
     )
-
-
-LIFETIME = 8 * 3600
-"""Seconds after which a session ends."""
-
-_MAX_SESSIONS = 1_000
-
-_MAX_ATTEMPTS = 3  # Maximum number of attempts from one address in one second.
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +236,7 @@ class BrowserSession:
 
 
 class BrowserSessions:
-    """The sessions of signed-in browsers, in memory; beyond the maximum number, the oldest one ends.
-
-    Args:
-        clock: Returns the time in seconds.
-    """
+    """The sessions of signed-in browsers, in memory; beyond the maximum number, the oldest one ends."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -308,11 +278,7 @@ class FormTokens:
 
 
 class Attempts:
-    """The number of attempts to sign in from each address in the current second.
-
-    Args:
-        clock: Returns the time in seconds.
-    """
+    """The number of attempts to sign in from each address in the current second."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

@@ -10,7 +10,7 @@ import pytest
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving
-from lance_ns_async.gateway.tokens import hash_of
+from lance_ns_async.gateway.access import hash_of
 from tests.support.gateway import ask, say
 
 TOKEN = "a-token-of-our-own"

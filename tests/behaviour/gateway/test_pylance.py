@@ -26,7 +26,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving
-from lance_ns_async.gateway.tokens import hash_of
+from lance_ns_async.gateway.access import hash_of
 from tests.contract.sites import SITES
 from tests.support.lake import ROWS, in_file, stream
 

@@ -22,7 +22,7 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 import pytest
 
 from lance_ns_async.cli.errors import Code
-from lance_ns_async.gateway.tokens import hash_of
+from lance_ns_async.gateway.access import hash_of
 from tests.fakes.certificates import Certificates
 from tests.support.budget import with_usual
 from tests.support.commands import Run

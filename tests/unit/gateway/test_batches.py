@@ -12,7 +12,7 @@ from lance_namespace.errors import NamespaceNotFoundError, PermissionDeniedError
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.gateway import Gateway, serving
-from lance_ns_async.gateway.tokens import hash_of
+from lance_ns_async.gateway.access import hash_of
 from tests.support.gateway import ask
 
 TABLES, FROM = 1200, 20

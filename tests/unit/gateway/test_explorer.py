@@ -21,12 +21,10 @@ from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrow
 from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowField
 from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
-from lance_ns_async.gateway import Gateway, serving, tokens
-from lance_ns_async.gateway.explorer.pages import search
-from lance_ns_async.gateway.explorer.reading import CatalogReader
+from lance_ns_async.gateway import Gateway, access, serving
+from lance_ns_async.gateway.explorer.pages import CatalogReader, search
 from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, BrowserSessions
-from lance_ns_async.gateway.explorer.table import snippets
-from lance_ns_async.gateway.explorer.values import cell, sample_table, type_text
+from lance_ns_async.gateway.explorer.table import cell, sample_table, snippets, type_text
 from tests.support.lake import ROWS, Lake, lake, stream
 
 HOSTILE = (
@@ -442,9 +440,9 @@ def test_types() -> None:
 
 async def test_a_browser_sees_what_its_token_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The file of tokens is looked at for each request.
-    monkeypatch.setattr(tokens, "_FRESH", 0.0)
+    monkeypatch.setattr(access, "_FRESH", 0.0)
     file = tmp_path / "tokens.toml"
-    entry = f'[ann]\nrights = "read"\nonly = ["sales.a*"]\nsha256 = ["{tokens.hash_of("ann")}"]\n'
+    entry = f'[ann]\nrights = "read"\nonly = ["sales.a*"]\nsha256 = ["{access.hash_of("ann")}"]\n'
     file.write_text(entry)
 
     class Lake(Hostile):

@@ -21,7 +21,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import MountedNamespace, serving
-from lance_ns_async.gateway.tokens import hash_of
+from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.spec.extensions import UNAVAILABLE
 from tests.support.gateway import ask
 

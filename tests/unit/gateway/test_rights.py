@@ -16,10 +16,10 @@ import pytest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.gateway import Gateway, serving, tokens
+from lance_ns_async.gateway import Gateway, access, serving
+from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.gateway.request_log import JsonFormatter
 from lance_ns_async.gateway.request_log import log as request_log
-from lance_ns_async.gateway.tokens import hash_of
 from lance_ns_async.spec.routes import ROUTES, Route
 from tests.support.budget import with_usual
 from tests.support.gateway import Said, ask
@@ -296,7 +296,7 @@ async def test_tokens_change_while_the_server_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The file is looked at for each request.
-    monkeypatch.setattr(tokens, "_FRESH", 0.0)
+    monkeypatch.setattr(access, "_FRESH", 0.0)
     file = tmp_path / "tokens.toml"
     async with gateway_for(Everything(), tmp_path, {"first": {"rights": "read"}}) as gateway:
 

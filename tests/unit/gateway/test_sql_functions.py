@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.gateway.limits import Limits, Memory, Share
-from lance_ns_async.gateway.remote_guard import RemoteGuard
+from lance_ns_async.gateway.limits import Limits, Memory, RemoteGuard, Share
 from lance_ns_async.storage.sql_bounds import Texts
 from tests.unit.storage.test_sql_bounds import DEADLY, EVERYDAY
 

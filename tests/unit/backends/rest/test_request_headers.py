@@ -23,7 +23,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, Call, Namespace
 from lance_ns_async.calls import request_headers
 from lance_ns_async.gateway import serving
-from lance_ns_async.gateway.tokens import hash_of
+from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.storage.opening import Opener
 from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest
