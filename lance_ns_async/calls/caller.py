@@ -234,6 +234,8 @@ class _Attempts(Generic[T]):
     def _spares(self, failure: Failure) -> bool:
         # While other calls get responses, the catalog works: the call was sent too early, or was one too many.
         before, self.responses = self.responses, self.slots.responses
+        if not self.policy.max_retries:
+            return False
         if self._is_throttle(failure):
             # Calls that are sent together are refused together, so that responses may have come only before.
             return self.slots.responded_at > monotonic() - _WORKS_SECONDS
