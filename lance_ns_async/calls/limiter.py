@@ -89,7 +89,8 @@ class Limiter:
         self._responses = self._refusals = self._sample = self._quiet = 0
         self._number = self._refused_slots = self._new = 0
         """Responses and refusals since `_since`, responses since the last change and refusal; calls; and slots."""
-        self.limit = self._best = self._beyond = self._within = self._rounds = 0.0
+        self.limit: float = 0.0
+        self._best = self._beyond = self._within = self._rounds = 0.0
         self._hold = _HOLD
         """The limit, the best rate, the scores of refusals beyond and within what worked, rounds, and their goal."""
         self.plateau: float | None = None

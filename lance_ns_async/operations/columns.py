@@ -15,8 +15,7 @@ from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrow
 from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
 from pydantic import ValidationError
 
-from lance_ns_async.operations import requests
-from lance_ns_async.operations.requests import FieldsOrId, passed_on
+from lance_ns_async.operations.requests import operation, passed_on
 from lance_ns_async.session import Session
 from lance_ns_async.spec.arrow_json import arrow_type
 from lance_ns_async.storage import fields, guard
@@ -30,10 +29,10 @@ _BY_EXPRESSION = "set an expression"
 
 
 @passed_on
+@operation
 async def alter_table_add_columns(
-    session: Session, request: spec.AlterTableAddColumnsRequest | FieldsOrId
+    session: Session, request: spec.AlterTableAddColumnsRequest
 ) -> spec.AlterTableAddColumnsResponse:
-    request = requests.parse(spec.AlterTableAddColumnsRequest, request)
     new = additions(request.new_columns)
     await session.check_sql(Texts(values={f"new_columns: {name}": sql for name, sql in new.items()}))
     snapshot = Snapshot(branch=request.branch)
@@ -43,10 +42,10 @@ async def alter_table_add_columns(
 
 
 @passed_on
+@operation
 async def alter_table_alter_columns(
-    session: Session, request: spec.AlterTableAlterColumnsRequest | FieldsOrId
+    session: Session, request: spec.AlterTableAlterColumnsRequest
 ) -> spec.AlterTableAlterColumnsResponse:
-    request = requests.parse(spec.AlterTableAlterColumnsRequest, request)
     changes = alterations(request.alterations)
     snapshot = Snapshot(branch=request.branch)
     return spec.AlterTableAlterColumnsResponse(
@@ -55,10 +54,10 @@ async def alter_table_alter_columns(
 
 
 @passed_on
+@operation
 async def alter_table_drop_columns(
-    session: Session, request: spec.AlterTableDropColumnsRequest | FieldsOrId
+    session: Session, request: spec.AlterTableDropColumnsRequest
 ) -> spec.AlterTableDropColumnsResponse:
-    request = requests.parse(spec.AlterTableDropColumnsRequest, request)
     if not request.columns:
         raise InvalidInputError("columns: must not be empty")
     snapshot = Snapshot(branch=request.branch)
@@ -68,10 +67,10 @@ async def alter_table_drop_columns(
 
 
 @passed_on
+@operation
 async def update_table_schema_metadata(
-    session: Session, request: spec.UpdateTableSchemaMetadataRequest | FieldsOrId
+    session: Session, request: spec.UpdateTableSchemaMetadataRequest
 ) -> spec.UpdateTableSchemaMetadataResponse:
-    request = requests.parse(spec.UpdateTableSchemaMetadataRequest, request)
     entries = request.metadata or {}
     snapshot = Snapshot(branch=request.branch)
     metadata = await session.change(request.id, lambda it, _: update_schema_metadata(it, entries), snapshot)
@@ -79,10 +78,10 @@ async def update_table_schema_metadata(
 
 
 @passed_on
+@operation
 async def update_field_metadata(
-    session: Session, request: spec.UpdateFieldMetadataRequest | FieldsOrId
+    session: Session, request: spec.UpdateFieldMetadataRequest
 ) -> spec.UpdateFieldMetadataResponse:
-    request = requests.parse(spec.UpdateFieldMetadataRequest, request)
     updates, replace = field_updates(request.updates)
     version, fields = await session.change(
         request.id, lambda it, _: set_field_metadata(it, updates, replace=replace), Snapshot(branch=request.branch)

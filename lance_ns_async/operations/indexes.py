@@ -12,8 +12,7 @@ from lance_namespace import CreateTableIndexRequest, DescribeTableIndexStatsResp
 from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models.index_content import IndexContent
 
-from lance_ns_async.operations import requests
-from lance_ns_async.operations.requests import FieldsOrId, page_of, passed_on
+from lance_ns_async.operations.requests import operation, page_of, passed_on
 from lance_ns_async.operations.searching import DISTANCES, arguments, dimension
 from lance_ns_async.session import Session
 from lance_ns_async.storage.datasets import Snapshot
@@ -84,30 +83,26 @@ _MAX_SUB_VECTORS = 16  # Maximum default number of sub-vectors, as in Lance's ow
 
 
 @passed_on
-async def create_table_index(
-    session: Session, request: spec.CreateTableIndexRequest | FieldsOrId
-) -> spec.CreateTableIndexResponse:
-    request = requests.parse(spec.CreateTableIndexRequest, request)
+@operation
+async def create_table_index(session: Session, request: spec.CreateTableIndexRequest) -> spec.CreateTableIndexResponse:
     check(request)
     await session.change(request.id, lambda it, _: create(it, request), Snapshot(branch=request.branch))
     return spec.CreateTableIndexResponse()
 
 
 @passed_on
+@operation
 async def create_table_scalar_index(
-    session: Session, request: spec.CreateTableIndexRequest | FieldsOrId
+    session: Session, request: spec.CreateTableIndexRequest
 ) -> spec.CreateTableScalarIndexResponse:
-    request = requests.parse(spec.CreateTableIndexRequest, request)
     check_scalar(request)
     await session.change(request.id, lambda it, _: create(it, request), Snapshot(branch=request.branch))
     return spec.CreateTableScalarIndexResponse()
 
 
 @passed_on
-async def list_table_indices(
-    session: Session, request: spec.ListTableIndicesRequest | FieldsOrId
-) -> spec.ListTableIndicesResponse:
-    request = requests.parse(spec.ListTableIndicesRequest, request)
+@operation
+async def list_table_indices(session: Session, request: spec.ListTableIndicesRequest) -> spec.ListTableIndicesResponse:
     snapshot = Snapshot(request.version, branch=request.branch)
     table_indexes = await session.read(request.id, lambda it, _: list_indexes(it), snapshot)
     page, token = await page_of(table_indexes, request.limit, request.page_token)
@@ -115,20 +110,18 @@ async def list_table_indices(
 
 
 @passed_on
+@operation
 async def describe_table_index_stats(
-    session: Session, request: spec.DescribeTableIndexStatsRequest | FieldsOrId
+    session: Session, request: spec.DescribeTableIndexStatsRequest
 ) -> spec.DescribeTableIndexStatsResponse:
-    request = requests.parse(spec.DescribeTableIndexStatsRequest, request)
     name = check_name(request.index_name)
     snapshot = Snapshot(request.version, branch=request.branch)
     return await session.read(request.id, lambda it, _: stats(it, name), snapshot)
 
 
 @passed_on
-async def drop_table_index(
-    session: Session, request: spec.DropTableIndexRequest | FieldsOrId
-) -> spec.DropTableIndexResponse:
-    request = requests.parse(spec.DropTableIndexRequest, request)
+@operation
+async def drop_table_index(session: Session, request: spec.DropTableIndexRequest) -> spec.DropTableIndexResponse:
     name = check_name(request.index_name)
     await session.change(request.id, lambda it, _: drop(it, name), Snapshot(branch=request.branch))
     return spec.DropTableIndexResponse()

@@ -14,16 +14,14 @@ from lance_ns_async.errors import spelled
 from lance_ns_async.lifecycle import replacing
 from lance_ns_async.model import NamespaceId, Page
 from lance_ns_async.operations import requests
-from lance_ns_async.operations.requests import FieldsOrId
+from lance_ns_async.operations.requests import operation
 from lance_ns_async.session import Session
 from lance_ns_async.spec.responses import ListNamespacesResponse
 from lance_ns_async.storage.locations import check_location, root_uri
 
 
-async def list_namespaces(
-    session: Session, request: spec.ListNamespacesRequest | FieldsOrId
-) -> spec.ListNamespacesResponse:
-    request = requests.parse(spec.ListNamespacesRequest, request)
+@operation
+async def list_namespaces(session: Session, request: spec.ListNamespacesRequest) -> spec.ListNamespacesResponse:
     parent = session.namespace(request.id)
 
     async def fetch(token: str | None, size: int | None) -> Page[str]:
@@ -38,19 +36,17 @@ async def list_namespaces(
     return ListNamespacesResponse(namespaces=names, page_token=page.token)
 
 
+@operation
 async def describe_namespace(
-    session: Session, request: spec.DescribeNamespaceRequest | FieldsOrId
+    session: Session, request: spec.DescribeNamespaceRequest
 ) -> spec.DescribeNamespaceResponse:
-    request = requests.parse(spec.DescribeNamespaceRequest, request)
     with session.operation():
         properties = await operations.describe_namespace(session.backend, session.namespace(request.id))
     return spec.DescribeNamespaceResponse(properties=dict(properties))
 
 
-async def create_namespace(
-    session: Session, request: spec.CreateNamespaceRequest | FieldsOrId
-) -> spec.CreateNamespaceResponse:
-    request = requests.parse(spec.CreateNamespaceRequest, request)
+@operation
+async def create_namespace(session: Session, request: spec.CreateNamespaceRequest) -> spec.CreateNamespaceResponse:
     id = session.namespace(request.id)
     mode = requests.word(request.mode, "mode", ("create", "exist_ok", "overwrite"))
     properties = request.properties or {}
@@ -67,10 +63,8 @@ async def create_namespace(
     return spec.CreateNamespaceResponse(properties=dict(result))
 
 
-async def drop_namespace(
-    session: Session, request: spec.DropNamespaceRequest | FieldsOrId
-) -> spec.DropNamespaceResponse:
-    request = requests.parse(spec.DropNamespaceRequest, request)
+@operation
+async def drop_namespace(session: Session, request: spec.DropNamespaceRequest) -> spec.DropNamespaceResponse:
     id = session.namespace(request.id)
     mode = requests.word(request.mode, "mode", ("fail", "skip"))
     behavior = requests.word(request.behavior, "behavior", ("restrict", "cascade"))
@@ -93,10 +87,8 @@ async def drop_namespace(
     return spec.DropNamespaceResponse()
 
 
-async def namespace_exists(
-    session: Session, request: spec.NamespaceExistsRequest | FieldsOrId
-) -> spec.NamespaceExistsResponse:
-    request = requests.parse(spec.NamespaceExistsRequest, request)
+@operation
+async def namespace_exists(session: Session, request: spec.NamespaceExistsRequest) -> spec.NamespaceExistsResponse:
     with session.operation():
         await operations.describe_namespace(session.backend, session.namespace(request.id))
     return spec.NamespaceExistsResponse()

@@ -16,8 +16,7 @@ from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from lance_ns_async.errors import PHRASES, error_about, shortened
 from lance_ns_async.model import Table
-from lance_ns_async.operations import requests
-from lance_ns_async.operations.requests import FieldsOrId, page_of, passed_on
+from lance_ns_async.operations.requests import operation, page_of, passed_on
 from lance_ns_async.session import Session
 from lance_ns_async.storage import cleanups
 from lance_ns_async.storage.datasets import MAIN, Snapshot, check_branch, missing_files, open_snapshot
@@ -36,78 +35,70 @@ _OUTRUN = re.compile(r"Dataset already exists|Clone operation should not enter")
 
 
 @passed_on
-async def list_table_tags(
-    session: Session, request: spec.ListTableTagsRequest | FieldsOrId
-) -> spec.ListTableTagsResponse:
-    request = requests.parse(spec.ListTableTagsRequest, request)
+@operation
+async def list_table_tags(session: Session, request: spec.ListTableTagsRequest) -> spec.ListTableTagsResponse:
     tags = await session.read(request.id, lambda it, _: read_tags(it))
     page, token = await page_of(tags, request.limit, request.page_token)
     return spec.ListTableTagsResponse(tags=page, page_token=token)
 
 
 @passed_on
+@operation
 async def get_table_tag_version(
-    session: Session, request: spec.GetTableTagVersionRequest | FieldsOrId
+    session: Session, request: spec.GetTableTagVersionRequest
 ) -> spec.GetTableTagVersionResponse:
-    request = requests.parse(spec.GetTableTagVersionRequest, request)
     tag = await session.read(request.id, lambda it, table: find_tag(it, table, request.tag))
     return spec.GetTableTagVersionResponse(version=tag.version, branch=tag.branch)
 
 
 @passed_on
-async def create_table_tag(
-    session: Session, request: spec.CreateTableTagRequest | FieldsOrId
-) -> spec.CreateTableTagResponse:
-    request = requests.parse(spec.CreateTableTagRequest, request)
+@operation
+async def create_table_tag(session: Session, request: spec.CreateTableTagRequest) -> spec.CreateTableTagResponse:
     tag, version, branch = request.tag, request.version, request.branch
     await session.change(request.id, lambda it, table: add_tag(it, table, tag, version, branch))
     return spec.CreateTableTagResponse()
 
 
 @passed_on
-async def update_table_tag(
-    session: Session, request: spec.UpdateTableTagRequest | FieldsOrId
-) -> spec.UpdateTableTagResponse:
-    request = requests.parse(spec.UpdateTableTagRequest, request)
+@operation
+async def update_table_tag(session: Session, request: spec.UpdateTableTagRequest) -> spec.UpdateTableTagResponse:
     tag, version, branch = request.tag, request.version, request.branch
     await session.change(request.id, lambda it, table: update_tag(it, table, tag, version, branch))
     return spec.UpdateTableTagResponse()
 
 
 @passed_on
-async def delete_table_tag(
-    session: Session, request: spec.DeleteTableTagRequest | FieldsOrId
-) -> spec.DeleteTableTagResponse:
-    request = requests.parse(spec.DeleteTableTagRequest, request)
+@operation
+async def delete_table_tag(session: Session, request: spec.DeleteTableTagRequest) -> spec.DeleteTableTagResponse:
     await session.change(request.id, lambda it, _: delete_tag(it, request.tag))
     return spec.DeleteTableTagResponse()
 
 
 @passed_on
+@operation
 async def create_table_branch(
-    session: Session, request: spec.CreateTableBranchRequest | FieldsOrId
+    session: Session, request: spec.CreateTableBranchRequest
 ) -> spec.CreateTableBranchResponse:
-    request = requests.parse(spec.CreateTableBranchRequest, request)
     name, source, version = request.name, request.from_branch, request.from_version
     await session.change(request.id, lambda it, table: create_branch(it, table, name, source, version))
     return spec.CreateTableBranchResponse()
 
 
 @passed_on
+@operation
 async def list_table_branches(
-    session: Session, request: spec.ListTableBranchesRequest | FieldsOrId
+    session: Session, request: spec.ListTableBranchesRequest
 ) -> spec.ListTableBranchesResponse:
-    request = requests.parse(spec.ListTableBranchesRequest, request)
     branches = await session.read(request.id, lambda it, _: read_branches(it))
     page, token = await page_of(branches, request.limit, request.page_token)
     return spec.ListTableBranchesResponse(branches=page, page_token=token)
 
 
 @passed_on
+@operation
 async def delete_table_branch(
-    session: Session, request: spec.DeleteTableBranchRequest | FieldsOrId
+    session: Session, request: spec.DeleteTableBranchRequest
 ) -> spec.DeleteTableBranchResponse:
-    request = requests.parse(spec.DeleteTableBranchRequest, request)
     await session.change(request.id, lambda it, table: delete_branch(it, table, request.name))
     return spec.DeleteTableBranchResponse()
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
+import lance_namespace as spec
 import pyarrow as pa
-from lance_namespace import TableVersion
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
@@ -37,6 +37,7 @@ _MAX_PROBLEMS = 100  # Maximum number of errors in a message; a million of them 
 FieldsOrId: TypeAlias = Mapping[str, Any] | str | Iterable[str]
 """A request as a dict with the field names of its model; or only the id in it, as names or as text."""
 T = TypeVar("T")
+R = TypeVar("R", bound=BaseModel)
 
 
 def parse(model: type[M], request: object) -> M:
@@ -287,9 +288,9 @@ def registration(table: Table) -> DeclareTableResponse:
     )
 
 
-def table_version(version: Version) -> TableVersion:
+def table_version(version: Version) -> spec.TableVersion:
     """Returns the model of a version whose manifest exists."""
-    return TableVersion(
+    return spec.TableVersion(
         version=version.number,
         manifest_path=version.manifest,
         manifest_size=version.size,
@@ -336,6 +337,20 @@ REASONS: Mapping[str, str] = {
     "alter_transaction": _NO_TRANSACTIONS,
 }
 """The reason for each operation."""
+
+
+def operation(
+    function: Callable[Concatenate[Session, R, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Session, R | FieldsOrId, P], Coroutine[Any, Any, T]]:
+    """Returns an operation of the spec that takes its request in any form, and parses it by its annotation."""
+    model: str = function.__annotations__["request"].removeprefix("spec.")
+
+    @wraps(function)
+    async def parsed(session: Session, request: R | FieldsOrId, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # Models are loaded at their first use.
+        return await function(session, parse(getattr(spec, model), request), *args, **kwargs)
+
+    return parsed
 
 
 def passed_on(

@@ -15,7 +15,7 @@ from lance_ns_async.lifecycle import concurrent_changes, creating, writing
 from lance_ns_async.lifecycle.creating import Content, TableAndDataset
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.operations import requests, searching
-from lance_ns_async.operations.requests import FieldsOrId, passed_on
+from lance_ns_async.operations.requests import operation, passed_on
 from lance_ns_async.operations.tables import describe_table
 from lance_ns_async.session import Session
 from lance_ns_async.spec.responses import CreateTableResponse, QueryTableResponse
@@ -35,10 +35,10 @@ _FIRST_PART_ROWS = 8
 
 
 @passed_on
+@operation
 async def create_table(
-    session: Session, request: spec.CreateTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+    session: Session, request: spec.CreateTableRequest, request_data: bytes | pa.RecordBatchReader
 ) -> CreateTableResponse:
-    request = requests.parse(spec.CreateTableRequest, request)
     id = session.table(request.id)
     mode = requests.word(request.mode, "mode", ("create", "exist_ok", "overwrite"))
     with session.operation():
@@ -54,10 +54,10 @@ async def create_table(
 
 
 @passed_on
+@operation
 async def insert_into_table(
-    session: Session, request: spec.InsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+    session: Session, request: spec.InsertIntoTableRequest, request_data: bytes | pa.RecordBatchReader
 ) -> spec.InsertIntoTableResponse:
-    request = requests.parse(spec.InsertIntoTableRequest, request)
     id = session.table(request.id)
     mode = requests.word(request.mode, "mode", ("append", "overwrite"))
     with session.operation():
@@ -67,10 +67,10 @@ async def insert_into_table(
 
 
 @passed_on
+@operation
 async def merge_insert_into_table(
-    session: Session, request: spec.MergeInsertIntoTableRequest | FieldsOrId, request_data: bytes | pa.RecordBatchReader
+    session: Session, request: spec.MergeInsertIntoTableRequest, request_data: bytes | pa.RecordBatchReader
 ) -> spec.MergeInsertIntoTableResponse:
-    request = requests.parse(spec.MergeInsertIntoTableRequest, request)
     id = session.table(request.id)
     timeout = writing.check_merge(request)
     await session.check_sql(writing.merge_texts(request))
@@ -88,8 +88,8 @@ async def merge_insert_into_table(
 
 
 @passed_on
-async def update_table(session: Session, request: spec.UpdateTableRequest | FieldsOrId) -> spec.UpdateTableResponse:
-    request = requests.parse(spec.UpdateTableRequest, request)
+@operation
+async def update_table(session: Session, request: spec.UpdateTableRequest) -> spec.UpdateTableResponse:
     new = writing.updates(request.updates)
     if request.properties:
         raise UnsupportedOperationError(
@@ -107,10 +107,8 @@ async def update_table(session: Session, request: spec.UpdateTableRequest | Fiel
 
 
 @passed_on
-async def delete_from_table(
-    session: Session, request: spec.DeleteFromTableRequest | FieldsOrId
-) -> spec.DeleteFromTableResponse:
-    request = requests.parse(spec.DeleteFromTableRequest, request)
+@operation
+async def delete_from_table(session: Session, request: spec.DeleteFromTableRequest) -> spec.DeleteFromTableResponse:
     await session.check_sql(Texts({"predicate": request.predicate}))
     snapshot = Snapshot(branch=request.branch)
     version = await session.change(request.id, lambda it, _: writing.delete(it, request.predicate), snapshot)
@@ -118,10 +116,8 @@ async def delete_from_table(
 
 
 @passed_on
-async def count_table_rows(
-    session: Session, request: spec.CountTableRowsRequest | FieldsOrId
-) -> spec.CountTableRowsResponse:
-    request = requests.parse(spec.CountTableRowsRequest, request)
+@operation
+async def count_table_rows(session: Session, request: spec.CountTableRowsRequest) -> spec.CountTableRowsResponse:
     await session.check_sql(Texts({"predicate": request.predicate}))
     snapshot = Snapshot(request.version, branch=request.branch)
     count = await session.read(request.id, lambda it, _: searching.count(it, request.predicate), snapshot)
@@ -129,8 +125,8 @@ async def count_table_rows(
 
 
 @passed_on
-async def query_table(session: Session, request: spec.QueryTableRequest | FieldsOrId) -> spec.QueryTableResponse:
-    request = requests.parse(spec.QueryTableRequest, request)
+@operation
+async def query_table(session: Session, request: spec.QueryTableRequest) -> spec.QueryTableResponse:
     searching.check(request)
     await session.check_sql(searching.texts(request))
     snapshot = Snapshot(request.version, branch=request.branch)
@@ -138,8 +134,8 @@ async def query_table(session: Session, request: spec.QueryTableRequest | Fields
 
 
 @passed_on
-async def explain_table_query_plan(session: Session, request: spec.ExplainTableQueryPlanRequest | FieldsOrId) -> str:
-    request = requests.parse(spec.ExplainTableQueryPlanRequest, request)
+@operation
+async def explain_table_query_plan(session: Session, request: spec.ExplainTableQueryPlanRequest) -> str:
     query, verbose = request.query, bool(request.verbose)
     searching.check(query)
     await session.check_sql(searching.texts(query))
@@ -149,8 +145,8 @@ async def explain_table_query_plan(session: Session, request: spec.ExplainTableQ
 
 
 @passed_on
-async def analyze_table_query_plan(session: Session, request: spec.AnalyzeTableQueryPlanRequest | FieldsOrId) -> str:
-    request = requests.parse(spec.AnalyzeTableQueryPlanRequest, request)
+@operation
+async def analyze_table_query_plan(session: Session, request: spec.AnalyzeTableQueryPlanRequest) -> str:
     searching.check(request)
     await session.check_sql(searching.texts(request))
     snapshot = Snapshot(request.version, branch=request.branch)

@@ -20,15 +20,15 @@ from lance_ns_async.lifecycle import creating, dropping, replacing
 from lance_ns_async.lifecycle.claims import Claims
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.operations import requests, searching
-from lance_ns_async.operations.requests import FieldsOrId, pass_on, passed_on
+from lance_ns_async.operations.requests import operation, pass_on, passed_on
 from lance_ns_async.session import Session
 from lance_ns_async.spec.responses import CreateTableResponse, ListTablesResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 
 
-async def list_tables(session: Session, request: spec.ListTablesRequest | FieldsOrId) -> spec.ListTablesResponse:
-    request = requests.parse(spec.ListTablesRequest, request)
+@operation
+async def list_tables(session: Session, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
     if request.include_declared is False and session.backend.passes_on("list_tables"):
         return cast(spec.ListTablesResponse, await pass_on(session, "list_tables", request))
     parent, limit, token = session.namespace(request.id), request.limit, request.page_token
@@ -48,18 +48,16 @@ async def list_tables(session: Session, request: spec.ListTablesRequest | Fields
     return ListTablesResponse(tables=list(page.items), page_token=page.token)
 
 
-async def list_all_tables(session: Session, request: spec.ListTablesRequest | FieldsOrId) -> spec.ListTablesResponse:
-    request = requests.parse(spec.ListTablesRequest, request)
+@operation
+async def list_all_tables(session: Session, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
     keep = partial(_select_written, session, session.lister()) if request.include_declared is False else None
     with session.operation():
         page = await session.tree(request.id).page(request.limit, request.page_token, keep)
     return ListTablesResponse(tables=[DELIMITER.join(id) for id in page.items], page_token=page.token)
 
 
-async def describe_table(
-    session: Session, request: spec.DescribeTableRequest | FieldsOrId
-) -> spec.DescribeTableResponse:
-    request = requests.parse(spec.DescribeTableRequest, request)
+@operation
+async def describe_table(session: Session, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
     is_latest = request.version is None and request.tag is None and request.branch is None
     snapshot = LATEST if is_latest else Snapshot(request.version, request.tag, request.branch)
     with_details = bool(request.load_detailed_metadata or snapshot != LATEST)
@@ -82,8 +80,8 @@ async def describe_table(
     )
 
 
-async def table_exists(session: Session, request: spec.TableExistsRequest | FieldsOrId) -> spec.TableExistsResponse:
-    request = requests.parse(spec.TableExistsRequest, request)
+@operation
+async def table_exists(session: Session, request: spec.TableExistsRequest) -> spec.TableExistsResponse:
     if request.version is not None and session.backend.passes_on("table_exists"):
         return cast(spec.TableExistsResponse, await pass_on(session, "table_exists", request))
     with session.operation():
@@ -93,10 +91,10 @@ async def table_exists(session: Session, request: spec.TableExistsRequest | Fiel
     return spec.TableExistsResponse()
 
 
+@operation
 async def declare_table(
-    session: Session, request: spec.DeclareTableRequest | FieldsOrId, *, schema: pa.Schema | None = None
+    session: Session, request: spec.DeclareTableRequest, *, schema: pa.Schema | None = None
 ) -> spec.DeclareTableResponse:
-    request = requests.parse(spec.DeclareTableRequest, request)
     id = session.table(request.id)
     if request.location is not None:
         session.backend.check_location(id, request.location)
@@ -130,10 +128,8 @@ async def declare_table(
     return requests.registration(table)
 
 
-async def register_table(
-    session: Session, request: spec.RegisterTableRequest | FieldsOrId
-) -> spec.RegisterTableResponse:
-    request = requests.parse(spec.RegisterTableRequest, request)
+@operation
+async def register_table(session: Session, request: spec.RegisterTableRequest) -> spec.RegisterTableResponse:
     id = session.table(request.id)
     mode = requests.word(request.mode, "mode", ("create", "overwrite"))
     properties = request.properties or {}
@@ -149,10 +145,8 @@ async def register_table(
     return spec.RegisterTableResponse(location=answer.location, properties=answer.properties)
 
 
-async def deregister_table(
-    session: Session, request: spec.DeregisterTableRequest | FieldsOrId
-) -> spec.DeregisterTableResponse:
-    request = requests.parse(spec.DeregisterTableRequest, request)
+@operation
+async def deregister_table(session: Session, request: spec.DeregisterTableRequest) -> spec.DeregisterTableResponse:
     id = session.table(request.id)
     with session.changing(id):
         table = await session.backend.deregister_table(id)
@@ -160,8 +154,8 @@ async def deregister_table(
     return spec.DeregisterTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
 
-async def drop_table(session: Session, request: spec.DropTableRequest | FieldsOrId) -> spec.DropTableResponse:
-    request = requests.parse(spec.DropTableRequest, request)
+@operation
+async def drop_table(session: Session, request: spec.DropTableRequest) -> spec.DropTableResponse:
     id = session.table(request.id)
     with session.changing(id):
         table = await dropping.drop(session.backend, id)
@@ -169,8 +163,8 @@ async def drop_table(session: Session, request: spec.DropTableRequest | FieldsOr
     return spec.DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 
 
-async def rename_table(session: Session, request: spec.RenameTableRequest | FieldsOrId) -> spec.RenameTableResponse:
-    request = requests.parse(spec.RenameTableRequest, request)
+@operation
+async def rename_table(session: Session, request: spec.RenameTableRequest) -> spec.RenameTableResponse:
     id = session.table(request.id)
     to = session.table([*(request.new_namespace_id or id.parent), request.new_table_name])
     with session.changing(id, to):
@@ -179,10 +173,8 @@ async def rename_table(session: Session, request: spec.RenameTableRequest | Fiel
     return spec.RenameTableResponse()
 
 
-async def create_empty_table(
-    session: Session, request: spec.CreateEmptyTableRequest | FieldsOrId
-) -> CreateTableResponse:
-    request = requests.parse(spec.CreateEmptyTableRequest, request)
+@operation
+async def create_empty_table(session: Session, request: spec.CreateEmptyTableRequest) -> CreateTableResponse:
     id = session.table(request.id)
     mode = requests.word(request.mode, "mode", ("create", "exist_ok"))
     with session.changing(id):
@@ -199,10 +191,8 @@ async def create_empty_table(
 
 
 @passed_on
-async def get_table_stats(
-    session: Session, request: spec.GetTableStatsRequest | FieldsOrId
-) -> spec.GetTableStatsResponse:
-    request = requests.parse(spec.GetTableStatsRequest, request)
+@operation
+async def get_table_stats(session: Session, request: spec.GetTableStatsRequest) -> spec.GetTableStatsResponse:
     return await session.read(request.id, lambda it, _: searching.stats(it), Snapshot(branch=request.branch))
 
 

@@ -14,64 +14,64 @@ from lance_ns_async.calls.paging import check_limit, decode_token, encode_token,
 from lance_ns_async.lifecycle import commits, manifests
 from lance_ns_async.model import TableId
 from lance_ns_async.operations import refs, requests
-from lance_ns_async.operations.requests import FieldsOrId, passed_on
+from lance_ns_async.operations.requests import operation, passed_on
 from lance_ns_async.session import Session
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 
 
 @passed_on
-async def restore_table(session: Session, request: spec.RestoreTableRequest | FieldsOrId) -> spec.RestoreTableResponse:
-    request = requests.parse(spec.RestoreTableRequest, request)
+@operation
+async def restore_table(session: Session, request: spec.RestoreTableRequest) -> spec.RestoreTableResponse:
     snapshot = Snapshot(request.version, branch=request.branch)
     await session.change(request.id, lambda it, table: refs.restore(it, table, request.branch), snapshot)
     return spec.RestoreTableResponse()
 
 
 @passed_on
+@operation
 async def create_table_version(
-    session: Session, request: spec.CreateTableVersionRequest | FieldsOrId
+    session: Session, request: spec.CreateTableVersionRequest
 ) -> spec.CreateTableVersionResponse:
-    request = requests.parse(spec.CreateTableVersionRequest, request)
     (version,) = await _commit(session, [request])
     return spec.CreateTableVersionResponse(version=requests.table_version(version))
 
 
 @passed_on
+@operation
 async def batch_create_table_versions(
-    session: Session, request: spec.BatchCreateTableVersionsRequest | FieldsOrId
+    session: Session, request: spec.BatchCreateTableVersionsRequest
 ) -> spec.BatchCreateTableVersionsResponse:
-    request = requests.parse(spec.BatchCreateTableVersionsRequest, request)
     versions = await _commit(session, request.entries)
     return spec.BatchCreateTableVersionsResponse(versions=[requests.table_version(version) for version in versions])
 
 
 @passed_on
+@operation
 async def batch_commit_tables(
-    session: Session, request: spec.BatchCommitTablesRequest | FieldsOrId
+    session: Session, request: spec.BatchCommitTablesRequest
 ) -> spec.BatchCommitTablesResponse:
-    request = requests.parse(spec.BatchCommitTablesRequest, request)
     entries: list[spec.CreateTableVersionRequest] = []
-    for operation in request.operations:
-        named = [name for name, value in operation if value is not None]
+    for part in request.operations:
+        named = [name for name, value in part if value is not None]
         if len(named) != 1:
             raise InvalidInputError(
                 f"operations: each must have exactly one operation, not {len(named)}: {', '.join(named)}"
             )
-        if operation.create_table_version is None:
+        if part.create_table_version is None:
             raise UnsupportedOperationError(
                 f"Not supported: {named[0]} in a commit of several operations; only create_table_version is allowed"
             )
-        entries.append(operation.create_table_version)
+        entries.append(part.create_table_version)
     versions = await _commit(session, entries)
     answers = [spec.CreateTableVersionResponse(version=requests.table_version(version)) for version in versions]
     return spec.BatchCommitTablesResponse(results=[CommitTableResult(create_table_version=it) for it in answers])
 
 
 @passed_on
+@operation
 async def describe_table_version(
-    session: Session, request: spec.DescribeTableVersionRequest | FieldsOrId
+    session: Session, request: spec.DescribeTableVersionRequest
 ) -> spec.DescribeTableVersionResponse:
-    request = requests.parse(spec.DescribeTableVersionRequest, request)
     id = session.table(request.id)
     with session.operation():
         version = await commits.one(session.backend, id, request.version, request.branch)
@@ -79,10 +79,10 @@ async def describe_table_version(
 
 
 @passed_on
+@operation
 async def list_table_versions(
-    session: Session, request: spec.ListTableVersionsRequest | FieldsOrId
+    session: Session, request: spec.ListTableVersionsRequest
 ) -> spec.ListTableVersionsResponse:
-    request = requests.parse(spec.ListTableVersionsRequest, request)
     id = session.table(request.id)
     check_limit(request.limit)
     after = _after(request.page_token)
@@ -106,10 +106,10 @@ async def list_table_versions(
 
 
 @passed_on
+@operation
 async def batch_delete_table_versions(
-    session: Session, request: spec.BatchDeleteTableVersionsRequest | FieldsOrId
+    session: Session, request: spec.BatchDeleteTableVersionsRequest
 ) -> spec.BatchDeleteTableVersionsResponse:
-    request = requests.parse(spec.BatchDeleteTableVersionsRequest, request)
     id = session.table(request.id)
     if request.branch not in (None, MAIN):
         raise UnsupportedOperationError(
