@@ -77,7 +77,8 @@ class Caller:
             recover: Removes the cause of a failure, such as an expired token; None if no cause can be removed.
         """
         until = operation_end.get() or monotonic() + self.policy.operation_timeout
-        call = RemoteCall(send, subject, operation, self._errors, safe, repeatable, recover, until)
+        responses = self.slots.responses
+        call = RemoteCall(send, subject, operation, self._errors, safe, repeatable, recover, until, responses)
         try:
             if scheduler.get() is not None:
                 async with begin_step(operation, str(subject), changes=not safe, remote=True):
@@ -238,7 +239,8 @@ class _Attempts(Generic[T]):
             return False
         if self._is_throttle(failure):
             # Calls that are sent together are refused together, so that responses may have come only before.
-            return self.slots.responded_at > monotonic() - _WORKS_SECONDS
+            is_recent = self.slots.responded_at > monotonic() - _WORKS_SECONDS
+            return is_recent and self.responses > self.call.responses
         if self.responses == before:
             return False
         self.surplus += failure.is_surplus
@@ -323,6 +325,8 @@ class RemoteCall(NamedTuple, Generic[T]):
     recover: Recover | None
     until: float
     """Time at which the operation ends, on the clock of `time.monotonic`."""
+    responses: int
+    """The number of responses that other calls had got before this one."""
 
     def error_class(self, failure: Failure) -> type[LanceNamespaceError]:
         """Returns the error class that the error table has for a failure."""

@@ -158,7 +158,8 @@ class Slots(Shared):
         self._limiter = Limiter(most) if adaptive else None
         self._circuit = Circuit(patience)
         self._budget = Budget(most)
-        self._responses = 0
+        self.responses: int = 0
+        """The number of calls that got a response so far."""
         self.responded_at: float = -inf
         """Time of the last response, on the clock of `time.monotonic`."""
         super().__init__()
@@ -196,11 +197,6 @@ class Slots(Shared):
     @property
     def _reason(self) -> str:
         return "fixed" if self._limiter is None else self._limiter.reason
-
-    @property
-    def responses(self) -> int:
-        """The number of calls that got a response so far."""
-        return self._responses
 
     def may_repeat(self, *, is_throttle: bool = False) -> bool:
         """Returns whether a failed call may be sent again, and counts that retry.
@@ -310,7 +306,7 @@ class Slots(Shared):
         with self._lock:
             now = monotonic()
             if outcome is CallOutcome.ANSWERED:
-                self._responses, self.responded_at = self._responses + 1, now
+                self.responses, self.responded_at = self.responses + 1, now
                 self._budget.record_response()
                 if self._circuit.failures:
                     self._circuit.record_response()

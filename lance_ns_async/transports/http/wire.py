@@ -199,14 +199,16 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         """Sends a request and returns the whole response."""
         session = self._session or self._open()
         text = request.text if isinstance(request, EncodedRequest) else str(request.url)
-        headers = request.headers
         try:
             async with session.request(
                 request.method,
                 # Without `encoded`, yarl would turn %2E into a dot and /%2E%2E/x into /x.
                 URL(text, encoded=True),
                 proxy=self._proxy("/".join(text.split("/", 3)[:3])),
-                headers=headers.pairs if isinstance(headers, FixedHeaders) else CIMultiDict(headers.multi_items()),
+                # No variable, because an error collector would record it.
+                headers=request.headers.pairs
+                if isinstance(request.headers, FixedHeaders)
+                else CIMultiDict(request.headers.multi_items()),
                 data=request.data if isinstance(request, EncodedRequest) else request.content or None,
                 allow_redirects=False,
             ) as answer:
