@@ -43,7 +43,7 @@ async def describe_tables(
             table_ids,
             max_in_flight=session.workers(max_in_flight),
             locator=session.locator if vend_credentials else None,
-            progress=Steps(len(table_ids), show).advance,
+            progress=Steps(len(table_ids), show).advance if progress else None,
         )
 
 

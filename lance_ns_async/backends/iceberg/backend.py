@@ -160,10 +160,9 @@ class IcebergBackend(IcebergNamespaces):
         return await self._check_listing(page, parent, "list_tables")
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
-        decode_plain = MaskedPartial(table, id, self._storage_options)
-        plain = partial(self._load, id, "describe_table", decode_plain, cache=self._table_cache)
         if not vend:
-            return await plain()
+            plain = MaskedPartial(table, id, self._storage_options)
+            return await self._load(id, "describe_table", plain, cache=self._table_cache)
         try:
             decode = MaskedPartial(wire.loaded_table, id, self._storage_options)
             load_result = await self._load(id, "describe_table", decode, vend=True)
@@ -171,7 +170,7 @@ class IcebergBackend(IcebergNamespaces):
             # A principal may have the right to load a table, but no right to its credentials.
             if self._storage_options is None:
                 raise
-            return await plain()
+            return await self.describe_table(id)
         routes = self._routes or await self._config()
         renew = partial(self._renew, load_result) if routes.vends_separately else None
         return await wire.with_credentials(load_result, renew)
