@@ -248,7 +248,8 @@ class _Attempts(Generic[T]):
 
     def _pause(self, failure: Failure, attempt: int) -> float:
         # After two failures without a response to any call between them, a short pause would be too short again.
-        pace = inf if self.sent > 1 and self.responses == self.slots.responses else failure.pace
+        is_alone = self.sent > 1 and self.responses == self.slots.responses and not self.slots.is_paced
+        pace = inf if is_alone else failure.pace
         pause = self.policy.pause(attempt, pace) + (failure.retry_after or 0.0)
         since = failure.pauses_since
         over = 0.0 if since is None else asyncio.get_running_loop().time() - since

@@ -126,6 +126,9 @@ class Limiter:
 
     def pace(self, sent: Sent) -> float:
         """Returns the usual latency if others got responses when a failed call was sent; inf if it may be overload."""
+        if self.pacer.is_active and self._best:
+            # The pace alone says when a call is sent.
+            return self._latency
         recent = _RECENT if self._usual > _LEAK else self._latency
         return self._latency if self._answered_at >= sent.at - recent else inf
 
