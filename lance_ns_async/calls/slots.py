@@ -21,9 +21,8 @@ _MAX_NAP_SECONDS = 0.1  # Seconds after which a call that waits for the pace che
 PROBE_INTERVAL = 5.0
 """Seconds between two probe calls while the circuit is open."""
 
-_MIN_FAILURES = (
-    10  # Number of consecutive failures that open the circuit, and of failing subjects that block an operation.
-)
+_MIN_FAILURES = 10
+"""Number of consecutive failures that open the circuit, and of failing subjects that block an operation."""
 
 _LEAST_RESERVE, _PER_RESPONSE = 100.0, 0.5  # Retries that a budget has at first, at least, and gets by a response.
 

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
-_MAX_NAME_LENGTH = (
-    200  # Maximum characters of a name in a file name, which Lance makes slightly longer during the write.
-)
+_MAX_NAME_LENGTH = 200
+"""Maximum characters of a name in a file name, which Lance makes slightly longer during the write."""
 
 # Errors of concurrent creations of one branch, except the first one.
 _OUTRUN = re.compile(r"Dataset already exists|Clone operation should not enter")
