@@ -1,4 +1,4 @@
-"""Mapping of failed calls to the errors of `lance_namespace.errors`, and formatting of error messages."""
+"""Mapping of failed calls to the errors of `lance_namespace.errors`, and formatting of messages and tracebacks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ import lance_namespace.errors as err
 from lance_namespace.errors import InternalError, LanceNamespaceError
 
 from lance_ns_async.model import Id, NamespaceId
+
+C = TypeVar("C", bound=type)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 E = TypeVar("E", bound=BaseException)
 L = TypeVar("L", bound=err.LanceNamespaceError)
@@ -366,10 +370,6 @@ def suggest(
         return f"known are {', '.join(names[:most]) or 'none'}{more}"
     return f"did you mean {near!r}?" if quoted else f"did you mean {near}?"
 
-
-C = TypeVar("C", bound=type)
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _log = logging.getLogger("lance_ns_async")
 

@@ -1,4 +1,4 @@
-"""The caller, which makes remote calls within a policy: retries, time-outs, concurrency and error mapping."""
+"""The caller, which makes remote calls within a policy: attempts, hedged calls, time-outs and error mapping."""
 
 from __future__ import annotations
 

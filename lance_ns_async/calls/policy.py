@@ -1,4 +1,4 @@
-"""The policy of remote calls."""
+"""The policy of remote calls, and the repetition of work that failed: no other module makes another attempt."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception
 
 from lance_ns_async.calls.slots import Slots, slots_by_key
 from lance_ns_async.calls.tasks import pause
+
+E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
 
 _MAX_IN_FLIGHT = 256
 
@@ -96,10 +99,6 @@ class Policy:
             pace: Maximum of the first pause in seconds.
         """
         return backoff(attempt, min(self.backoff_initial, pace), self.backoff_max)
-
-
-E = TypeVar("E", bound=BaseException)
-T = TypeVar("T")
 
 
 class TryAgainError(Exception):

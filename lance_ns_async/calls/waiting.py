@@ -1,4 +1,4 @@
-"""A queue of calls, in any thread and event loop, that wait for a turn or a slot."""
+"""Queues of calls, in any thread and event loop, that wait for a slot, or for their turn on a name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from threading import RLock
 from typing import TypeVar
 
 from lance_ns_async.calls.shared import Shared, SharedByKey
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -94,9 +96,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 def _wake(turn: asyncio.Future[None]) -> None:
     if not turn.done():
         turn.set_result(None)
-
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)

@@ -14,6 +14,8 @@ import typer
 from lance_ns_async.cli import LIBRARIES
 from lance_ns_async.rendering import printable
 
+T = TypeVar("T")
+
 DEBUG = "lance_ns_async.debug"
 """Name in the `meta` of a context: whether errors are shown with their traceback."""
 
@@ -110,8 +112,6 @@ def close(code: Code, error: BaseException) -> None:
     elif code is not Code.INTERRUPT:
         say(use_options(describe_error(error), is_usage=code is Code.USAGE))
 
-
-T = TypeVar("T")
 
 _EACH = 100  # Number of rows between two numbers that a terminal shows.
 _QUOTES = "'"

@@ -1,4 +1,4 @@
-"""Conversions between the models of the spec and internal values: requests are validated, responses are built."""
+"""Conversions between the models of the spec and internal values, and requests that the server performs itself."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from lance_ns_async.spec.arrow_json import json_schema
 from lance_ns_async.spec.responses import DeclareTableResponse, DescribeTableResponse
 from lance_ns_async.storage import arrow
 from lance_ns_async.storage.datasets import Details
+
+P = ParamSpec("P")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -323,7 +325,6 @@ async def page_of(items: Mapping[str, T], limit: int | None, page_token: str | N
     return {name: items[name] for name in page.items}, page.token
 
 
-P = ParamSpec("P")
 _PARAMETERS = ("request", "request_data")
 
 _NO_JOBS = "it starts a job, and a catalog runs no jobs"

@@ -1,4 +1,4 @@
-"""Arrow data of requests and responses (IPC streams in, an IPC file out), and of Python callers."""
+"""Arrow data of requests and responses (IPC streams in, an IPC file out) and of Python callers, aligned for Lance."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pyarrow import types
 
 from lance_ns_async.storage import guard
 from lance_ns_async.storage.threads import under_way
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _FILE_MAGIC = b"ARROW1"
 
@@ -187,8 +189,6 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     rows = max(1, _BATCH_BYTES * table.num_rows // max(1, table.nbytes))
     return table.to_reader(max_chunksize=rows)
 
-
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _DEFAULT_ALIGNMENT = 8
 _WIDE_ALIGNMENT = 16  # Required alignment of decimals, and of string and binary views, in bytes.

@@ -1,4 +1,4 @@
-"""Processing of responses on all wires: decoding, and the pause that the server requests."""
+"""Processing of responses on all wires: decoding, redaction, and the pause that the server requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wire format of AWS Glue: ids, request inputs and decoders of responses. Nothing here makes a call."""
+"""The wire format of AWS Glue: ids, request inputs, decoders of responses and error codes, without calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoders of a Hive Metastore's responses, and the codes of its exceptions."""
+"""Decoders of a Hive Metastore's responses, the codes of its exceptions, and their errors."""
 
 from __future__ import annotations
 

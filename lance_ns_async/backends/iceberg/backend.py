@@ -45,6 +45,8 @@ from lance_ns_async.transports.http.transport import HttpTransport, open_http
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+
 
 class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):
     """Properties of an Iceberg REST catalog; `connect_timeout` and `read_timeout` without a unit are milliseconds."""
@@ -78,9 +80,6 @@ class IcebergSettings(LocationSettings, SigningSettings, OAuth2Settings):
         """Returns endpoint, warehouse, client id, and the id of the key and the role that sign requests."""
         parts = (self.endpoint, self.warehouse, self.client()[0], self.rest_access_key_id, self.assume_role_arn)
         return "|".join(filter(None, parts))
-
-
-T = TypeVar("T")
 
 
 PROTECTION = {"gc.enabled": "false"}

@@ -1,4 +1,4 @@
-"""The tables of Iceberg REST catalogs: request bodies and decoders of responses, without calls."""
+"""The tables of Iceberg REST catalogs: request bodies, decoders of responses, credentials and error codes."""
 
 from __future__ import annotations
 

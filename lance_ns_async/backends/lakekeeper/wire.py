@@ -1,4 +1,4 @@
-"""Encoding of requests to Lakekeeper's generic-table API, and decoding of its responses."""
+"""Encoding of requests to Lakekeeper's generic-table API, decoding of its responses, and its error codes."""
 
 from __future__ import annotations
 

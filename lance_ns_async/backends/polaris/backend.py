@@ -34,6 +34,8 @@ from lance_ns_async.transports.http.transport import HttpTransport, open_http
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+
 
 EVERY = ("*",)
 """The value of `catalogs` that requests the list of catalogs from the server."""
@@ -85,9 +87,6 @@ class PolarisSettings(LocationSettings, SigningSettings, OAuth2Settings):
         """Returns endpoint, realm, client id, and the id of the key and the role that sign requests."""
         parts = (self.endpoint, self.realm, self.client()[0], self.rest_access_key_id, self.assume_role_arn)
         return "|".join(filter(None, parts))
-
-
-T = TypeVar("T")
 
 
 _DELEGATION = {"polaris-generic-table-access-delegation": "vended-credentials"}

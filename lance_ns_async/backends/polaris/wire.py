@@ -1,4 +1,4 @@
-"""Encoding of requests to Apache Polaris, and decoding of its responses."""
+"""Encoding of requests to Apache Polaris, decoding of its responses, and its error codes."""
 
 from __future__ import annotations
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pydantic import BaseModel
 
+T = TypeVar("T")
+
 
 class RestSettings(SigningSettings, OAuth2Settings):
     """Properties of a Lance REST Namespace server; those of pylance's `RestNamespace` have the same names here.
@@ -100,9 +102,6 @@ class RestSettings(SigningSettings, OAuth2Settings):
         """Returns endpoint, client id, and the id of the key and the role that sign requests."""
         parts = (self.endpoint, self.client()[0], self.rest_access_key_id, self.assume_role_arn)
         return "|".join(filter(None, parts))
-
-
-T = TypeVar("T")
 
 
 _OWN_PROPERTIES = (

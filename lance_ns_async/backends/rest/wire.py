@@ -1,4 +1,4 @@
-"""Encoding of requests of the Lance REST Namespace protocol, and decoding of its responses. Nothing makes a call."""
+"""Encoding of requests of the Lance REST Namespace protocol, decoding of its responses, and its error codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wire format that servers of the Iceberg REST API share: errors, namespaces, and lists of tables."""
+"""What servers of the Iceberg REST API share: their configuration and paths, errors, namespaces, lists of tables."""
 
 from __future__ import annotations
 

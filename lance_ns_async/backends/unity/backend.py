@@ -50,6 +50,8 @@ from lance_ns_async.transports.http.transport import HttpTransport, open_http
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+
 
 def _no_millis(value: object) -> object:
     number = str(value).strip()
@@ -113,7 +115,6 @@ class UnitySettings(LocationSettings, OAuth2Settings):
         return "|".join(filter(None, (self.endpoint, self.catalog, self.client()[0])))
 
 
-T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
 

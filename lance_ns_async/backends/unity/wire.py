@@ -1,4 +1,4 @@
-"""Encoding of requests to Unity Catalog, and decoding of its responses."""
+"""Encoding of requests to Unity Catalog, decoding of its responses, its locations, credentials and error codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""HTTP session for botocore without redirects and cookies, and with a limit on the size of responses."""
+"""What replaces parts of botocore: its HTTP session, the parsers of responses, and its logs.
+
+The session follows no redirect, keeps no cookie and limits the size of responses.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from botocore.parsers import ResponseParserError
 
 from lance_ns_async.transports.http.reuse import Trust
 from lance_ns_async.transports.http.wire import ResponseTooLargeError
+
+T = TypeVar("T")
 
 
 class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # the package ships no types
@@ -77,8 +82,6 @@ class _DirectResponse:
             raise ResponseTooLargeError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
         return bytes(body)
 
-
-T = TypeVar("T")
 
 _TALKATIVE = (
     "aiobotocore.endpoint",
