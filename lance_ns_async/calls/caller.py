@@ -250,7 +250,9 @@ class _Attempts(Generic[T]):
         # After two failures without a response to any call between them, a short pause would be too short again.
         is_alone = self.sent > 1 and self.responses == self.slots.responses and not self.slots.is_paced
         pace = inf if is_alone else failure.pace
-        pause = self.policy.pause(attempt, pace) + (failure.retry_after or 0.0)
+        # A catalog that throttles all calls needs time; without luck, all repetitions would come within milliseconds.
+        least = 0.5 if pace == inf and self._is_throttle(failure) else 0.0
+        pause = self.policy.pause(attempt, pace, least=least) + (failure.retry_after or 0.0)
         since = failure.pauses_since
         over = 0.0 if since is None else asyncio.get_running_loop().time() - since
         return max(0.0, pause - over)

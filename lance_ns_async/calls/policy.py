@@ -91,14 +91,15 @@ class Policy:
             return create()
         return slots_by_key.find_or_create((key, self.max_in_flight, self.adaptive, self.circuit_after), create)
 
-    def pause(self, attempt: int, pace: float = inf) -> float:
+    def pause(self, attempt: int, pace: float = inf, *, least: float = 0.0) -> float:
         """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`.
 
         Args:
             attempt: The number of attempts so far.
             pace: Maximum of the first pause in seconds.
+            least: The smallest pause, as a share of the largest one.
         """
-        return backoff(attempt, min(self.backoff_initial, pace), self.backoff_max)
+        return backoff(attempt, min(self.backoff_initial, pace), self.backoff_max, least)
 
 
 class TryAgainError(Exception):
@@ -180,12 +181,14 @@ class Repetition(Generic[E]):
         return self.is_late or self.is_refused
 
 
-def backoff(attempt: int, initial: float, maximum: float) -> float:
+def backoff(attempt: int, initial: float, maximum: float, least: float = 0.0) -> float:
     """Returns a random pause in seconds after `attempt` attempts; its upper limit doubles with each attempt.
 
     Args:
         attempt: Number of attempts so far, at least 1.
         initial: Upper limit of the first pause, in seconds.
         maximum: Upper limit of every pause, in seconds.
+        least: The lower limit, as a share of the upper one.
     """
-    return uniform(0, min(maximum, initial * 2.0 ** min(attempt - 1, 64)))
+    most = min(maximum, initial * 2.0 ** min(attempt - 1, 64))
+    return uniform(least * most, most)
