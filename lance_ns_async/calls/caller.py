@@ -199,7 +199,7 @@ class _Attempts(Generic[T]):
             repeats=self.call.may_retry,
             pause=self._pause,
             permits=lambda failure: self.slots.may_repeat(is_throttle=self._is_throttle(failure)),
-            spares=self._spares,
+            spares=self._spares if self.policy.max_retries else None,
         )
         try:
             return await repetition.run(self._send_or_recover)
@@ -235,8 +235,6 @@ class _Attempts(Generic[T]):
     def _spares(self, failure: Failure) -> bool:
         # While other calls get responses, the catalog works: the call was sent too early, or was one too many.
         before, self.responses = self.responses, self.slots.responses
-        if not self.policy.max_retries:
-            return False
         if self._is_throttle(failure):
             # Calls that are sent together are refused together, so that responses may have come only before.
             is_recent = self.slots.responded_at > monotonic() - _WORKS_SECONDS

@@ -125,7 +125,10 @@ class Limiter:
         return Sent(now, self._number, "worked" if self._new < 0 else "new")
 
     def pace(self, sent: Sent) -> float:
-        """Returns the usual latency if others got responses when a failed call was sent; inf if it may be overload."""
+        """Returns the maximum of a failed call's first pause: the usual latency, or inf if there may be overload.
+
+        There is none while calls are paced, or if others got responses when this call was sent.
+        """
         if self.pacer.is_active and self._best:
             # The pace alone says when a call is sent.
             return self._latency
@@ -258,13 +261,13 @@ class Limiter:
             return
         delivered = _BELOW * responses / max(now - self._cut_at - self._latency, 1e-3)
         self._restart(now)
-        known, found, self._usual_at = self._usual, refusals / calls, now
-        self._usual = found if found <= _MOST else min(share, _MOST)
+        earlier, refused, self._usual_at = self._usual, refusals / calls, now
+        self._usual = refused if refused <= _MOST else min(share, _MOST)
         if odds < 0:
             self.limit, self.plateau, self.pacer.rate, self._best = max(trial.limit, self.limit), None, trial.rate, 0.0
         elif is_paced:
             # The few calls at a rate do not disprove the accidents that were known before.
-            self._usual, self._best = min(max(found, known), share / 4), self.pacer.rate
+            self._usual, self._best = min(max(refused, earlier), share / 4), self.pacer.rate
         else:
             limit, self._hold = min(trial.limit, max(self.limit, delivered * self._latency)), _HOLD
             self._cut(limit, limit)

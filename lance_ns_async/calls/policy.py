@@ -92,14 +92,15 @@ class Policy:
         return slots_by_key.find_or_create((key, self.max_in_flight, self.adaptive, self.circuit_after), create)
 
     def pause(self, attempt: int, pace: float = inf, *, least: float = 0.0) -> float:
-        """Returns a random pause in seconds after `attempt` attempts; the first one is at most `pace`.
+        """Returns a random pause in seconds after `attempt` attempts; its maximum is at first `pace`, and doubles.
 
         Args:
             attempt: The number of attempts so far.
             pace: Maximum of the first pause in seconds.
             least: The smallest pause, as a share of the largest one.
         """
-        return backoff(attempt, min(self.backoff_initial, pace), self.backoff_max, least)
+        longest = min(self.backoff_max, min(self.backoff_initial, pace) * 2.0 ** min(attempt - 1, 64))
+        return uniform(least * longest, longest)
 
 
 class TryAgainError(Exception):
@@ -179,16 +180,3 @@ class Repetition(Generic[E]):
         needs_permit = self.permits is not None and not (self.is_late or is_free)
         self.is_refused = needs_permit and self.permits is not None and not self.permits(error)
         return self.is_late or self.is_refused
-
-
-def backoff(attempt: int, initial: float, maximum: float, least: float = 0.0) -> float:
-    """Returns a random pause in seconds after `attempt` attempts; its upper limit doubles with each attempt.
-
-    Args:
-        attempt: Number of attempts so far, at least 1.
-        initial: Upper limit of the first pause, in seconds.
-        maximum: Upper limit of every pause, in seconds.
-        least: The lower limit, as a share of the upper one.
-    """
-    most = min(maximum, initial * 2.0 ** min(attempt - 1, 64))
-    return uniform(least * most, most)

@@ -179,8 +179,8 @@ class MountedNamespace:
                 f"{operation}: the first name of the id is missing; {suggest('', self._mounts)}"
             )
         if names[0] not in self._mounts:
-            known = suggest(names[0], self._mounts)
-            raise err.NamespaceNotFoundError(f"Namespace not found: {names[0]} ({operation}: {known})")
+            hint = suggest(names[0], self._mounts)
+            raise err.NamespaceNotFoundError(f"Namespace not found: {names[0]} ({operation}: {hint})")
         return self._mounts[names[0]]
 
     def _common_mount(self, operation: str, ids: Sequence[Sequence[str]]) -> AsyncNamespace:

@@ -136,12 +136,12 @@ class Dropping:
             with _report_as_dropped(self._places.uri(place)):
                 next_step("delete", self._places.uri(place))
                 # Since the commit, another client may have registered a table there, also this one again.
-                found = self._registered_at(self._directory.entries(), place, self._places.read_names())
-                if found is None:
+                owner = self._registered_at(self._directory.entries(), place, self._places.read_names())
+                if owner is None:
                     self._delete(place, paths)
                 else:
                     message = "table %s was only deregistered, because table %s was registered at %s at the same time"
-                    log.warning(message, object_id, found[0], masked_uri(self._places.uri(place)))
+                    log.warning(message, object_id, owner[0], masked_uri(self._places.uri(place)))
             return
         # The disk is full, and only a drop can free space. Until the next commit, the table exists without data.
         name = self._rename(place)

@@ -25,15 +25,9 @@ from lance_ns_async.backends.shared.lost_responses import create_or_find, remove
 from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.backends.unity import wire
 from lance_ns_async.backends.unity.columns import columns
-from lance_ns_async.backends.unity.wire import (
-    ERRORS,
-    CredentialVendor,
-    Operation,
-    check_only_tables,
-    list_contents,
-    normalize_location,
-    possible,
-)
+from lance_ns_async.backends.unity.contents import check_only_tables, list_contents
+from lance_ns_async.backends.unity.credentials import CredentialVendor, Operation
+from lance_ns_async.backends.unity.wire import ERRORS, normalize_location, possible
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.calls.tasks import each

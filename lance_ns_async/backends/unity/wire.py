@@ -1,38 +1,25 @@
-"""Encoding of requests to Unity Catalog, decoding of its responses, its locations, credentials and error codes."""
+"""Encoding of requests to Unity Catalog, decoding of its responses, its locations and error codes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os.path import isabs
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import lance_namespace.errors as err
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError, PermissionDeniedError
+from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.shared.lost_responses import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, text, texts
 from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.unity.columns import schema
-from lance_ns_async.calls.paging import walk
-from lance_ns_async.errors import (
-    COMMON_ERRORS,
-    AnotherAnswerError,
-    Code,
-    ErrorTable,
-    failure_of,
-    not_lance,
-    shortened,
-    spelled,
-)
+from lance_ns_async.errors import COMMON_ERRORS, AnotherAnswerError, Code, ErrorTable, not_lance
 from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
 from lance_ns_async.transports.http import oauth2
-from lance_ns_async.transports.http.transport import HttpTransport
 
 TOKENS = "/api/1.0/unity-control/auth/tokens"
 """The path of the server's token endpoint, which exchanges tokens of the identity providers that it trusts."""
@@ -385,51 +372,6 @@ ERRORS: ErrorTable = {
 }
 
 
-Operation = Literal["auto", "read", "read_write", "none"]
-"""Permission of the requested credentials; `auto` requests write access, and read access if that is denied."""
-
-_NOT_SET_UP = ("FAILED_PRECONDITION", 404, 405)
-"""Codes of a server that is not configured to vend credentials, or that has no such call."""
-
-
-class CredentialVendor:
-    """Requests a table's temporary credentials; caches nothing, because permissions can change at any time."""
-
-    def __init__(self, http: HttpTransport, operation: Operation) -> None:
-        self._http = http
-        self._operation = operation
-
-    async def vend(self, id: TableId, uuid: str) -> Mapping[str, str]:
-        """Returns the credentials as Lance's storage options; empty if the server vends none.
-
-        Cost: one call, or two if write access is denied with `auto`.
-        """
-        if self._operation == "none":
-            return {}
-        if self._operation != "auto":
-            return await self._request(id, uuid, self._operation)
-        try:
-            return await self._request(id, uuid, "read_write")
-        except PermissionDeniedError:
-            return await self._request(id, uuid, "read")
-
-    async def _request(self, id: TableId, uuid: str, operation: str) -> Mapping[str, str]:
-        try:
-            return await self._http.request(
-                "POST",
-                "/temporary-table-credentials",
-                body={"table_id": uuid, "operation": operation.upper()},
-                subject=id,
-                operation="vend_credentials",
-                decode=credentials,
-                safe=True,
-            )
-        except LanceNamespaceError as e:
-            if (failure := failure_of(e)) is not None and failure.codes[0] in _NOT_SET_UP:
-                return {}
-            raise
-
-
 SCHEMES = ("file", "s3", "gs", "abfss")
 """The URI schemes that the server accepts, in lower case only, and that Lance can open."""
 
@@ -488,78 +430,3 @@ def _parts(location: str) -> tuple[str, str, str]:
 
 def _location_error(id: TableId, location: str, why: str) -> InvalidInputError:
     return InvalidInputError(f"table {id}: its location {location!r} {why}")
-
-
-_OPERATION = "drop_namespace"
-_LIST_LIMIT = 5
-_MAX_MESSAGE_LENGTH = 100
-
-
-@dataclass(slots=True)
-class Contents:
-    """The Lance tables in a schema, and the other objects in it."""
-
-    tables: list[TableId] = field(default_factory=list)
-    others: list[SchemaObject] = field(default_factory=list)
-
-
-async def list_contents(http: HttpTransport, schema: NamespaceId) -> Contents:
-    """Returns all objects that the server lists in a schema.
-
-    Cost: one call for each page of tables, volumes, functions and models.
-    """
-    result = Contents()
-    for kind in OBJECT_KINDS:
-        for one in await _list_objects(http, schema, kind):
-            if one.is_lance:
-                result.tables.append(schema.table(one.name))
-            else:
-                result.others.append(one)
-    return result
-
-
-def check_only_tables(schema: NamespaceId, others: Sequence[SchemaObject]) -> None:
-    """Raises InvalidInputError if a schema contains other objects than Lance tables, which a cascade would delete."""
-    if not others:
-        return
-    # Objects whose data would be lost come first.
-    objects = sorted(others, key=lambda one: (not one.has_data, one.kind, one.name))
-    more = f" and {len(objects) - _LIST_LIMIT} more" if len(objects) > _LIST_LIMIT else ""
-    raise InvalidInputError(
-        f"namespace {spelled(schema)}: a cascade drops only Lance tables, and it also contains "
-        f"{', '.join(_describe(objects[:_LIST_LIMIT]))}{more}; remove them with Unity Catalog's own tools first"
-    )
-
-
-def _describe(objects: Iterable[SchemaObject]) -> Iterable[str]:
-    for one in objects:
-        consequence = ", whose data the server would delete" if one.has_data else ""
-        yield f"the {one.kind} {shortened(one.name, _MAX_MESSAGE_LENGTH)}{consequence}"
-
-
-async def _list_objects(http: HttpTransport, schema: NamespaceId, kind: str) -> Sequence[SchemaObject]:
-    async def fetch(token: str | None) -> Page[SchemaObject]:
-        return await http.request(
-            "GET",
-            f"/{kind}",
-            query=objects_query(schema, kind, token),
-            subject=schema,
-            operation=_OPERATION,
-            decode=partial(schema_objects, kind),
-        )
-
-    objects: list[SchemaObject] = []
-    try:
-        async with aclosing(walk(fetch)) as pages:
-            async for _, page in pages:
-                objects += page.items
-    except LanceNamespaceError as e:
-        if kind == "tables" or not _is_unserved(e):
-            raise
-    return objects
-
-
-def _is_unserved(error: LanceNamespaceError) -> bool:
-    """Returns whether the server has no such path, and so no such objects; such a response has no error code."""
-    failure = failure_of(error)
-    return failure is not None and failure.codes in ((404,), (501,))

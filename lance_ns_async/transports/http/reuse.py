@@ -93,8 +93,8 @@ class CheckedHandler(ResponseHandler):
         return self._parser is None or self._parser.feed_eof() is None
 
     def data_received(self, data: bytes) -> None:
-        # aiohttp also calls this without data, to resume its parser. Usually, data are the begin of a response.
-        if data and (self._answer is not None or not self._is_requested) and self._is_idle():
+        # aiohttp also calls this without data, to resume its parser.
+        if data and self._is_idle():
             self.abort()
             return
         super().data_received(data)
