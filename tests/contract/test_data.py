@@ -30,6 +30,8 @@ from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.support.lake import ROWS, in_file, stream
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.floors]
+
 
 async def _count(ns: AsyncNamespace, id: list[str]) -> int | None:
     return (await ns.count_table_rows(CountTableRowsRequest(id=id))).count

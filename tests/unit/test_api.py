@@ -14,6 +14,9 @@ import pytest
 
 import lance_ns_async
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
+
 HEAVY = ["pyspark", "aiobotocore", "botocore", "thriftpy2", "lance", "pyarrow", "httpx", "aiohttp", "pydantic", "typer"]
 
 

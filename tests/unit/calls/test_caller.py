@@ -28,6 +28,8 @@ from lance_ns_async.errors import Failure, failure_of
 from tests.fakes.calls import Script, Turnstile, busy, call, caller
 from tests.fakes.clock import run
 
+pytestmark = pytest.mark.floors
+
 
 async def test_a_call_that_succeeds_is_sent_once() -> None:
     script = Script()

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from lance_ns_async.cli.errors import Code
 from tests.support.commands import Run
 from tests.support.folders import make_table
+
+pytestmark = pytest.mark.floors
 
 
 def test_discover_registers_and_repeats(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from lance_ns_async.cli.errors import Code, use_options
 from lance_ns_async.cli.parsing import parse_storage_options
 from tests.support.commands import Run
 
+pytestmark = pytest.mark.floors
+
 
 def test_storage_options_come_from_files(tmp_path: Path) -> None:
     file = tmp_path / "options"

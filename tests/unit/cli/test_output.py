@@ -11,6 +11,8 @@ import pytest
 from lance_ns_async import Namespace
 from tests.support.commands import Run
 
+pytestmark = pytest.mark.floors
+
 
 @pytest.fixture
 def options(tmp_path: Path) -> list[str]:

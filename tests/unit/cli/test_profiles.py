@@ -20,6 +20,9 @@ from lance_ns_async.cli.options import CommonOptions
 from lance_ns_async.cli.secrets import lock
 from tests.support.commands import Run, run_process
 
+pytestmark = pytest.mark.floors
+
+
 ICEBERG = ("-i", "iceberg", "-p", "endpoint=https://catalog.invalid")
 
 

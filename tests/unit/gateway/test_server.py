@@ -20,6 +20,9 @@ from tests.support.gateway import MODELS, Remote
 from tests.support.lake import ROWS, stream
 from tests.support.operations import OPERATIONS
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.floors]
+
+
 # The differences between two tables that are otherwise equal.
 _RANDOM = re.compile(
     r"[0-9a-f]{8}_|-[0-9a-f]{12}\b|_size\W+\d+|[0-9a-f]{8}-[0-9a-f-]{27}|\d{9,}|datetime\(.*?tzinfo=[^)]*\)+|elapsed[^,\]]*|\d+(\.\d+)?[nµm]?s"

@@ -15,6 +15,9 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.operations.partition_values import derive, divide
 from lance_ns_async.spec.partitions import Partitioning, new_spec, with_field_ids
 
+pytestmark = pytest.mark.floors
+
+
 ROWS = pa.table(
     {
         "at": pa.array([datetime(1969, 12, 31, 23, 59, 59), datetime(2025, 2, 28, 7), None], pa.timestamp("us")),

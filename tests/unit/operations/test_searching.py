@@ -25,6 +25,8 @@ from lance_namespace.errors import (
 
 from tests.support.lake import ID, ROWS, Lake, in_file, lake
 
+pytestmark = pytest.mark.environment
+
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Lake]:

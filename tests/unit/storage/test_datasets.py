@@ -27,6 +27,8 @@ from lance_ns_async.storage.opening import Opener
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.lake import ID, ROWS, Lake, lake
 
+pytestmark = pytest.mark.environment
+
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Lake]:

@@ -15,6 +15,9 @@ from lance_ns_async.gateway import serving
 from lance_ns_async.storage.arrow import align, align_reader
 from tests.support.lake import stream
 
+pytestmark = pytest.mark.environment
+
+
 WIDE = pa.decimal128(20, 3)
 VALUES = [Decimal("1.250"), None, Decimal("-3.500")]
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {

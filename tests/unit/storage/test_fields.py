@@ -14,6 +14,9 @@ from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError, 
 from lance_ns_async.storage import fields
 from tests.support.lake import ID, Lake, lake
 
+pytestmark = pytest.mark.environment
+
+
 ROWS = pa.table({"id": [1, 2], "a b": [3, 4], "in": [{"a": 1, "d.e": 2}, {"a": 3, "d.e": 4}]})
 
 

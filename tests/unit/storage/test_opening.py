@@ -30,6 +30,9 @@ from tests.fakes.s3 import FakeS3
 from tests.support.lake import ROWS, stream
 from tests.support.polaris import QUICK, connected
 
+pytestmark = pytest.mark.environment
+
+
 VENDING = "polaris-generic-table-access-delegation"
 LATER = 4_000_000_000_000
 

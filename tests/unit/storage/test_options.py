@@ -8,6 +8,9 @@ import pytest
 
 from lance_ns_async.storage.options import merge_options
 
+pytestmark = pytest.mark.environment
+
+
 AWS = ("access_key_id", "secret_access_key", "session_token", "token", "skip_signature", "role_arn")
 GOOGLE = ("service_account", "service_account_key", "application_credentials", "bearer_token", "storage_token")
 AZURE = ("account_key", "access_key", "master_key", "sas_key", "sas_token", "token", "client_id", "client_secret")

@@ -16,6 +16,9 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.storage.sql_bounds import Texts
 from tests.support.lake import stream
 
+pytestmark = pytest.mark.environment
+
+
 EVERYDAY = [
     "id > 1 AND (name = 'a' OR name = 'b') AND NOT (x IS NULL)",
     "id IN (" + ",".join(map(str, range(10_000))) + ")",

@@ -30,6 +30,9 @@ from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Said, Script, http
 from tests.support.glue import QUICK, connected, declared, described, opened
 
+pytestmark = pytest.mark.floors
+
+
 SECRETS = ("sEcReT-kEy-4711", "sEsSiOn-ToKeN-0815", "eXtErNaL-iD-42")
 KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRETS[0], "session_token": SECRETS[1]}
 ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}

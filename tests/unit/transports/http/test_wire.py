@@ -21,6 +21,9 @@ from tests.fakes.certificates import Certificates
 from tests.fakes.plain import plain
 from tests.fakes.sockets import Forwarder, Said, Script, Server, http
 
+pytestmark = [pytest.mark.bare, pytest.mark.floors]
+
+
 ONCE = Policy(max_retries=0)
 BIG = '"' + "x" * 2048 + '"'
 

@@ -37,6 +37,9 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.unity import FakeUnity
 from tests.support.budget import rounds, with_usual
 
+pytestmark = pytest.mark.long
+
+
 SLOTS = 4
 TURN = 5e-5
 """Approximate duration of a turn of the loop, in seconds."""

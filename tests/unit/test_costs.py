@@ -25,6 +25,9 @@ from tests.fakes.s3 import FakeS3
 from tests.support.lake import ID, ROWS, lake, stream
 from tests.support.polaris import QUICK
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
+
 COUNT = CountTableRowsRequest(id=ID)
 
 

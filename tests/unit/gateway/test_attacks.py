@@ -13,6 +13,9 @@ from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.gateway.access import hash_of
 from tests.support.gateway import ask, say
 
+pytestmark = pytest.mark.floors
+
+
 TOKEN = "a-token-of-our-own"
 LIST = "/v1/namespace/$/list"
 

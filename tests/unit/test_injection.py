@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Set
+from datetime import datetime
 from urllib.parse import unquote
 
 import pytest
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async import TableId
+from tests.fakes.certificates import LONG_AGO, authority
 from tests.faults.backends import FINE, Catalog
-from tests.faults.operations import connect, declare, describe, list_tables
+from tests.faults.operations import connect, declare, describe, in_doubt, list_tables
 from tests.faults.server import FaultyServer
 from tests.faults.table import CATALOGS, HTTP
 
@@ -73,6 +75,7 @@ async def send_all(catalog: Catalog, id: TableId) -> list[bytes]:
 
 
 _usual: dict[str, Set[str]] = {}
+
 """The forms of requests with plain names, by implementation."""
 
 
@@ -103,3 +106,26 @@ async def test_to_glue_a_name_is_a_text_in_json(name: str) -> None:
         # A request for a database has its name alone; a folder of a requested location may have the name of one.
         expected = (None, name.lower()) if "DatabaseName" in body else (None, FINE, *name.lower().split("/"))
         assert body.get("DatabaseName", FINE) == FINE and named in expected
+
+
+@pytest.mark.parametrize("impl", CATALOGS)
+@pytest.mark.parametrize(
+    ("who", "host", "until"),
+    [("others", "127.0.0.1", None), ("ours", "example.com", None), ("ours", "127.0.0.1", LONG_AGO)],
+)
+async def test_a_certificate_that_proves_nothing_is_looked_at_once(
+    impl: str, who: str, host: str, until: datetime | None
+) -> None:
+    catalog = CATALOGS[impl]()
+    more = {"ca_bundle": authority().bundle, **({"use_ssl": "true"} if impl == "hive3" else {})}
+    outcomes: list[str] = []
+    async with FaultyServer(catalog, tls=authority(who).server(host, until=until)) as server:
+        async with connect(catalog, server.url, repeats=3, more=more) as ns:
+            with ns.observe(lambda call: outcomes.append(call.outcome)):
+                for ask in (describe, declare):
+                    result = await ask(ns, catalog.id("new"))
+                    assert type(result) is ServiceUnavailableError and not in_doubt(result), repr(result)
+                    assert "certificate verify failed" in str(result) and "ca_bundle" in str(result)
+                    assert "attempts" not in str(result)
+        assert not server.requests
+    assert outcomes == ["untrusted"] * 2

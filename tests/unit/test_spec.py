@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 from lance_namespace import CreateNamespaceRequest, ErrorCode, LanceNamespace
-from lance_namespace.errors import InvalidInputError, from_error_code
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError, from_error_code
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from lance_ns_async import DirNamespace, Namespace
+from lance_ns_async import AsyncNamespace, DirNamespace, Namespace, registry
 from lance_ns_async.errors import Failure, error_for
 from lance_ns_async.model import TableId
+from lance_ns_async.operations.requests import REASONS
+from tests.documentation.pages import Page
+from tests.support import operations
+
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
 
 RELEASES = [f"0.{minor}.{patch}" for minor in range(10, 16) for patch in (0, 1, 9)] + ["1.0.0"]
 
@@ -72,3 +78,33 @@ def test_an_operation_is_ours_or_unsupported() -> None:
     for name in operations:
         ours = getattr(Namespace, name)
         assert ours is getattr(LanceNamespace, name) or ours.__module__.startswith("lance_ns_async."), name
+
+
+@pytest.mark.glue
+def test_the_page_shows_what_glue_and_the_others_do() -> None:
+    assert Page(operations.PAGE).text == operations.written(), "run: python -m tests.documentation"
+
+
+@pytest.mark.glue
+def test_each_operation_is_served_by_glue_or_another_catalog_or_needs_a_server() -> None:
+    assert len(operations.OPERATIONS) == 54
+    servers = {row.operation: {impl for impl, why in row.reasons.items() if why is None} for row in operations.rows()}
+    assert {operation for operation, impls in servers.items() if impls == {"rest"}} == set(REASONS)
+    assert all(servers.values())
+    assert all(hasattr(AsyncNamespace, name) for name in operations.OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", REASONS)
+def test_what_nobody_serves_says_why(tmp_path: Path, operation: str) -> None:
+    message = f"^Not supported: {operation} \\({REASONS[operation]}\\)$"
+    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(UnsupportedOperationError, match=message):
+        getattr(ns, operation)({"id": ["t"]})
+
+
+@pytest.mark.parametrize("operation", operations.NEEDS_COMMITS)
+def test_what_needs_commits_is_an_operation(operation: str) -> None:
+    assert hasattr(LanceNamespace, operation) and hasattr(AsyncNamespace, operation)
+
+
+def test_each_catalog_has_a_column() -> None:
+    assert list(operations.NAMES) and set(operations.NAMES) == set(registry.BACKENDS)
