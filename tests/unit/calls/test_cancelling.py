@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import selectors
 import threading
 import time
+import traceback
 from asyncio import constants
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
@@ -22,12 +24,14 @@ from types import AsyncGeneratorType
 from typing import Any, Literal
 
 import anyio
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lance_namespace import DescribeTableRequest
+from lance_namespace.errors import InternalError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async import AsyncNamespace, NamespaceId, Policy, TableId
+from lance_ns_async import AsyncNamespace, DirNamespace, IcebergNamespace, NamespaceId, Policy, TableId
 from lance_ns_async.calls.tasks import each
 from tests.fakes.calls import Turnstile, call, caller, settle
 from tests.fakes.clock import run
@@ -41,13 +45,19 @@ pytestmark = pytest.mark.long
 
 
 SLOTS = 4
+
 TURN = 5e-5
+
 """Approximate duration of a turn of the loop, in seconds."""
+
 LATENCY = 0.001
+
 POLICY = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002)
+
 HEDGING = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002, hedge_after=LATENCY)
 
 Work = Literal["describe", "bulk", "list", "walk", "stream"]
+
 Way = Literal["task", "timeout", "scope", "aclose", "break"]
 
 
@@ -95,6 +105,7 @@ attempts = st.lists(
     min_size=1,
     max_size=8,
 )
+
 troubles = st.just(0) | st.integers(1, 6)
 
 
@@ -402,3 +413,63 @@ def _troubled(place: Place, trouble: int) -> Iterator[None]:
         yield
     finally:
         place.heal()
+
+
+MISSING = ["nothing"]
+
+
+def frames(error: BaseException) -> list[str]:
+    """Returns the names of the functions in a traceback as it is printed, those of the causes included."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return [line.rpartition(" in ")[2] for line in lines if line.startswith("  File ")]
+
+
+async def test_an_error_shows_the_callers_line_and_the_public_method(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        with pytest.raises(TableNotFoundError) as raised:
+            await ns.describe_table(MISSING)
+        assert frames(raised.value) == ["test_an_error_shows_the_callers_line_and_the_public_method", "call"]
+        with pytest.raises(NamespaceNotFoundError) as missing:
+            [id async for id in ns.iter_tables(["no", "namespace"])]
+        assert len(frames(missing.value)) <= 3
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda ns: ns.describe_table(MISSING),
+        lambda ns: ns.open(MISSING),
+        lambda ns: ns.list_tables(["no", "namespace"]),
+        lambda ns: list(ns.iter_tables(["no", "namespace"])),
+    ],
+)
+def test_the_sync_namespace_adds_its_own_line_alone(tmp_path: Path, use: Callable[[DirNamespace], Any]) -> None:
+    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(LanceNamespaceError) as raised:
+        use(ns)
+    assert frames(raised.value)[:2] == ["test_the_sync_namespace_adds_its_own_line_alone", "<lambda>"]
+    assert len(frames(raised.value)) <= 5
+
+
+def test_an_error_that_may_be_a_mistake_of_the_package_stays_whole() -> None:
+    with FakeIceberg() as server, IcebergNamespace(endpoint=server.url) as ns:
+        server.reply("short and stout", status=418, content_type="text/plain")
+        with pytest.raises(InternalError) as raised:
+            ns.describe_table(["a", "t"])
+    assert len(frames(raised.value)) > 10 and raised.value.__cause__ is not None
+
+
+def test_all_errors_stay_whole_at_the_level_debug(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "lance_ns_async")
+    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(TableNotFoundError) as raised:
+        ns.describe_table(MISSING)
+    assert len(frames(raised.value)) > 10
+
+
+def test_the_callers_own_error_stays_the_cause(tmp_path: Path) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"a": [1]})
+        raise ZeroDivisionError("in the caller's rows")
+
+    with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(LanceNamespaceError) as raised:
+        ns.write(["t"], pa.RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), rows()))
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
