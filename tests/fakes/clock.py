@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -69,6 +69,14 @@ async def pass_time(seconds: float) -> None:
     assert isinstance(loop.time, _Ahead)
     loop.time.seconds += seconds
     await asyncio.sleep(0)
+
+
+async def run_past(work: Coroutine[Any, Any, T], is_waiting: Awaitable[object], seconds: float) -> T:
+    """Returns the result of `work`, for which a number of seconds pass as soon as it waits for a server."""
+    task = asyncio.create_task(work)
+    await is_waiting
+    await pass_time(seconds)
+    return await task
 
 
 class _Ahead:

@@ -34,7 +34,7 @@ from lance_ns_async.errors import Failure, failure_of
 from lance_ns_async.transports.http.token_sources import RenewedTokens, Token
 from tests.fakes import sockets
 from tests.fakes.calls import Script, Turnstile, busy, call, caller
-from tests.fakes.clock import run
+from tests.fakes.clock import idle, run, run_past
 from tests.fakes.plain import over, plain
 from tests.fakes.sockets import Said, http
 
@@ -240,10 +240,13 @@ async def test_a_timeout_of_the_calls_own_is_a_timeout() -> None:
 
 async def test_the_operations_time_bounds_an_attempt_and_the_repetitions() -> None:
     to = caller(Policy(max_retries=99, operation_timeout=0.02, backoff_initial=0.0))
-    calls = list[Call]()
-    with to.observe(calls.append), pytest.raises(ServiceUnavailableError, match=r"no answer within 0\.0"):
-        await call(to, asyncio.Event().wait)
-    assert len(calls) == 1
+    calls, message = list[Call](), ""
+    # A slow machine may leave no time for an attempt.
+    while not calls:
+        with to.observe(calls.append), pytest.raises(ServiceUnavailableError) as error:
+            await call(to, asyncio.Event().wait)
+        message = str(error.value)
+    assert len(calls) == 1 and "no answer within 0.0" in message
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
@@ -379,9 +382,9 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
 
 
 async def test_a_slow_answer_is_given_up_and_its_connection_with_it() -> None:
-    policy = Policy(max_retries=1, attempt_timeout=0.05, backoff_initial=0.0)
+    policy = Policy(max_retries=1, attempt_timeout=30, backoff_initial=0.0)
     async with sockets.Script(Said(then="hang")) as server, plain(server.url, policy=policy) as client:
-        assert await client.ask() == {}
+        assert await run_past(client.ask(), idle(), 30) == {}
     assert client.outcomes == ["timeout", "ok"] and server.connections == 2
 
 

@@ -221,8 +221,7 @@ def test_who_has_little_time_learns_nothing_of_the_catalog() -> None:
     async def main() -> None:
         to = caller(Policy(max_retries=0, circuit_after=0))
         for _ in range(50):
-            # Long enough for the call to be sent on a busy machine.
-            with deadline(0.02), pytest.raises(ServiceUnavailableError, match="no answer within"):
+            with deadline(0.02), pytest.raises(ServiceUnavailableError):
                 await call(to, Turnstile())
         assert await call(to, Script()) == 1 and to.slots.limit == 32
 

@@ -22,6 +22,7 @@ from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import Table
 from lance_ns_async.storage.options import merge_options
+from tests.fakes.clock import run_past
 from tests.fakes.faults import Answer, Received
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, over
@@ -48,14 +49,17 @@ def s3() -> Iterator[FakeS3]:
 async def test_waiting_for_a_storage_ends_with_the_operations_time(s3: FakeS3) -> None:
     backend, id = MemoryBackend(), TableId(["t"])
     backend.tables[id] = Table(id, "s3://lake/t", storage_options=s3.options)
-    ns = over(backend, Caller(Policy(operation_timeout=0.2), {}))
-    with s3.hold():
-        with pytest.raises(ServiceUnavailableError, match=r"^Service unavailable: t \(.*operation's time\)$"):
-            await ns.count_table_rows(CountTableRowsRequest(id=["t"]))
-        with pytest.raises(ServiceUnavailableError, match=r"whether it took effect is unknown\)$"):
-            await ns.update_table(UpdateTableRequest(id=["t"], updates=[["a", "1"]]))
-        result = await ns.open_many([["t"]], timeout=0.2)
-        assert isinstance(result.errors[id], ServiceUnavailableError)
+    ns = over(backend, Caller(Policy(operation_timeout=60), {}))
+    message = r"^Service unavailable: t \(.*operation's time\)$"
+    with s3.hold() as hold, pytest.raises(ServiceUnavailableError, match=message):
+        await run_past(ns.count_table_rows(CountTableRowsRequest(id=["t"])), hold.reached(), 60)
+    message = r"whether it took effect is unknown\)$"
+    with s3.hold() as hold, pytest.raises(ServiceUnavailableError, match=message):
+        request = UpdateTableRequest(id=["t"], updates=[["a", "1"]])
+        await run_past(ns.update_table(request), hold.reached(), 60)
+    with s3.hold() as hold:
+        result = await run_past(ns.open_many([["t"]], timeout=60), hold.reached(), 60)
+    assert isinstance(result.errors[id], ServiceUnavailableError)
 
 
 def vended(s3: FakeS3, expires_at_millis: int | None = None) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.observers import Call
 from tests.fakes.iceberg import LANCE, MANAGED, FakeIceberg
 from tests.fakes.iceberg.catalog import Quirks
@@ -492,10 +493,10 @@ async def test_a_rename_names_the_destination_that_is_in_its_way() -> None:
 async def test_overwriting_puts_the_old_registration_back_even_when_time_is_over() -> None:
     with FakeIceberg() as server:
         location = server.add_table(("a",), "t")
-        async with connected(server, operation_timeout="300ms", attempt_timeout="200ms", max_retries="0") as ns:
+        async with connected(server, max_retries="0") as ns:
             server.delay(30, match="POST .*/tables/t", times=1)
             request = RegisterTableRequest(id=["a", "t"], location="s3://bucket/new", mode="overwrite")
-            with pytest.raises(ServiceUnavailableError):
+            with deadline(0.3), pytest.raises(ServiceUnavailableError):
                 await ns.register_table(request)
             assert (await ns.describe_table(describe("a", "t"))).location == location
 
