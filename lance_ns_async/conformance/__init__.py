@@ -17,6 +17,7 @@ import pytest
 from lance_namespace import ListNamespacesRequest
 
 from lance_ns_async.conformance import plugin
+from lance_ns_async.conformance.home import UNSUPPORTED, describe_error
 from lance_ns_async.conformance.plugin import Check, Report, Result
 from lance_ns_async.conformance.targets import Target, class_target, close, server_target
 
@@ -70,7 +71,8 @@ def run(
 
     Raises:
         InvalidInputError: There is no such feature, or the target refuses the parent, or cannot be constructed.
-        ServiceUnavailableError: The target cannot be reached.
+        ServiceUnavailableError: The target cannot be reached, or its first listing raises an error that is not of the
+            spec.
         UnauthenticatedError: The target refuses the credentials.
     """
     chosen = ["reading"] if read_only else list(features or FEATURES)
@@ -89,19 +91,23 @@ def run(
 
 
 def _check_reachable(target: Target) -> None:
-    """Raises the error of a first call, if each check would fail with it."""
-    client = None
+    """Raises the error of the connection or of a first call, if each check would fail with it."""
     try:
         client = target.connect()
+    except (err.ServiceUnavailableError, err.UnauthenticatedError):
+        raise
+    except Exception as e:
+        error = err.ServiceUnavailableError if isinstance(e, OSError) else err.InvalidInputError
+        raise error(f"{target.name} cannot be constructed: {type(e).__name__}: {e}") from e
+    try:
         client.list_namespaces(ListNamespacesRequest(id=list(target.parent), limit=1))
     except (err.ServiceUnavailableError, err.UnauthenticatedError):
         raise
-    except err.UnsupportedOperationError:
+    except UNSUPPORTED:
         return
-    except err.LanceNamespaceError as e:
-        raise err.InvalidInputError(f"{target.name}: the namespace {list(target.parent)} cannot be listed: {e}") from e
-    except (OSError, ValueError, TypeError, RuntimeError) as e:
-        raise err.ServiceUnavailableError(f"{target.name}: {type(e).__name__}: {e}") from e
+    except Exception as e:
+        error = err.InvalidInputError if isinstance(e, err.LanceNamespaceError) else err.ServiceUnavailableError
+        subject = f"{target.name}: list_namespaces of {list(target.parent)}"
+        raise error(f"{subject}: expected the namespaces, got {describe_error(e)}") from e
     finally:
-        if client is not None:
-            close(client)
+        close(client)

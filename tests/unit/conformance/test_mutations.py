@@ -104,8 +104,8 @@ def join_names(response: Any) -> None:
     response.tables[:] = [f"x${it}" for it in response.tables]
 
 
-def lower_locations(response: Any) -> None:
-    response.location = f"{response.location}/"
+def move_location(response: Any) -> None:
+    response.location = f"{response.location}/below"
 
 
 def drop_again(method: Method) -> Method:
@@ -218,7 +218,7 @@ MUTANTS = {
     "two that win a declare": ("declare_table", declare_again, "at once", "of concurrent declares one wins"),
     "another location in the description": (
         "describe_table",
-        altering(lower_locations),
+        altering(move_location),
         "tables",
         "a declared table is described at its location",
     ),
