@@ -172,11 +172,11 @@ class SpellsLocationsInTwoWays(Lake):
     """Declares at `/x` what it describes at `file:/x`."""
 
     def declare_table(self, request: Any) -> Any:
-        declared = self.good.declare_table(request)
+        declared: Any = self.good.declare_table(request)
         return declared.model_copy(update={"location": normalize_location(declared.location)})
 
     def describe_table(self, request: Any) -> Any:
-        described = self.good.describe_table(request)
+        described: Any = self.good.describe_table(request)
         return described.model_copy(update={"location": f"file:{normalize_location(described.location)}/"})
 
 
