@@ -63,7 +63,7 @@ def test_what_one_client_declares_the_other_sees(ns: LanceNamespace, other: Lanc
         other.describe_table(spec.DescribeTableRequest(id=home.table("t")))
     declared = ns.declare_table(spec.DeclareTableRequest(id=home.table("t")))
     described = other.describe_table(spec.DescribeTableRequest(id=home.table("t")))
-    check_location("described by the other client", described.location, declared.location)
+    check_location("the table described by the other client", described.location, declared.location)
     ns.drop_table(spec.DropTableRequest(id=home.table("t")))
     with expect(err.TableNotFoundError, err.NamespaceNotFoundError):
         other.describe_table(spec.DescribeTableRequest(id=home.table("t")))

@@ -56,16 +56,18 @@ def test_a_dropped_table_can_be_created_with_other_columns(ns: LanceNamespace, h
 
 def test_a_dropped_table_leaves_no_data(ns: LanceNamespace, table: list[str]) -> None:
     described = ns.describe_table(spec.DescribeTableRequest(id=table, vend_credentials=True))
+    location, options = described.location, described.storage_options
+    assert location, f"expected a location, found {location!r}"
 
     def count() -> int:
-        dataset = lance.dataset(described.location, storage_options=described.storage_options)
-        rows: int = call_within(LIMIT, "reading the table's data", dataset.count_rows)
+        dataset = call_within(LIMIT, "opening", lambda: lance.dataset(location, storage_options=options))
+        rows: int = dataset.count_rows()
         return rows
 
     try:
         count()
     except (ValueError, OSError) as e:
-        pytest.skip(f"the data at {described.location} cannot be read from here ({type(e).__name__})")
+        pytest.skip(f"the data at {location} cannot be read from here ({type(e).__name__})")
     ns.drop_table(spec.DropTableRequest(id=table))
     try:
         rows = count()
@@ -73,7 +75,7 @@ def test_a_dropped_table_leaves_no_data(ns: LanceNamespace, table: list[str]) ->
         raise
     except (ValueError, OSError):
         return
-    pytest.fail(f"expected no data at {described.location} after the drop, found {rows} rows", pytrace=False)
+    pytest.fail(f"expected no data at {location} after the drop, found {rows} rows", pytrace=False)
 
 
 def test_rows_are_counted_with_a_predicate(ns: LanceNamespace, table: list[str]) -> None:

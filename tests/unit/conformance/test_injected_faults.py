@@ -205,6 +205,11 @@ class FailsToList(Lake):
         raise ForeignError("no route to host")
 
 
+class FailsToDrop(Lake):
+    def drop_table(self, request: Any) -> Any:
+        raise ForeignError("no route to host")
+
+
 class ListsNoNamespaces(Lake):
     def list_namespaces(self, request: Any) -> Any:
         raise NotImplementedError("list_namespaces")
@@ -226,6 +231,12 @@ def test_a_foreign_error_of_the_first_listing_is_named(tmp_path: Path) -> None:
 def test_a_foreign_error_of_the_constructor_is_named(tmp_path: Path) -> None:
     with pytest.raises(err.InvalidInputError, match="lake cannot be constructed: ForeignError: no key"):
         check(IsNotConstructed, tmp_path, "listing")
+
+
+def test_a_foreign_error_of_the_cleanup_is_a_leftover(tmp_path: Path) -> None:
+    report = check(FailsToDrop, tmp_path, "listing")
+    assert report.conforms and report.leftovers
+    assert all(re.match(r"the data of .*, which is only deregistered: .*ForeignError", it) for it in report.leftovers)
 
 
 def test_a_class_without_list_namespaces_is_checked(tmp_path: Path) -> None:
