@@ -32,15 +32,22 @@ _FOLDER = Path(__file__).parent
 class _Run:
     """Passes the target to the checks, and tells the progress."""
 
-    def __init__(self, target: Target, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(self, target: Target, checks: Collection[str], progress: Callable[[int, int], None] | None) -> None:
         self.collector: plugin.Collector | None = None
         self._target = target
+        self._checks = checks
+        self.missing: set[str] = set()
         self._progress = progress
         self._done = self._total = 0
 
     @pytest.fixture(scope="session")
     def target(self) -> Target:
         return self._target
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self._checks:
+            self.missing = set(self._checks) - {plugin.rule_of(item) for item in items}
+            items[:] = [item for item in items if plugin.rule_of(item) in self._checks and not self.missing]
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.collector = plugin.collector(session.config)
@@ -56,6 +63,7 @@ def run(
     target: Target,
     *,
     features: Collection[str] = (),
+    checks: Collection[str] = (),
     read_only: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
@@ -66,11 +74,13 @@ def run(
     Args:
         target: What is tested.
         features: The groups of checks that are run, e.g. `tables`: names of `FEATURES`; empty for all.
+        checks: The names of the checks that are run, as in a report, e.g. `a dropped table is gone`; empty for all.
         read_only: Whether only checks are run that change nothing.
         progress: Called with the numbers of checks that were run and that there are; None for no calls.
 
     Raises:
-        InvalidInputError: There is no such feature, or the target refuses the parent, or cannot be constructed.
+        InvalidInputError: There is no such feature, or no such check in the features, or the target refuses the parent,
+            or cannot be constructed.
         ServiceUnavailableError: The target cannot be reached, or its first listing raises an error that is not of the
             spec.
         UnauthenticatedError: The target refuses the credentials.
@@ -79,12 +89,14 @@ def run(
     if unknown := set(chosen) - set(FEATURES):
         raise err.InvalidInputError(f"feature {min(unknown)!r}: there is none; use {', '.join(FEATURES)}")
     _check_reachable(target)
-    this = _Run(target, progress)
+    this = _Run(target, checks, progress)
     # Plugins and settings of the caller's project would change the run.
     with mock.patch.dict(os.environ, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}):
         arguments = ["--rootdir", str(_FOLDER), "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:terminal"]
         modules = [str(_FOLDER / "checks" / f"test_{it.replace(' ', '_')}.py") for it in chosen]
         status = pytest.main([*arguments, *modules], plugins=[plugin, this])
+    if this.missing:
+        raise err.InvalidInputError(f"check {min(this.missing)!r}: there is none in {', '.join(chosen)}; see a report")
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or this.collector is None:
         raise err.InvalidInputError(f"the checks were not run: pytest ended with {status!r}")
     return Report(target.name, this.collector.checks, this.collector.leftovers)

@@ -134,7 +134,7 @@ class Collector:
             target = item.funcargs.get("target") if isinstance(item, pytest.Function) else None
             if isinstance(target, Target):
                 self.target = target.name
-            self.checks.append(Check(_feature(item), _rule(item), result, _reason(error), tuple(calls)))
+            self.checks.append(Check(_feature(item), rule_of(item), result, _reason(error), tuple(calls)))
         return report
 
 
@@ -142,7 +142,8 @@ def _feature(item: pytest.Item) -> str:
     return item.path.stem.removeprefix("test_").replace("_", " ")
 
 
-def _rule(item: pytest.Item) -> str:
+def rule_of(item: pytest.Item) -> str:
+    """Returns the name of a check."""
     name, _, case = item.name.removesuffix("]").partition("[")
     return name.removeprefix("test_").replace("_", " ") + (f" ({case})" if case else "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -151,15 +151,16 @@ FAULTS = {
 """The group of checks, the check that finds the fault, and the reason in the report."""
 
 
-def check(client: Callable[..., Any], root: Path, *features: str) -> Report:
-    return run(Target("lake", lambda: client(root=str(root)), takes_mappings=True), features=features)
+def check(client: Callable[..., Any], root: Path, *features: str, checks: Collection[str] = ()) -> Report:
+    target = Target("lake", lambda: client(root=str(root)), takes_mappings=True)
+    return run(target, features=features, checks=checks)
 
 
 @pytest.mark.parametrize(("client", "expected"), FAULTS.items(), ids=[it.__name__ for it in FAULTS])
 def test_a_fault_is_reported(tmp_path: Path, client: Callable[..., Any], expected: tuple[str, str, str]) -> None:
     feature, name, reason = expected
-    reasons = {it.name: it.reason for it in check(client, tmp_path, feature).checks if it.result is Result.WRONG}
-    assert re.match(reason, reasons[name])
+    [found] = check(client, tmp_path, feature, checks=[name]).checks
+    assert found.result is Result.WRONG and re.match(reason, found.reason)
 
 
 def test_a_class_without_a_fault_has_an_empty_report(tmp_path: Path) -> None:
@@ -234,10 +235,16 @@ def test_a_foreign_error_of_the_constructor_is_named(tmp_path: Path) -> None:
 
 
 def test_a_foreign_error_of_the_cleanup_is_a_leftover(tmp_path: Path) -> None:
-    report = check(FailsToDrop, tmp_path, "listing")
+    report = check(FailsToDrop, tmp_path, "listing", checks=["a listing without a limit is complete"])
     assert report.conforms and report.leftovers
     assert all(re.match(r"the data of .*, which is only deregistered: .*ForeignError", it) for it in report.leftovers)
 
 
 def test_a_class_without_list_namespaces_is_checked(tmp_path: Path) -> None:
-    assert check(ListsNoNamespaces, tmp_path, "listing").conforms
+    assert check(ListsNoNamespaces, tmp_path, "listing", checks=["an empty namespace lists no tables"]).conforms
+
+
+def test_a_check_must_be_there(tmp_path: Path) -> None:
+    names = ["a dropped table is gone", "a dropped table stays"]
+    with pytest.raises(err.InvalidInputError, match="check 'a dropped table stays': there is none in tables"):
+        check(Lake, tmp_path, "tables", checks=names)
