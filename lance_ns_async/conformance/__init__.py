@@ -17,6 +17,7 @@ import pytest
 from lance_namespace import ListNamespacesRequest
 
 from lance_ns_async.conformance import plugin
+from lance_ns_async.conformance.home import UNSUPPORTED, describe_error
 from lance_ns_async.conformance.plugin import Check, Report, Result
 from lance_ns_async.conformance.targets import Target, class_target, close, server_target
 
@@ -31,15 +32,22 @@ _FOLDER = Path(__file__).parent
 class _Run:
     """Passes the target to the checks, and tells the progress."""
 
-    def __init__(self, target: Target, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(self, target: Target, checks: Collection[str], progress: Callable[[int, int], None] | None) -> None:
         self.collector: plugin.Collector | None = None
         self._target = target
+        self._checks = checks
+        self.missing: set[str] = set()
         self._progress = progress
         self._done = self._total = 0
 
     @pytest.fixture(scope="session")
     def target(self) -> Target:
         return self._target
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self._checks:
+            self.missing = set(self._checks) - {plugin.rule_of(item) for item in items}
+            items[:] = [item for item in items if plugin.rule_of(item) in self._checks and not self.missing]
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.collector = plugin.collector(session.config)
@@ -55,6 +63,7 @@ def run(
     target: Target,
     *,
     features: Collection[str] = (),
+    checks: Collection[str] = (),
     read_only: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
@@ -65,43 +74,52 @@ def run(
     Args:
         target: What is tested.
         features: The groups of checks that are run, e.g. `tables`: names of `FEATURES`; empty for all.
+        checks: The names of the checks that are run, as in a report, e.g. `a dropped table is gone`; empty for all.
         read_only: Whether only checks are run that change nothing.
         progress: Called with the numbers of checks that were run and that there are; None for no calls.
 
     Raises:
-        InvalidInputError: There is no such feature, or the target refuses the parent, or cannot be constructed.
-        ServiceUnavailableError: The target cannot be reached.
+        InvalidInputError: There is no such feature, or no such check in the features, or the target refuses the parent,
+            or cannot be constructed.
+        ServiceUnavailableError: The target cannot be reached, or its first listing raises an error that is not of the
+            spec.
         UnauthenticatedError: The target refuses the credentials.
     """
     chosen = ["reading"] if read_only else list(features or FEATURES)
     if unknown := set(chosen) - set(FEATURES):
         raise err.InvalidInputError(f"feature {min(unknown)!r}: there is none; use {', '.join(FEATURES)}")
     _check_reachable(target)
-    this = _Run(target, progress)
+    this = _Run(target, checks, progress)
     # Plugins and settings of the caller's project would change the run.
     with mock.patch.dict(os.environ, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}):
         arguments = ["--rootdir", str(_FOLDER), "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:terminal"]
         modules = [str(_FOLDER / "checks" / f"test_{it.replace(' ', '_')}.py") for it in chosen]
         status = pytest.main([*arguments, *modules], plugins=[plugin, this])
+    if this.missing:
+        raise err.InvalidInputError(f"check {min(this.missing)!r}: there is none in {', '.join(chosen)}; see a report")
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or this.collector is None:
         raise err.InvalidInputError(f"the checks were not run: pytest ended with {status!r}")
     return Report(target.name, this.collector.checks, this.collector.leftovers)
 
 
 def _check_reachable(target: Target) -> None:
-    """Raises the error of a first call, if each check would fail with it."""
-    client = None
+    """Raises the error of the connection or of a first call, if each check would fail with it."""
     try:
         client = target.connect()
+    except (err.ServiceUnavailableError, err.UnauthenticatedError):
+        raise
+    except Exception as e:
+        error = err.ServiceUnavailableError if isinstance(e, OSError) else err.InvalidInputError
+        raise error(f"{target.name} cannot be constructed: {type(e).__name__}: {e}") from e
+    try:
         client.list_namespaces(ListNamespacesRequest(id=list(target.parent), limit=1))
     except (err.ServiceUnavailableError, err.UnauthenticatedError):
         raise
-    except err.UnsupportedOperationError:
+    except UNSUPPORTED:
         return
-    except err.LanceNamespaceError as e:
-        raise err.InvalidInputError(f"{target.name}: the namespace {list(target.parent)} cannot be listed: {e}") from e
-    except (OSError, ValueError, TypeError, RuntimeError) as e:
-        raise err.ServiceUnavailableError(f"{target.name}: {type(e).__name__}: {e}") from e
+    except Exception as e:
+        error = err.InvalidInputError if isinstance(e, err.LanceNamespaceError) else err.ServiceUnavailableError
+        subject = f"{target.name}: list_namespaces of {list(target.parent)}"
+        raise error(f"{subject}: expected the namespaces, got {describe_error(e)}") from e
     finally:
-        if client is not None:
-            close(client)
+        close(client)

@@ -6,11 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import lance_namespace
 import pyarrow as pa
 import pytest
 from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
+
+UNSUPPORTED = (UnsupportedOperationError, NotImplementedError)
+"""Errors of an operation that an implementation does not have; pylance raises the second."""
+
+MOST_EMPTY = 100
+"""Empty pages of a listing; a catalog may filter what is on a page."""
+
+_LONGEST = 300  # Characters of a page in a message.
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,26 @@ def request_for(operation: str, id: list[str]) -> Any:
 
 
 def pages(call: Callable[[Any], Any], request: Any) -> Iterator[Any]:
-    """Yields the pages of a listing; fails if a page token comes again, because the listing would never end."""
+    """Yields the pages of a listing; fails if a token or a page comes again, because the listing may never end."""
     tokens: set[str] = set()
+    contents: set[int] = set()
+    empty = 0
     while True:
         page = call(request)
+        content = page.model_dump(exclude={"page_token"}, exclude_none=True)
+        if not any(content.values()):
+            empty += 1
+        elif (key := hash(repr(content))) in contents:
+            pytest.fail(f"expected each page once, found again {content}"[:_LONGEST], pytrace=False)
+        else:
+            contents.add(key)
         yield page
         if not (token := page.page_token):
             return
         if token in tokens:
-            pytest.fail(f"the page token {token!r} comes again, so the listing never ends", pytrace=False)
+            pytest.fail(f"expected a last page without a token, found again the token {token!r}", pytrace=False)
+        if empty > MOST_EMPTY:
+            pytest.fail(f"expected a last page without a token, found {empty} pages that are empty", pytrace=False)
         tokens.add(token)
         request = request.model_copy(update={"page_token": token})
 
@@ -65,14 +85,47 @@ def expect(*errors: type[LanceNamespaceError]) -> Iterator[None]:
     expected = " or ".join(f"{it.__name__} (code {int(it.code)})" for it in errors)
     try:
         yield
-    except UnsupportedOperationError:
-        if UnsupportedOperationError not in errors:
-            raise
-    except LanceNamespaceError as e:
-        if e.code not in {it.code for it in errors}:
-            pytest.fail(f"expected {expected}, got {type(e).__name__} (code {int(e.code)}): {e}", pytrace=False)
+    except UNSUPPORTED:
+        raise
+    except Exception as e:
+        if not isinstance(e, LanceNamespaceError) or e.code not in {it.code for it in errors}:
+            pytest.fail(f"expected {expected}, got {describe_error(e)}", pytrace=False)
     else:
         pytest.fail(f"expected {expected}, but the call succeeded", pytrace=False)
+
+
+def describe_error(error: BaseException) -> str:
+    """Returns the class of an error, with its code if it has one, and the message."""
+    cls = type(error)
+    if isinstance(error, LanceNamespaceError):
+        return f"{cls.__name__} (code {int(error.code)}): {error}"
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    return f"{name}, which is no error of the spec: {error}"
+
+
+def check_location(subject: str, found: str | None, expected: str | None) -> None:
+    """Fails unless two locations are the same place.
+
+    Args:
+        subject: The table whose location was found, e.g. `the renamed table`.
+        found: The location in a response.
+        expected: The location that it must be.
+    """
+    if found is None or expected is None or normalize_location(found) != normalize_location(expected):
+        pytest.fail(f"{subject}: expected the location {expected}, found {found}", pytrace=False)
+
+
+def normalize_location(location: str) -> str:
+    """Returns the spelling that all spellings of a location share.
+
+    `/tmp/x`, `file:/tmp/x`, `file:///tmp/x` and `file://localhost/tmp/x` are one folder; so is each with a slash at its
+    end. Only a URI has percent escapes.
+    """
+    scheme, colon, path = location.partition(":")
+    if colon and scheme.lower() == "file":
+        path = path.removeprefix("//localhost")
+        location = f"/{unquote(path).lstrip('/')}"
+    return location.rstrip("/") or "/"
 
 
 ROWS = pa.table(

@@ -24,7 +24,7 @@ import lance_namespace.errors as err
 import pytest
 from lance_namespace import LanceNamespace
 
-from lance_ns_async.conformance.home import ROWS, Home, pages, stream
+from lance_ns_async.conformance.home import ROWS, UNSUPPORTED, Home, describe_error, pages, stream
 from lance_ns_async.conformance.targets import Target, class_target, close, server_target
 
 
@@ -101,7 +101,6 @@ class Report:
 
 _CALLS = pytest.StashKey[list[Call]]()
 _REPORT = pytest.StashKey["Collector"]()
-_UNSUPPORTED = (err.UnsupportedOperationError, NotImplementedError)  # pylance raises the second.
 LIMIT = 60.0
 """Seconds that a call may take, so that an implementation that hangs does not stop the run."""
 
@@ -125,17 +124,17 @@ class Collector:
         """Adds the result of a check; an operation that is not supported is no failure."""
         report = yield
         error = call.excinfo.value if call.excinfo else None
-        if isinstance(error, _UNSUPPORTED):
+        if isinstance(error, UNSUPPORTED):
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"not supported: {error}")
         calls = item.stash.get(_CALLS, None)
         if calls is not None and (call.when == "call" or (call.when == "setup" and error)):
-            unsupported = isinstance(error, (*_UNSUPPORTED, pytest.skip.Exception))
+            unsupported = isinstance(error, (*UNSUPPORTED, pytest.skip.Exception))
             result = Result.OK if error is None else Result.UNSUPPORTED if unsupported else Result.WRONG
             target = item.funcargs.get("target") if isinstance(item, pytest.Function) else None
             if isinstance(target, Target):
                 self.target = target.name
-            self.checks.append(Check(_feature(item), _rule(item), result, _reason(error), tuple(calls)))
+            self.checks.append(Check(_feature(item), rule_of(item), result, _reason(error), tuple(calls)))
         return report
 
 
@@ -143,7 +142,8 @@ def _feature(item: pytest.Item) -> str:
     return item.path.stem.removeprefix("test_").replace("_", " ")
 
 
-def _rule(item: pytest.Item) -> str:
+def rule_of(item: pytest.Item) -> str:
+    """Returns the name of a check."""
     name, _, case = item.name.removesuffix("]").partition("[")
     return name.removeprefix("test_").replace("_", " ") + (f" ({case})" if case else "")
 
@@ -151,9 +151,12 @@ def _rule(item: pytest.Item) -> str:
 def _reason(error: BaseException | None) -> str:
     if error is None:
         return ""
-    text = (
-        str(error) if isinstance(error, AssertionError | pytest.fail.Exception) else f"{type(error).__name__}: {error}"
-    )
+    if isinstance(error, AssertionError | pytest.fail.Exception):
+        text = str(error)
+    elif isinstance(error, (*UNSUPPORTED, pytest.skip.Exception)):
+        text = f"{type(error).__name__}: {error}"
+    else:
+        text = f"expected a response, got {describe_error(error)}"
     return text.split("\n", 1)[0]
 
 
@@ -230,8 +233,8 @@ def ns(target: Target, calls: list[Call], leftovers: list[str]) -> Iterator[Lanc
     for id in sorted(_created(calls), key=len, reverse=True):
         try:
             _remove(client, list(id), leftovers)
-        except err.LanceNamespaceError as e:
-            leftovers.append(f"{'.'.join(id)}: {e}")
+        except Exception as e:  # of another package, too: the rest is to be removed
+            leftovers.append(f"{'.'.join(id)}: {describe_error(e)}")
     close(client)
 
 
@@ -269,14 +272,16 @@ def _created(calls: list[Call]) -> set[tuple[str, ...]]:
 
 
 def _remove(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None:
+    names: set[str] = set()
     try:
-        listed = list(pages(client.list_tables, spec.ListTablesRequest(id=id)))
-        for name in [name for page in listed for name in page.tables]:
-            _drop(client, [*id, name], leftovers)
+        for page in pages(client.list_tables, spec.ListTablesRequest(id=id)):
+            names.update(page.tables)
     except err.NamespaceNotFoundError:
         return
-    except err.UnsupportedOperationError:
-        pass
+    except (*UNSUPPORTED, pytest.fail.Exception):
+        pass  # What was listed until then is dropped.
+    for name in sorted(names):
+        _drop(client, [*id, name], leftovers)
     with suppress(err.NamespaceNotFoundError):
         client.drop_namespace(spec.DropNamespaceRequest(id=id))
 
@@ -286,9 +291,9 @@ def _drop(client: LanceNamespace, id: list[str], leftovers: list[str]) -> None:
         client.drop_table(spec.DropTableRequest(id=id))
     except err.TableNotFoundError:
         return
-    except err.LanceNamespaceError as e:
+    except Exception as e:
         client.deregister_table(spec.DeregisterTableRequest(id=id))
-        leftovers.append(f"the data of {'.'.join(id)}, which is only deregistered: {e}")
+        leftovers.append(f"the data of {'.'.join(id)}, which is only deregistered: {describe_error(e)}")
 
 
 class Recorder:
@@ -304,7 +309,7 @@ class Recorder:
         def call(request: Any, *data: bytes) -> Any:
             fields = dict(request) if isinstance(request, dict) else request.model_dump(exclude_none=True)
             try:
-                answer = _within(LIMIT, name, lambda: method(request, *data))
+                answer = call_within(LIMIT, name, lambda: method(request, *data))
             except BaseException as e:  # an interrupted call, too, may have created something that must be removed
                 code = f" (code {int(e.code)})" if isinstance(e, err.LanceNamespaceError) else ""
                 self._calls.append(Call(name, fields, f"{type(e).__name__}{code}: {e}"[:_LONGEST]))
@@ -315,7 +320,7 @@ class Recorder:
         return call
 
 
-def _within(seconds: float, operation: str, call: Callable[[], Any]) -> Any:
+def call_within(seconds: float, operation: str, call: Callable[[], Any]) -> Any:
     """Returns the result of a call in another thread; raises its error, or `TimeoutError` if it takes too long."""
     future: Future[Any] = Future()
 

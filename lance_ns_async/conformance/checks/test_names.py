@@ -7,7 +7,7 @@ import pytest
 from lance_namespace import LanceNamespace
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
-from lance_ns_async.conformance.home import Home, expect
+from lance_ns_async.conformance.home import Home, check_location, expect
 
 NAMES = {
     "a space": "a b",
@@ -36,18 +36,18 @@ def test_a_name_is_stored_as_it_is_or_refused(ns: LanceNamespace, home: Home, na
     try:
         declared = ns.declare_table(spec.DeclareTableRequest(id=home.table(name)))
     except InvalidInputError:
-        assert _listed(ns, home) == ["beside"], "a refused name is listed"
+        listed = _listed(ns, home)
+        assert listed == ["beside"], f"expected ['beside'] after {name!r} was refused, found {listed}"
         return
     listed = [it for it in _listed(ns, home) if it != "beside"]
-    assert listed in ([name], [name.lower()]), f"listed {listed}"
+    assert listed in ([name], [name.lower()]), f"expected {name!r} in the listing, found {listed}"
     described = ns.describe_table(spec.DescribeTableRequest(id=home.table(name)))
-    assert described.location == declared.location, (
-        f"declared at {declared.location}, described at {described.location}"
-    )
+    check_location("the described table", described.location, declared.location)
     ns.drop_table(spec.DropTableRequest(id=home.table(name)))
     with expect(TableNotFoundError):
         ns.describe_table(spec.DescribeTableRequest(id=home.table(name)))
-    assert _listed(ns, home) == ["beside"], "another table was dropped, or this one stays"
+    listed = _listed(ns, home)
+    assert listed == ["beside"], f"expected ['beside'] after {name!r} was dropped, found {listed}"
 
 
 def _listed(ns: LanceNamespace, home: Home) -> list[str]:

@@ -12,8 +12,10 @@ from lance_ns_async.conformance.home import Home, expect, pages, request_for
 
 def test_a_created_namespace_has_its_properties(ns: LanceNamespace, home: Home) -> None:
     made = ns.create_namespace(spec.CreateNamespaceRequest(id=home.beside("a"), properties={"k": "v"}))
-    assert made.properties is None or made.properties.get("k") == "v", f"created with {made.properties}"
-    assert _properties(ns, home.beside("a"))["k"] == "v", "the property k is lost"
+    assert made.properties is None or made.properties.get("k") == "v", (
+        f"expected the property k='v' in the response, found {made.properties}"
+    )
+    _check_property(ns, home.beside("a"), "v")
 
 
 def test_creating_an_existing_one_fails(ns: LanceNamespace, home: Home) -> None:
@@ -25,7 +27,7 @@ def test_creating_an_existing_one_fails(ns: LanceNamespace, home: Home) -> None:
 def test_mode_exist_ok_keeps_an_existing_one(ns: LanceNamespace, home: Home, mode: str) -> None:
     ns.create_namespace(spec.CreateNamespaceRequest(id=home.beside("a"), properties={"k": "old"}))
     ns.create_namespace(spec.CreateNamespaceRequest(id=home.beside("a"), properties={"k": "new"}, mode=mode))
-    assert _properties(ns, home.beside("a"))["k"] == "old", "the existing namespace was changed"
+    _check_property(ns, home.beside("a"), "old")
 
 
 @pytest.mark.parametrize("mode", ["ExistOk", "Overwrite"])
@@ -37,8 +39,8 @@ def test_each_mode_creates_a_missing_one(ns: LanceNamespace, home: Home, mode: s
 def test_mode_overwrite_replaces_an_empty_one(ns: LanceNamespace, home: Home) -> None:
     ns.create_namespace(spec.CreateNamespaceRequest(id=home.beside("a"), properties={"k": "old", "gone": "1"}))
     ns.create_namespace(spec.CreateNamespaceRequest(id=home.beside("a"), properties={"k": "new"}, mode="Overwrite"))
-    properties = _properties(ns, home.beside("a"))
-    assert properties["k"] == "new" and "gone" not in properties, "the old properties are there"
+    properties = _check_property(ns, home.beside("a"), "new")
+    assert "gone" not in properties, f"expected no property of the replaced namespace, found {properties}"
 
 
 def test_mode_overwrite_keeps_one_with_a_table(ns: LanceNamespace, home: Home) -> None:
@@ -67,14 +69,18 @@ def test_a_listing_has_children_and_no_grandchildren(ns: LanceNamespace, home: H
         ns.create_namespace(spec.CreateNamespaceRequest(id=home.beside(name)))
     _nest(ns, home.beside("a", "x"))
     page = ns.list_namespaces(spec.ListNamespacesRequest(id=list(home.parent)))
-    assert home.listed(page.namespaces) == ["a", "b"], f"listed {page.namespaces}"
+    assert home.listed(page.namespaces) == ["a", "b"], (
+        f"expected {home.name}_a and {home.name}_b, found {page.namespaces}"
+    )
     page = ns.list_namespaces(spec.ListNamespacesRequest(id=home.beside("a")))
-    assert [name.rsplit(".", 1)[-1] for name in page.namespaces] == ["x"], f"listed {page.namespaces}"
+    assert [name.rsplit(".", 1)[-1] for name in page.namespaces] == ["x"], f"expected x, found {page.namespaces}"
 
 
 def test_a_namespace_without_children_lists_none(ns: LanceNamespace, home: Home) -> None:
     page = ns.list_namespaces(spec.ListNamespacesRequest(id=home.id))
-    assert page.namespaces == [] and not page.page_token, f"listed {page.namespaces}"
+    assert page.namespaces == [] and not page.page_token, (
+        f"expected no namespace and no page token, found {page.namespaces} and the token {page.page_token!r}"
+    )
 
 
 @pytest.mark.parametrize("limit", [1, 3, 8])
@@ -83,9 +89,10 @@ def test_pages_of_namespaces_have_each_name_once(ns: LanceNamespace, home: Home,
         ns.create_namespace(spec.CreateNamespaceRequest(id=home.beside(f"n{number}")))
     names: list[str] = []
     for page in pages(ns.list_namespaces, spec.ListNamespacesRequest(id=list(home.parent), limit=limit)):
-        assert len(page.namespaces) <= limit, f"a page of {len(page.namespaces)} names, of at most {limit}"
+        assert len(page.namespaces) <= limit, f"expected at most {limit} names in a page, found {len(page.namespaces)}"
         names += page.namespaces
-    assert home.listed(names) == [f"n{number}" for number in range(8)], f"listed {names}"
+    expected = [f"n{number}" for number in range(8)]
+    assert home.listed(names) == expected, f"expected {expected} after {home.name}_, found {names}"
 
 
 @pytest.mark.parametrize("operation", ["describe_namespace", "namespace_exists", "list_namespaces", "drop_namespace"])
@@ -103,7 +110,9 @@ def test_a_dropped_namespace_is_gone(ns: LanceNamespace, home: Home) -> None:
     with expect(err.NamespaceNotFoundError):
         ns.describe_namespace(spec.DescribeNamespaceRequest(id=home.id))
     page = ns.list_namespaces(spec.ListNamespacesRequest(id=list(home.parent)))
-    assert home.name not in {name.rsplit(".", 1)[-1] for name in page.namespaces}, "it is still listed"
+    assert home.name not in {name.rsplit(".", 1)[-1] for name in page.namespaces}, (
+        f"expected a listing without {home.name}, found {page.namespaces}"
+    )
 
 
 @pytest.mark.parametrize("mode", ["Skip", "skip", "SKIP"])
@@ -153,9 +162,10 @@ def test_the_root_can_be_neither_created_nor_dropped(ns: LanceNamespace, home: H
     ns.namespace_exists(spec.NamespaceExistsRequest(id=home.id))
 
 
-def _properties(ns: LanceNamespace, id: list[str]) -> dict[str, str]:
-    properties = ns.describe_namespace(spec.DescribeNamespaceRequest(id=id)).properties
-    assert properties is not None, "no properties"
+def _check_property(ns: LanceNamespace, id: list[str], expected: str) -> dict[str, str]:
+    """Returns the properties of a namespace; fails unless the property `k` has the expected value."""
+    properties = ns.describe_namespace(spec.DescribeNamespaceRequest(id=id)).properties or {}
+    assert properties.get("k") == expected, f"expected the property k={expected!r}, found {properties}"
     return properties
 
 

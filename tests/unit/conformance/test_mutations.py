@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lance_namespace import DropNamespaceResponse, DropTableResponse, ListNamespacesResponse, TableExistsResponse
+from lance_namespace import DropNamespaceResponse, DropTableResponse, ListNamespacesResponse
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
@@ -104,10 +104,6 @@ def join_names(response: Any) -> None:
     response.tables[:] = [f"x${it}" for it in response.tables]
 
 
-def lower_locations(response: Any) -> None:
-    response.location = f"{response.location}/"
-
-
 def drop_again(method: Method) -> Method:
     dropped: set[object] = set()
 
@@ -157,10 +153,6 @@ def forget_properties(method: Method) -> Method:
     return lambda self, request: method(self, request.model_copy(update={"properties": {}}))
 
 
-def do_nothing(method: Method) -> Method:
-    return lambda self, request: DropTableResponse()
-
-
 def any_mode(method: Method) -> Method:
     def call(self: Toy, request: Any) -> Any:
         known = word(request.mode or "create") in ("create", "existok", "overwrite")
@@ -207,25 +199,11 @@ MUTANTS = {
         "tables",
         "declaring needs the namespace",
     ),
-    "a missing table that exists": (
-        "table_exists",
-        ignoring(TableNotFoundError, TableExistsResponse()),
-        "tables",
-        "a missing table is not found",
-    ),
-    "a drop that does nothing": ("drop_table", do_nothing, "tables", "a dropped table is gone"),
     "two that win a drop": ("drop_table", drop_again, "at once", "a table is dropped once"),
     "two that win a declare": ("declare_table", declare_again, "at once", "of concurrent declares one wins"),
-    "another location in the description": (
-        "describe_table",
-        altering(lower_locations),
-        "tables",
-        "a declared table is described at its location",
-    ),
     "names that are decoded": ("declare_table", decode_names, "names", "a name is stored as it is or refused"),
     "one spelling of modes": ("create_namespace", only_exact_modes, "namespaces", "mode exist ok keeps"),
     "a mode that nobody knows": ("create_namespace", any_mode, "namespaces", "an unknown mode is refused"),
-    "lost properties": ("create_namespace", forget_properties, "namespaces", "a created namespace has its properties"),
     "lost properties of tables": (
         "declare_table",
         forget_properties,

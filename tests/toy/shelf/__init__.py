@@ -1,1 +1,0 @@
-"""The folder of the toy backend, as in `lance_ns_async/backends/`."""
