@@ -140,6 +140,15 @@ class FakeGravitino(FakeRest):
                 raise Refusal(13, f"Columns to {operation[6:].partition('_')[0]} cannot be empty.")
         return super()._perform(operation, id, fields)
 
+    def _create(self, id: Names, fields: Mapping[str, Any]) -> Any:
+        own = {"in-use": "true"} if len(id) == 1 else {}
+        return super()._create(id, {**fields, "properties": {**fields.get("properties", {}), **own}})
+
+    def _drop(self, id: Names, fields: Mapping[str, Any]) -> Any:
+        if self.namespaces[id].get("in-use") == "true" and fields.get("behavior") != "Cascade":
+            raise Refusal(13, f"Catalog {id[0]} is in use")
+        return super()._drop(id, fields)
+
     def _register(self, operation: str, id: Names, fields: Mapping[str, Any]) -> Any:
         mode = fields.get("mode", "create")
         if mode.lower() not in ("create", "overwrite"):

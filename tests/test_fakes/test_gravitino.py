@@ -29,7 +29,7 @@ def server() -> Iterator[FakeGravitino]:
     with FakeGravitino() as running:
         for id in (("c", "s", "t"), ("c", "s2", "t1"), ("c", "s2", "t2")):
             running.add_table(*id)
-        running.namespaces["c", "empty"] = {}
+        running.namespaces |= {("c", "empty"): {}, ("used",): {"in-use": "true"}}
         yield running
 
 
@@ -72,6 +72,7 @@ def server() -> Iterator[FakeGravitino]:
         ("POST", f"{S}/create", {"mode": "exist_ok"}, 200, ...),
         *(("POST", f"{S}/create", {"mode": mode}, 400, 13) for mode in ("ExistOk", "")),
         ("POST", f"{S}/drop", {}, 400, 13),
+        ("POST", "/v1/namespace/new/create", {}, 200, {"properties": {"in-use": "true"}}),
         ("POST", f"{S}/drop", {"behavior": "Cascade"}, 200, {}),
         ("POST", "/v1/namespace/c$zz/drop", {}, 404, 1),
         *(
@@ -79,7 +80,7 @@ def server() -> Iterator[FakeGravitino]:
             for mode in ("Skip", "SKIP", "skip")
         ),
         # Lists; the response has no token if there is no further page.
-        ("GET", "/v1/namespace/$/list", None, 200, {"namespaces": ["c"], "page_token": "missing"}),
+        ("GET", "/v1/namespace/$/list", None, 200, {"namespaces": ["c", "used"], "page_token": "missing"}),
         ("GET", "/v1/namespace/c/list", None, 200, {"namespaces": ["empty", "s", "s2"]}),
         *(("GET", f"/v1/namespace/{id}/list", None, 200, {"namespaces": []}) for id in ("c$s", "c$zz", "zz$zz")),
         ("GET", "/v1/namespace/zz/list", None, 404, 1),
@@ -120,6 +121,7 @@ def test_errors_contain_a_stack_trace(server: FakeGravitino) -> None:
         ("/v1/namespace/$/exists", "Expected at most 2-level and at least 1-level namespace but got: $"),
         ("/v1/namespace/c$zz/describe", "Failed to operate schema(s) [zz] operation [LOAD] under catalog [c], reason"),
         (f"{S}/drop", "Schema s is not empty."),
+        ("/v1/namespace/used/drop", "Catalog used is in use"),
     ):
         error = ask(server, "POST", path, {}, JSON).json
         assert error["error"].startswith(message) and "\n\tat org.apache" in error["detail"]
