@@ -81,64 +81,6 @@ OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecos
 INTEGRATION = ["conformance", "consistency", "contract", "documentation", "integration"]
 """The folders with tests of real servers; importing all tests takes each process half a minute."""
 
-ENVIRONMENT = [
-    *("unit/storage", "unit/gateway/test_server.py", "unit/test_api.py"),
-    *("unit/facade", "unit/lifecycle", "unit/test_client.py", "unit/test_session.py", "unit/test_sync.py"),
-    *(f"unit/operations/test_{it}.py" for it in ("columns", "requests", "searching")),
-    "unit/spec",
-    *("behaviour/namespace", "behaviour/tables", "contract/test_data.py", "contract/test_tables.py"),
-]
-"""Tests whose results may depend on the version of Python, or on the installed packages."""
-
-LOWEST = [
-    "unit/test_progress.py",
-    "unit/test_settings.py",
-    "unit/test_telemetry.py",
-    "unit/calls/test_caller.py",
-    "unit/cli/test_discovering.py",
-    "unit/cli/test_maintaining.py",
-    "unit/cli/test_options.py",
-    "unit/cli/test_output.py",
-    "unit/cli/test_profiles.py",
-    "unit/gateway/test_server.py",
-    "unit/operations/test_rows.py",
-    "unit/operations/test_requests.py",
-    "unit/operations/test_partition_pruning.py",
-    "unit/operations/test_partition_values.py",
-    "unit/transports/aws/test_transport.py",
-    "unit/transports/http/test_oauth2.py",
-    "unit/transports/http/test_signatures.py",
-    "unit/transports/http/test_transport.py",
-    "unit/transports/http/test_wire.py",
-    "behaviour/gateway/test_attacks.py",
-    "contract/test_bulk.py",
-    "contract/test_data.py",
-]
-"""Tests that together use every dependency of the package; few, because most results do not depend on versions.
-
-Only the transport uses aiobotocore, so its tests are enough for Glue.
-"""
-
-BARE = [
-    *("unit/test_api.py", "unit/gateway/test_server.py"),
-    "unit/transports/http/test_wire.py",
-    *("unit/facade", "unit/test_client.py", "unit/test_session.py", "unit/test_sync.py"),
-    "unit/operations/test_requests.py",
-    *("unit/storage/test_locations.py", "unit/storage/test_process_end.py", "unit/operations/test_columns.py"),
-    *("behaviour/namespace", "contract/test_data.py"),
-]
-"""Tests that import all modules, and use the event loop, threads, processes and servers, without extras.
-
-The nightly run has those of `ENVIRONMENT` on the same version of Python.
-"""
-
-QUICK = [
-    *("unit/backends/directory/test_backend.py", "unit/backends/iceberg", "unit/backends/shared", "unit/calls"),
-    *("unit/engine", "unit/operations/test_requests.py", "unit/test_session.py", "unit/lifecycle/test_writing.py"),
-    *("unit/transports/http", "contract/test_tables.py", "contract/test_namespaces.py", "contract/test_bulk.py"),
-]
-"""Unit tests, and the contract, of the directory and of one catalog over HTTP."""
-
 TYPED = 0.997
 """The share of types that type checkers of users must know; not those that depend on botocore, which ships no types."""
 
@@ -239,20 +181,25 @@ def types(session: nox.Session) -> None:
         session.error(f"{report['completenessScore']:.2%} of the types are known, {TYPED:.2%} required; not: {unknown}")
 
 
-def run_pytest(session: nox.Session, *arguments: str, processes: int = CORES + 1) -> None:
+def run_pytest(
+    session: nox.Session, *arguments: str, processes: int = CORES + 1, options: list[str] | None = None
+) -> None:
     """Runs tests in one process more than there are cores, as tests also wait; a server or file is of one process.
 
     The order is that of the collection, which begins with the longest files.
 
     Java runs without its second, slower compiler, and without the verification of bytecode, because the servers and
     Spark sessions of tests run for seconds.
+
+    Args:
+        options: Further options of pytest; None means all arguments of the session.
     """
-    options = ("TieredStopAtLevel=1", "+UseSerialGC", "+UnlockDiagnosticVMOptions", "-BytecodeVerificationRemote")
-    session.env["JAVA_TOOL_OPTIONS"] = " ".join(f"-XX:{it}" for it in options)
+    flags = ("TieredStopAtLevel=1", "+UseSerialGC", "+UnlockDiagnosticVMOptions", "-BytecodeVerificationRemote")
+    session.env["JAVA_TOOL_OPTIONS"] = " ".join(f"-XX:{it}" for it in flags)
     cache = f"cache_dir={failed_tests(session).with_suffix('.cache').absolute()}"
     command = ("python", "-m", "pytest", "-n", str(processes), "--dist", "loadgroup", "--no-loadscope-reorder")
     reports = ("--durations=10", "-o", cache, "--failed-to", str(failed_tests(session)))
-    session.run(*command, *reports, *arguments, *session.posargs)
+    session.run(*command, *reports, *arguments, *(session.posargs if options is None else options))
 
 
 def for_backends(*names: str) -> list[str]:
@@ -278,7 +225,7 @@ def tests(session: nox.Session) -> None:
     if session.python == OLDEST:
         run_pytest(session, "-m", "not integration", *OTHER_SESSIONS, "tests")
     else:
-        run_pytest(session, "-m", "not integration", *for_backends("dir", "none"), *paths(*ENVIRONMENT))
+        run_pytest(session, "-m", "not integration", "--marked=environment", *for_backends("dir", "none"), "tests")
 
 
 @session(python=MIDDLE)
@@ -287,7 +234,7 @@ def floors(session: nox.Session) -> None:
     extras = ("cli", "glue", "otel")
     install(session, "-e", f".[{','.join(extras)}]", *read_groups("test", "servers"), *pin_lowest(*extras))
     check_installed(session)
-    run_pytest(session, "-m", "not integration", *for_backends("dir", "none"), *paths(*LOWEST))
+    run_pytest(session, "-m", "not integration", "--marked=floors", *for_backends("dir", "none"), "tests")
 
 
 @session(python=NEWEST)
@@ -296,23 +243,39 @@ def bare(session: nox.Session) -> None:
     # The group contains aiobotocore for its other dependencies.
     no_extra = [it for it in read_groups("test", "servers") if not it.startswith("aiobotocore")]
     install(session, "-e", ".", *no_extra)
-    selection = ("-m", "not integration and not glue", *for_backends("dir", "none"))
+    selection = ("-m", "not integration and not glue", "--marked=bare", *for_backends("dir", "none"))
     # The tests are few, and each process first imports their modules.
-    run_pytest(session, *selection, *paths(*BARE), processes=CORES)
+    run_pytest(session, *selection, "tests", processes=CORES)
 
 
 @session()
 def quick(session: nox.Session) -> None:
-    """Checks what changed since the main branch, types, and the tests of the directory and of one catalog over HTTP."""
+    """Checks types and style, and runs the tests of the rooms that changed since the main branch: `-- gateway`."""
     groups = read_groups("test", "servers", "types", "spark-types", "lint", "bench")
     install(session, "-e", ".[cli,glue]", *groups, "nox")
-    changed = subprocess.run(("git", "diff", "--name-only", "--diff-filter=d", "main"), capture_output=True, text=True)
-    files = [name for name in changed.stdout.split() if name.endswith(".py")]
-    if files:
-        session.run("ruff", "check", *files)
-        session.run("ruff", "format", "--check", *files)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
     session.run("mypy", "lance_ns_async")
-    run_pytest(session, "-m", "not integration", *for_backends("dir", "iceberg", "none"), *paths(*QUICK))
+    rooms = [it for it in session.posargs if not it.startswith("-")]
+    selection = [f"--room={room}" for room in rooms] or ["--changed=main"]
+    options = [it for it in session.posargs if it not in rooms]
+    run_pytest(session, "-m", "not integration", *selection, "tests", options=options)
+
+
+@session()
+def loaded(session: nox.Session) -> None:
+    """Runs the usual tests twice beside busy processes, as each night; `-- 30` is the number of these."""
+    install(session, "-e", ".[cli,glue]", *read_groups("test", "servers"))
+    numbers = [it for it in session.posargs if it.isdigit()]
+    options = [it for it in session.posargs if it not in numbers]
+    command = ("nice", sys.executable, "-c", "while True: pass")
+    busy = [subprocess.Popen(command) for _ in range(int(numbers[0]) if numbers else 2 * CORES)]
+    try:
+        for _ in range(2):
+            run_pytest(session, "-m", "not integration", *OTHER_SESSIONS, "tests", options=options)
+    finally:
+        for process in busy:
+            process.kill()
 
 
 def add_backend_session(name: str) -> None:
@@ -364,7 +327,7 @@ def newest(session: nox.Session) -> None:
     """Runs tests with the newest package of the spec, even if pylance does not accept it yet."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers"))
     session.install("--upgrade", "--pre", "--no-deps", "lance-namespace", "lance-namespace-urllib3-client", "pylance")
-    run_pytest(session, "-m", "not integration", *paths(*ENVIRONMENT, "unit/test_errors.py", "contract"))
+    run_pytest(session, "-m", "not integration", "--marked=environment", "tests")
 
 
 @session()

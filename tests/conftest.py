@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from lance_ns_async import registry
 from tests.support import budget
+from tests.support.rooms import SELECTION, Selection, rooms
 
 # The duration of an example depends on the machine, not on the code. The examples are the same in each run, so that a
 # failure is caused by a change; the profile `random` uses new ones.
@@ -61,6 +62,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=[*registry.BACKENDS, "none"],
         help="run only the tests of this backend, or with none those of no backend; may be given several times",
     )
+    group.addoption(
+        "--room", action="append", default=[], choices=rooms(), help="run only the tests of this room of the package"
+    )
+    group.addoption(
+        "--changed", metavar="REVISION", help="run only the tests of rooms changed since, and changed tests"
+    )
+    group.addoption("--marked", metavar="MARK", help="import only files that name this mark, and run its tests")
     group.addoption("--failed-to", metavar="FILE", type=Path, help="write the ids of the tests that failed into a file")
 
 
@@ -69,6 +77,29 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--thorough"):
         budget.is_thorough = True
         settings.load_profile("thorough")
+    chosen, revision, mark = (config.getoption(name) for name in ("--room", "--changed", "--marked"))
+    if chosen or revision is not None:
+        config.stash[SELECTION] = Selection(set(chosen)) if chosen else Selection.since(revision)
+    if mark is not None:
+        expression = config.option.markexpr
+        config.option.markexpr = f"({expression}) and {mark}" if expression else mark
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Returns the rooms whose tests run."""
+    selection = config.stash.get(SELECTION, None)
+    return None if selection is None else f"rooms: {', '.join(sorted(selection.rooms)) or 'none'}"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Excludes files without selected tests, because importing all takes each process half a minute."""
+    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    selection, mark = config.stash.get(SELECTION, None), config.getoption("--marked")
+    if selection is not None and not selection.has(collection_path):
+        return True
+    is_other = mark is not None and f"pytest.mark.{mark}" not in collection_path.read_text(encoding="utf-8")
+    return True if is_other else None
 
 
 def pytest_collection_finish() -> None:
@@ -83,16 +114,6 @@ _SHARED = ("site", "catalog", "old")
 _WITH_SERVERS = {"conformance", "connector", "consistency", "contract", "documentation", "ecosystem", "integration"}
 """The folders whose tests of real servers have a session of nox."""
 
-_LONG = (
-    *("test_spark_cluster", "test_managed_versions", "test_hive_server"),
-    *("test_network", "test_crash", "test_races", "test_copies", "test_examples", "test_docs", "test_cancelling"),
-    *("test_process_end", "test_dropping", "test_writing", "test_mutations", "test_reports", "test_facade"),
-)
-"""The files that take the longest, apart from those with the shared Spark session."""
-
-_WITH_RAY = ("test_daft_on_ray", "test_lance_ray", "test_lance_ray_docs", "test_lance_ray_workers")
-"""The files of which one process runs all tests, because Ray uses all cores and takes long to start."""
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Fails the collection of a test of a real server in a folder where no session runs it."""
@@ -104,12 +125,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Chooses tests, and makes one process run all tests of a server, and all other tests of a file."""
-    backends = set(config.getoption("--backend"))
+    backends, selection = set(config.getoption("--backend")), config.stash.get(SELECTION, None)
     excluded = {
         item
         for item in items
         if (item.get_closest_marker("thorough") and not budget.is_thorough)
         or (backends and not backends & _backends(item))
+        or (selection is not None and _is_of_another_page(item, selection.pages))
     }
     if excluded:
         config.hook.pytest_deselected(items=list(excluded))
@@ -121,7 +143,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # Each JVM of Spark computes for half a minute before its queries are fast.
             group = "Spark: reads" if item.path.parent.name == "integration" else "Spark: writes and pages"
         else:
-            group = "Ray" if item.path.stem in _WITH_RAY else server or item.nodeid.partition("::")[0]
+            # Ray uses all cores and takes long to start.
+            group = "Ray" if _uses_ray(item) else server or item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_start)
 
@@ -134,11 +157,22 @@ def _uses_spark(item: pytest.Item) -> bool:
 
 def _start(item: pytest.Item) -> int:
     """Returns the rank of a test among others: the groups that take the longest begin, the others fill the gaps."""
-    return 0 if _uses_spark(item) else 1 if item.path.stem in (*_WITH_RAY, *_LONG) else 2
+    return 0 if _uses_spark(item) else 1 if _uses_ray(item) or item.get_closest_marker("long") else 2
+
+
+def _uses_ray(item: pytest.Item) -> bool:
+    return "ray" in item.path.stem.split("_")
 
 
 def _parameters(item: pytest.Item) -> dict[str, object]:
     return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
+def _is_of_another_page(item: pytest.Item, pages: Set[str]) -> bool:
+    if item.path.stem != "test_docs":
+        return False
+    page = getattr(_parameters(item).get("page"), "name", None)
+    return page is not None and page not in pages
 
 
 _OTHER_NAMES = {"directory": "dir", "hive": "hive3", "nessie": "iceberg"}

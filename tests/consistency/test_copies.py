@@ -17,6 +17,9 @@ from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.budget import rounds, with_usual
 
+pytestmark = pytest.mark.long
+
+
 COUNT = rounds(90, 300)
 KILLS = 5
 

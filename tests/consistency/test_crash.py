@@ -14,6 +14,9 @@ from tests.consistency.places import place
 from tests.contract.sites import REAL, SITES
 from tests.support.budget import rounds, thorough
 
+pytestmark = pytest.mark.long
+
+
 KILLS = {
     "dir": rounds(6, 80),
     "iceberg-1.11.0": rounds(2, 60),

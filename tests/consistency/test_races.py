@@ -13,6 +13,9 @@ from tests.contract.site import Site
 from tests.contract.sites import REAL, SITES
 from tests.support.budget import rounds, thorough
 
+pytestmark = pytest.mark.long
+
+
 ROUNDS = {"mixed": rounds(4, 25), "overwrites": rounds(6, 60), "creates": rounds(2, 10), "removals": rounds(4, 15)}
 """Number of rounds of each plan for each catalog."""
 

@@ -18,6 +18,7 @@ from tests.contract.sites import BEHIND_A_GATEWAY, ROUND_TRIPS, SITES, SYNC, VAR
 from tests.support import budget
 from tests.support.gateway import Remote
 from tests.support.operations import OPERATIONS
+from tests.support.rooms import SELECTION
 
 _numbers = itertools.count()
 
@@ -60,6 +61,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Chooses the sites of a test; a thorough run has all."""
     is_round_trip = metafunc.definition.get_closest_marker("round_trip") is not None
     sites = [site for site in SITES if is_round_trip or site not in ROUND_TRIPS]
+    selection = metafunc.config.stash.get(SELECTION, None)
+    if selection is not None and selection.sites:
+        parametrize_site(metafunc, [site for site in sites if site in selection.sites])
+        return
     module = metafunc.definition.path.stem
     parametrize_site(metafunc, [it for it in sites if budget.is_thorough or is_usual(it, module)])
 

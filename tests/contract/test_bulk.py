@@ -12,7 +12,7 @@ from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 
-pytestmark = pytest.mark.round_trip
+pytestmark = [pytest.mark.round_trip, pytest.mark.floors]
 
 
 async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, home: Home) -> None:

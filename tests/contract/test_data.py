@@ -24,11 +24,15 @@ from lance_namespace.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
     TableSchemaValidationError,
+    UnsupportedOperationError,
 )
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Home, Room
+from tests.contract.site import Site
 from tests.support.lake import ROWS, in_file, stream
+
+pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.floors]
 
 
 async def _count(ns: AsyncNamespace, id: list[str]) -> int | None:
@@ -165,3 +169,24 @@ async def test_searches_are_asked_for_as_by_sparks_connector(ns: AsyncNamespace,
         assert found["_rowid"] == nearest[0]["_rowid"]
     structured: object = {"structured_query": {"query": {"match": {"terms": "pear", "column": "text"}}}}
     assert [row["id"] for row in await search(vector={}, full_text_query=structured)] == [2]
+
+
+async def test_a_catalog_has_partitions_or_says_that_it_has_none(ns: AsyncNamespace, site: Site, home: Home) -> None:
+    await ns.write(home.table("t"), ROWS)
+    # The directory has the home, so that it cannot be divided.
+    kind: type[Exception] = UnsupportedOperationError
+    message = "only a directory catalog has partitions; connect with 'dir'"
+    if site.can.has_partitions:
+        kind, message = InvalidInputError, "this directory has no partitions"
+    with pytest.raises(kind, match=message):
+        await ns.list_partitions("id = 1")
+    with pytest.raises(kind, match=message):
+        await ns.open_partitions()
+    with pytest.raises(kind, match=message):
+        await ns.write_partitions(ROWS)
+    with pytest.raises(kind, match=message):
+        async for _ in ns.scan_partitions():
+            pass
+    with pytest.raises(kind):
+        await ns.partition_by(["id"], schema=pa.schema({"id": pa.int64()}))
+    assert (await ns.open(home.table("t"))).count_rows() == ROWS.num_rows

@@ -31,7 +31,7 @@ from tests.contract.conftest import Home, Room
 from tests.contract.site import Site
 from tests.support.budget import with_usual
 
-pytestmark = pytest.mark.round_trip
+pytestmark = [pytest.mark.round_trip, pytest.mark.environment]
 
 ODD = ["a b", "é", "日本", "a/b", "a%2Fb", "a.b", "..", ".", "a?b#c", "a'b", "~", "a@main", "`a`", "x" * 200]
 """Names that a catalog stores unchanged or refuses at once."""

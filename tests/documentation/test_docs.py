@@ -24,6 +24,9 @@ from tests.support.reader import Reader, comparable
 from tests.support.spark_sessions import SPARK
 from tests.support.stand_ins import stand_ins
 
+pytestmark = pytest.mark.long
+
+
 REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items()} | {
     "glue": {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
 }

@@ -17,6 +17,9 @@ from tests.support.reader import Reader, comparable
 from tests.support.spark_sessions import SPARK
 from tests.support.stand_ins import stand_ins
 
+pytestmark = pytest.mark.long
+
+
 FOLDER = DOCS / "examples"
 PAGE = Page("examples.md")
 # Its calls are those of the code for Spark in the README.

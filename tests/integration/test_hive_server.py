@@ -36,7 +36,7 @@ Version = Literal["3.1.3", "4.0.1"]
 VERSIONS: tuple[Version, ...] = ("3.1.3", "4.0.1")
 ACCOUNT = ("someone", "a password")
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 @pytest.fixture(scope="module", params=with_usual(VERSIONS, "3.1.3"))

@@ -26,7 +26,7 @@ from tests.servers.process import LOOPBACK
 from tests.support.budget import rounds, with_usual
 from tests.support.processes import context
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 Properties = Mapping[str, str]
 

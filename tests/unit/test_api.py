@@ -5,14 +5,27 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
+from textwrap import dedent
+from threading import Barrier
 from typing import Any
 
+import lance_namespace
 import pytest
 
 import lance_ns_async
+from lance_ns_async import registry
+from lance_ns_async.deferred import defer
+from lance_ns_async.registry import CLASS_PATHS
+
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
 
 HEAVY = ["pyspark", "aiobotocore", "botocore", "thriftpy2", "lance", "pyarrow", "httpx", "aiohttp", "pydantic", "typer"]
 
@@ -126,3 +139,132 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 def test_the_package_tells_type_checkers_that_it_is_typed() -> None:
     assert files("lance_ns_async").joinpath("py.typed").is_file()
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Returns the folder of a package `deferred_example`, with a package and a module in it."""
+    folder = tmp_path / "deferred_example"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "__init__.py").write_text(
+        textwrap.dedent(
+            """
+            from deferred_example import errors
+            __all__ = ["Value", "errors"]
+            class Value: ...
+            """
+        )
+    )
+    (folder / "errors.py").write_text("class Error(Exception): ...")
+    (folder / "inner" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    defer("deferred_example", "deferred_example.inner")
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("deferred_example")]:
+        del sys.modules[name]
+
+
+def is_loaded() -> bool:
+    return "Value" in vars(sys.modules["deferred_example"])
+
+
+def test_a_module_is_imported_without_its_package(package: Path) -> None:
+    errors = import_module("deferred_example.errors")
+    assert issubclass(errors.Error, Exception) and not is_loaded()
+    assert import_module("deferred_example").Value.__module__ == "deferred_example" and is_loaded()
+    assert import_module("deferred_example").errors is errors
+
+
+def test_all_names_are_there_for_a_star_import(package: Path) -> None:
+    names: dict[str, Any] = {}
+    exec("from deferred_example import *", names)
+    assert {"Value", "errors"} <= names.keys()
+
+
+def test_dir_tells_all_names(package: Path) -> None:
+    assert {"Value", "errors"} <= set(dir(import_module("deferred_example")))
+
+
+def test_an_unknown_name_is_an_attribute_error(package: Path) -> None:
+    with pytest.raises(AttributeError, match="module 'deferred_example' has no attribute 'other'"):
+        _ = import_module("deferred_example").other
+    with pytest.raises(ImportError, match="cannot import name 'other'"):
+        exec("from deferred_example import other")
+
+
+def test_threads_that_come_first_together_all_get_the_name(package: Path) -> None:
+    together = Barrier(8)
+
+    def use() -> Any:
+        together.wait()
+        return import_module("deferred_example").Value
+
+    with ThreadPoolExecutor(8) as threads:
+        values = [future.result() for future in [threads.submit(use) for _ in range(8)]]
+    assert len(set(values)) == 1
+
+
+def test_a_package_that_failed_is_loaded_again(package: Path) -> None:
+    code = (package / "__init__.py").read_text()
+    (package / "__init__.py").write_text("raise OSError('disk')")
+    with pytest.raises(OSError, match="disk"):
+        _ = import_module("deferred_example").Value
+    (package / "__init__.py").write_text(code)
+    assert import_module("deferred_example").Value
+
+
+def test_a_package_that_is_loaded_already_stays_as_it_is() -> None:
+    before = import_module("json")
+    defer("json")
+    assert sys.modules["json"] is before and type(before) is type(sys)
+
+
+def printed(script: str) -> str:
+    """Returns the output of a fresh process, because registrations belong to the process."""
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_every_backend_has_a_class_path_that_connects() -> None:
+    for impl, path in CLASS_PATHS.items():
+        if impl != "glue":
+            ns = lance_namespace.connect(path, dict(registry.BACKENDS[impl].example))
+            assert isinstance(ns, getattr(lance_ns_async, path.rpartition(".")[2]))
+
+
+def test_rest_knows_the_properties_of_each_catalog_as_of_glue() -> None:
+    rest = registry.load("rest").capabilities
+    for impl in registry.BACKENDS:
+        catalog = registry.load(impl).capabilities
+        assert {*catalog.own_properties} <= {*rest.own_properties}, impl
+        assert {*catalog.own_namespace_properties} <= {*rest.own_namespace_properties}, impl
+
+
+def test_registered_names_connect_and_leave_the_plain_ones_alone() -> None:
+    script = """
+        import lance_namespace
+        import lance_ns_async
+        lance_namespace.register_namespace_impl("polaris", "somebody.Else")
+        names = lance_ns_async.register()
+        ns = lance_namespace.connect("lance-ns-polaris", {"endpoint": "http://127.0.0.1:1"})
+        print(sorted(names)[0], type(ns).__name__)
+        try:
+            lance_namespace.connect("polaris", {})
+        except ValueError as e:
+            print(e)
+    """
+    assert printed(script).splitlines() == [
+        "lance-ns-dir PolarisNamespace",
+        "Failed to construct namespace impl somebody.Else: No module named 'somebody'",
+    ]
+
+
+def test_plain_names_are_taken_on_request() -> None:
+    script = """
+        import lance_namespace
+        import lance_ns_async
+        names = lance_ns_async.register(plain=True)
+        print(type(lance_namespace.connect("hive3", {"uri": "thrift://127.0.0.1:1"})).__name__, "dir" in names)
+    """
+    assert printed(script) == "Hive3Namespace False"

@@ -37,6 +37,9 @@ from lance_ns_async.model import NamespaceId, TableId
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, over
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
+
 SECRET = "hush-hush-4711"
 
 

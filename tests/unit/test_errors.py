@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lance_namespace import DeclareTableRequest, DescribeTableRequest
 from lance_namespace import errors as spec
 from lance_namespace.errors import (
     ConcurrentModificationError,
@@ -37,9 +41,11 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
+from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport
 from lance_ns_async.backends.iceberg.wire import ERRORS
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import (
     COMMON_ERRORS,
@@ -54,15 +60,24 @@ from lance_ns_async.errors import (
     error_for,
     failure_of,
     http_status,
+    not_lance,
+    one_line,
+    reduce_to_lines,
     retry_after,
 )
 from lance_ns_async.masked import mask
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
 from lance_ns_async.transports.http.signatures import REJECTION_CODES
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.lakekeeper import FakeLakekeeper
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.unity import FakeUnity
 
 TABLE = TableId(["prod", "orders"])
+
 NAMESPACE = NamespaceId(["prod", "eu"])
+
 KINDS: Mapping[str, Id] = {"table": TABLE, "namespace": NAMESPACE}
 
 COMMON: ErrorTable = {
@@ -74,6 +89,7 @@ COMMON: ErrorTable = {
     "circuit": ServiceUnavailableError,
     "mismatch": ServiceUnavailableError,
 }
+
 HTTP: ErrorTable = {
     400: InvalidInputError,
     401: UnauthenticatedError,
@@ -93,6 +109,7 @@ HTTP: ErrorTable = {
     503: ServiceUnavailableError,
     504: ServiceUnavailableError,
 }
+
 SIGNING: ErrorTable = {
     **dict.fromkeys(sorted(REJECTION_CODES), UnauthenticatedError),
     "AccessDenied": PermissionDeniedError,
@@ -101,6 +118,7 @@ SIGNING: ErrorTable = {
     "ThrottlingException": ThrottlingError,
     "TooManyRequestsException": ThrottlingError,
 }
+
 ICEBERG: ErrorTable = {
     ("NoSuchNamespaceException", "create_namespace"): ConcurrentModificationError,
     (405, "vend_credentials"): UnsupportedOperationError,
@@ -122,7 +140,9 @@ ICEBERG: ErrorTable = {
     (409, "batch_create_table_versions"): ConcurrentModificationError,
     (409, "batch_delete_table_versions"): ConcurrentModificationError,
 }
+
 OAUTH2: ErrorTable = {400: UnauthenticatedError, 405: InvalidInputError, 406: UnauthenticatedError}
+
 LANCE: ErrorTable = {
     "ConcurrentModificationError": ConcurrentModificationError,
     "InvalidTableStateError": InvalidTableStateError,
@@ -149,6 +169,7 @@ LANCE: ErrorTable = {
     "UnauthenticatedError": UnauthenticatedError,
     "UnsupportedOperationError": UnsupportedOperationError,
 }
+
 TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
     "common": (COMMON_ERRORS, COMMON),
     "http": (HTTP_ERRORS, {**COMMON, **HTTP}),
@@ -156,11 +177,13 @@ TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
     "oauth2": (OAUTH2_ERRORS, {**COMMON, **HTTP, **OAUTH2}),
     "lance": (LANCE_ERRORS, {**COMMON, **LANCE}),
 }
+
 ENTRIES = [
     pytest.param(table, key, cls, id=f"{name}-{key}")
     for name, (table, entries) in TABLES.items()
     for key, cls in entries.items()
 ]
+
 WORDS: Mapping[type[LanceNamespaceError], str] = {
     ConcurrentModificationError: "Concurrent modification: ",
     InvalidTableStateError: "Invalid table state: ",
@@ -384,3 +407,74 @@ def test_how_long_to_wait_comes_from_the_first_error_that_has_it() -> None:
     again.__cause__ = first
     assert retry_after(again) == 2.0 and failure_of(again) is None
     assert retry_after(ServiceUnavailableError("unsent")) is None
+
+
+EVIL = "gone\r\n2026-01-01 ERROR root: all is lost\x1b[2J\x1b]0;title\x07\x85\u2028\u202e\x00 end"
+
+ESCAPED = r"gone 2026-01-01 ERROR root: all is lost\x1b[2J\x1b]0;title\x07 \u202e\x00 end"
+
+
+def of_unity(text: str) -> Any:
+    return {"error_code": text, "message": text}
+
+
+def of_iceberg(text: str) -> Any:
+    return {"error": {"type": text, "message": text, "code": 500}}
+
+
+SERVERS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Callable[[str], Any], list[str]]] = {
+    "unity": (FakeUnity, of_unity, ["main", "a", "t"]),
+    "iceberg": (FakeIceberg, of_iceberg, ["a", "t"]),
+    "lakekeeper": (FakeLakekeeper, of_iceberg, ["a", "t"]),
+    "polaris": (FakePolaris, of_iceberg, ["cat", "a", "t"]),
+}
+
+
+@pytest.mark.parametrize("impl", SERVERS)
+async def test_codes_and_messages_of_a_server_are_shown_on_one_line(
+    impl: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "lance_ns_async")
+    start, body, id = SERVERS[impl]
+    calls: list[Call] = []
+    with start() as server:
+        server.fail(500, body=body(EVIL), times=None, match="/t$|/main.a.t|/tables/t|snapshots")
+        properties = getattr(server, "properties", {"endpoint": server.url})
+        async with AsyncNamespace.connect(impl, properties) as ns:
+            with ns.observe(calls.append), pytest.raises(LanceNamespaceError) as raised:
+                await ns.describe_table(DescribeTableRequest(id=id))
+    assert ESCAPED in str(raised.value)
+    texts = [str(raised.value), *(call.outcome for call in calls), *(record.getMessage() for record in caplog.records)]
+    assert any("all is lost" in outcome for outcome in [call.outcome for call in calls])
+    assert [text for text in texts if not text.isprintable()] == []
+
+
+async def test_names_with_control_characters_are_shown_escaped() -> None:
+    with FakeUnity() as server:
+        async with AsyncNamespace.connect("unity", server.properties) as ns:
+            with pytest.raises(LanceNamespaceError, match="does not allow the name") as raised:
+                await ns.declare_table(DeclareTableRequest(id=["main", "a", "t\x1b[2J\nx"], location="s3://b/t"))
+    assert str(raised.value).isprintable() and r"t\x1b[2J x" in str(raised.value)
+
+
+def test_a_failure_of_any_wire_holds_one_line() -> None:
+    failure = Failure(EVIL, 500, message=EVIL)
+    assert failure.codes == (f"{ESCAPED[:100]}...", 500) or failure.codes == (ESCAPED, 500)
+    assert failure.message == str(failure) == ESCAPED
+    assert ESCAPED in str(not_lance(TableId(["t"]), EVIL))
+
+
+def test_an_error_says_all_that_it_says_on_one_line() -> None:
+    error = InternalError(f"Internal error: {EVIL}")
+    error.add_note(EVIL)
+    reduce_to_lines(error)
+    assert str(error) == f"Internal error: {ESCAPED}"
+    assert error.__notes__ == [ESCAPED]
+
+
+@given(st.text())
+def test_one_line_is_printable_and_leaves_what_is(text: str) -> None:
+    shown = one_line(text)
+    assert shown.isprintable()
+    assert shown == text or not text.isprintable()
+    assert one_line(shown) == shown

@@ -10,6 +10,8 @@ import pytest
 
 from lance_ns_async.progress import show_progress
 
+pytestmark = pytest.mark.floors
+
 
 class Handle:
     """A display of IPython that can be updated."""

@@ -18,6 +18,9 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.support.operations import OPERATIONS
 from tests.unit.gateway.test_server import outcome, steps
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
+
 ID = ["db", "t"]
 
 OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[object]]] = {

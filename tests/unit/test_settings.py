@@ -18,6 +18,9 @@ from lance_ns_async.backends.iceberg.backend import IcebergSettings
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.settings import HttpSettings, Settings
 
+pytestmark = pytest.mark.floors
+
+
 URL = "http://127.0.0.1:8181"
 SECRET = "hush-hush-4711"
 

@@ -20,6 +20,9 @@ from pydantic import BaseModel
 from lance_ns_async import AsyncNamespace, Call, IcebergNamespace, TableId
 from tests.fakes.iceberg import FakeIceberg
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
+
 SECRET = "hush-hush-4711"
 
 

@@ -28,6 +28,9 @@ from lance_ns_async.gateway import serving
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.gateway import ask
 
+pytestmark = pytest.mark.floors
+
+
 SECRET = "hush-hush-4711"
 
 TABLE = DescribeTableRequest(id=["db", "t"])

@@ -225,9 +225,10 @@ async def test_a_call_that_waits_for_the_pace_can_be_cancelled() -> None:
 
 
 async def test_a_call_that_waits_for_the_pace_ends_with_its_time() -> None:
-    to = caller(Policy(max_retries=0))
-    for _ in range(40):
+    to, message = caller(Policy(max_retries=0)), ""
+    # The pace of a call depends on the refusals before it, and how many these are on the speed of the machine.
+    while "the catalog throttles, and accepts about" not in message:
         with deadline(0.05), pytest.raises((ThrottlingError, ServiceUnavailableError)) as error:
             await call(to, Script(throttle()))
-    assert "the catalog throttles, and accepts about" in str(error.value)
-    assert "operation_timeout" in str(error.value) and to.slots.has_room
+        message = str(error.value)
+    assert "operation_timeout" in message and to.slots.has_room

@@ -12,12 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from lance_ns_async import Namespace
+from lance_ns_async.cli.errors import Code
 from lance_ns_async.registry import BACKENDS
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.commands import Run
 from tests.unit.cli.test_app import at
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["ann", "bob", "cid"], "price": [2.5, 3.5, 4.5]})
+
 VECTORS = pa.table({"id": [1, 2], "vector": pa.array([[0.1] * 8, [0.9] * 8], pa.list_(pa.float32(), 8))})
 
 
@@ -336,3 +338,128 @@ def test_reports_on_ids_that_do_not_exist_suggest_near_ones(lake: Sequence[str],
     run = Run(*command, "shop", "shop.ordes", *lake)
     assert run.code == 1 and "lance-ns: shop: it is a namespace" in run.err
     assert "lance-ns: shop$ordes: did you mean shop$orders?" in run.err
+
+
+pytestmark = pytest.mark.floors
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> list[str]:
+    """The declared of a catalog with one table, and one that was declared only."""
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        namespace.write(["t"], pa.table({"id": [1, 2]}))
+        namespace.declare_table({"id": ["declared"]})
+    return ["--impl", "dir", "-p", f"root={tmp_path}"]
+
+
+def run(*arguments: str) -> tuple[int, list[dict[str, object]]]:
+    result = Run(*arguments, "-o", "json")
+    return result.code, json.loads(result.out or "[]")
+
+
+def test_audit_prints_findings_and_repairs_them_by_name(declared: list[str]) -> None:
+    code, rows = run("audit", "*", *declared)
+    assert code == 1 and [(row["id"], row["outcome"]) for row in rows] == [("declared", "declared-only")]
+    code, rows = run("audit", "*", "--fix", "declared-only", *declared)
+    assert code == 0 and [row["outcome"] for row in rows] == ["fixed"]
+    assert run("audit", "*", *declared) == (0, [])
+
+
+def test_find_prints_matching_tables(declared: list[str]) -> None:
+    code, rows = run("find", "*", "--column", "id:int64", "--min-rows", "2", "--newer-than", "1d", *declared)
+    assert code == 0 and [(row["id"], row["rows"]) for row in rows] == [("t", 2)]
+    assert run("find", "*", "--older-than", "30d", *declared) == (0, [])
+
+
+def test_find_prints_a_table_for_people(declared: list[str]) -> None:
+    result = Run("find", "*", *declared)
+    assert result.code == 0 and "last_write" in result.out
+
+
+@pytest.mark.parametrize("arguments", [["--older-than", "soon"], ["--property", "owner"], ["--sort", "age"]])
+def test_invalid_conditions_are_usage_errors(declared: list[str], arguments: list[str]) -> None:
+    assert run("find", "*", *arguments, *declared) == (2, [])
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> list[str]:
+    """The vectors of a catalog with three tables of vectors, and one without."""
+    with Namespace.connect("dir", {"root": str(tmp_path / "lake")}) as namespace:
+        namespace.create_namespace("s")
+        for number in range(3):
+            vectors = pa.array([[number, 0.0], [0.0, number]], pa.list_(pa.float32(), 2))
+            namespace.write(["s", f"t{number}"], pa.table({"id": [1, 2], "word": ["cat", "dog"], "vector": vectors}))
+        namespace.create_table_scalar_index("s.t2", column="word", index_type="FTS")
+        namespace.write(["s", "other"], pa.table({"id": [1]}))
+    return ["--impl", "dir", "-p", f"root={tmp_path / 'lake'}"]
+
+
+def test_the_best_rows_of_all_tables_are_shown(vectors: list[str], tmp_path: Path) -> None:
+    result = Run("search", "s.t*", "--nearest", "1,0", "-n", "2", "-c", "id", "-o", "json", *vectors)
+    assert result.code == 0 and "3 tables searched, 0 errors" in result.err
+    assert json.loads(result.out) == [
+        {"id": 1, "_distance": 0.0, "_table": "s$t1"},
+        {"id": 1, "_distance": 1.0, "_table": "s$t0"},
+    ]
+    out = tmp_path / "rows.parquet"
+    assert Run("search", "s.t2", "--text", "dog", "-c", "word", "--out", str(out), *vectors).code == 0
+    assert pq.read_table(out)["word"].to_pylist() == ["dog"]
+    assert (
+        Run("search", "s.t*", "--nearest", "[1, .0]", "-n", "2", "-c", "id", "-o", "json", *vectors).out == result.out
+    )
+    filtered = Run("search", "s.t*", "--nearest", "1,0", "-f", "id = 2", "-n", "1", "-o", "json", *vectors)
+    assert [row["id"] for row in json.loads(filtered.out)] == [2]
+
+
+def test_a_table_that_cannot_be_searched_has_an_exit_code(vectors: list[str]) -> None:
+    result = Run("search", "s.*", "--nearest", "1,0", *vectors)
+    assert result.code == 1 and "s$t1" in result.out and "s$other" in result.err
+    missing = Run("search", "s.none", "--nearest", "1,0", *vectors)
+    assert missing.code == 1 and "Table not found: s$none" in missing.err
+    assert Run("search", "s.x*", "--nearest", "1,0", *vectors).code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--nearest or --text: required"),
+        (["--nearest", "1,x"], "--nearest: must be numbers"),
+        (["--nearest", "1,0", "--within", "0"], "--within 0.0"),
+        (["--nearest", "1,0", "-n", "0"], "--limit"),
+    ],
+)
+def test_invalid_options_are_usage_errors(vectors: list[str], arguments: list[str], message: str) -> None:
+    result = Run("search", "s.t*", *arguments, *vectors)
+    assert result.code == 2 and not result.out and message in result.err
+
+
+SCHEMA = pa.schema({"n": pa.int64(), "region": pa.string()})
+
+
+@pytest.fixture
+def partitioned(tmp_path: Path) -> list[str]:
+    """The partitioned of a directory that is divided into partitions, without any yet."""
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        namespace.partition_by(["region"], schema=SCHEMA)
+    return ["--impl", "dir", "-p", f"root={tmp_path}"]
+
+
+def test_partitions_are_listed_by_a_condition(partitioned: list[str], tmp_path: Path) -> None:
+    result = Run("partitions", *partitioned)
+    assert (result.code, result.out) == (0, "") and "no partitions yet" in result.err
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        namespace.write_partitions(pa.table({"n": [1, 2, 3], "region": ["EU", "US", None]}))
+        (partition,) = namespace.list_partitions("region = 'EU'")
+    rows = json.loads(Run("partitions", "--output", "json", *partitioned).out)
+    assert {row["values"]["region"] for row in rows} == {"EU", "US", None}
+    (row,) = json.loads(Run("partitions", "region = 'EU'", "--output", "json", *partitioned).out)
+    assert row == {"values": {"region": "EU"}, "spec": 1, "id": str(partition.id), "location": partition.location}
+    result = Run("partitions", "region = 'ASIA'", *partitioned)
+    assert (result.code, result.out) == (0, "") and "no partition may have such rows" in result.err
+
+
+def test_errors_of_conditions_and_catalogs_are_told(partitioned: list[str], tmp_path: Path) -> None:
+    result = Run("partitions", "none = 1", *partitioned)
+    assert result.code == Code.USAGE and "No field named none" in result.err
+    other = Run("partitions", "--impl", "dir", "-p", f"root={tmp_path / 'other'}")
+    assert other.code != 0 and "this directory has no partitions" in other.err

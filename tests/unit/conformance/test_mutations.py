@@ -21,6 +21,9 @@ from lance_ns_async.conformance import FEATURES, Report, Result, Target, run
 from tests.support.budget import with_usual
 from tests.unit.conformance.toy import Store, Toy, path, word
 
+pytestmark = pytest.mark.long
+
+
 Method = Callable[..., Any]
 
 CATALOG_FEATURES = [it for it in FEATURES if it not in ("rows", "versions", "columns")]

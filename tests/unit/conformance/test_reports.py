@@ -18,6 +18,9 @@ from lance_ns_async.conformance.plugin import Call
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.support.commands import Run
 
+pytestmark = pytest.mark.long
+
+
 CALL = Call("drop_table", {"id": ["a", "<b>"]}, "TableNotFoundError (code 4): a$<b>")
 REPORT = Report(
     "a <catalog>",

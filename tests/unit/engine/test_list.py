@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import InternalError, NamespaceNotFoundError, PermissionDeniedError, ServiceUnavailableError
+from lance_namespace.errors import (
+    InternalError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+)
 
+from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.engine.list import Listed, Lister
+from lance_ns_async.errors import failure_of
 from lance_ns_async.model import Id, NamespaceId
+from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
 
 DB, OTHER = NamespaceId(["db"]), NamespaceId(["other"])
@@ -25,9 +36,11 @@ CATALOGS = st.builds(
     listing_has_locations=st.booleans(),
     describe_batch=st.sampled_from([0, 3]),
 )
+
 SIZES: st.SearchStrategy[Size] = st.one_of(
     st.just(as_asked), st.builds(lambda sizes: fixed(*sizes, 2), st.lists(st.integers(0, 3)))
 )
+
 NAMES = st.lists(st.text("abcxyz", min_size=1, max_size=3), unique=True, max_size=12)
 
 
@@ -137,3 +150,27 @@ async def test_a_listing_that_does_not_end_is_an_error_of_its_namespace_alone(ha
     listed = await lister(backend).many([OTHER, DB])
     assert set(listed.tables) == {DB}
     assert isinstance(listed.errors[OTHER], InternalError) and "does not end" in str(listed.errors[OTHER])
+
+
+@pytest.mark.parametrize("operation", ["describe", "vend", "open"])
+async def test_errors_that_are_kept_hold_no_frames(tmp_path: Path, operation: str) -> None:
+    ids = [("a", "there"), ("a", "gone"), ("a", "lost")]
+    with FakeIceberg() as server:
+        server.add_table(["a"], "there", location=str(tmp_path / "there"))
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
+            errors: Mapping[TableId, LanceNamespaceError]
+            if operation == "open":
+                errors = (await ns.open_many(ids)).errors
+                # Nothing was written to it.
+                assert len(errors) == 3
+            else:
+                described = await ns.describe_tables(ids, vend_credentials=operation == "vend")
+                errors = described.errors
+                assert len(described.tables) == 1 and len(errors) == 2
+    for error in errors.values():
+        assert isinstance(error, TableNotFoundError)
+        assert operation == "open" or failure_of(error) is not None
+        known: BaseException | None = error
+        while known is not None:
+            assert known.__traceback__ is None
+            known = known.__cause__ or known.__context__

@@ -29,6 +29,8 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.unit.facade.test_base import run
 from tests.unit.test_sync import assert_no_loop
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
 
 class Interrupter:
     """A trace function that interrupts at the nth executed line of the module."""

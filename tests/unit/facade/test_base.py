@@ -26,6 +26,9 @@ from lance_ns_async.facade.base import Facade
 from lance_ns_async.registry import CLASS_PATHS
 from tests.fakes.iceberg import FakeIceberg
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
+
 SECRET = "hush-hush-4711"
 
 

@@ -21,6 +21,9 @@ from tests.fakes.unity import FakeUnity
 from tests.support.budget import with_usual
 from tests.support.outcomes import table_counts
 
+pytestmark = pytest.mark.long
+
+
 COUNT = 110
 
 Place = tuple[str, dict[str, str], NamespaceId, Callable[[], list[str]]]

@@ -13,12 +13,17 @@ import httpx
 import lance
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lance.file import LanceFileSession
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.fleet import Report, discover, sync
-from lance_ns_async.storage.folders import place_key
+from lance_ns_async.fleet.discovery import folder_names, original_names
+from lance_ns_async.fleet.folder_walk import FolderKind, FolderWalker
+from lance_ns_async.storage.folders import Folders, place_key
+from lance_ns_async.storage.locations import default_location, unique_location
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
 from tests.support.folders import make_file, make_table, make_traps
@@ -339,3 +344,53 @@ async def test_a_folder_that_the_catalog_cannot_have_is_one_error_before_the_wal
     async with connect(tmp_path / "link") as namespace:
         make_table(tmp_path / "lake", "a/t.lance")
         assert ids(await discover(namespace, str(tmp_path / "lake")), "registered") == ["a$t"]
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3))
+def test_names_of_default_locations_are_those_of_the_table(names: list[str]) -> None:
+    location = unique_location(default_location("s3://lake/x", TableId(names)))
+    # Whether this suffix belongs to the name or to the folder is unknown.
+    expected = [*names[:-1], names[-1].removesuffix(".lance") or names[-1]]
+    assert original_names(location.removeprefix("s3://lake/x/")) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "original", "folder"),
+    [
+        ("a/t.lance", ["a", "t"], ["a", "t"]),
+        ("a~20b/t~20", ["a~20b", "t~20"], ["a~20b", "t~20"]),
+        ("a/t-0123456789ab", ["a", "t"], ["a", "t-0123456789ab"]),
+        ("a/t-0123456789ab.lance", ["a", "t"], ["a", "t-0123456789ab"]),
+        ("a/t-0123456789AB", ["a", "t-0123456789AB"], ["a", "t-0123456789AB"]),
+        ("a/-0123456789ab", ["a", "-0123456789ab"], ["a", "-0123456789ab"]),
+        ("x/01234567_n$m$t", ["x", "n", "m", "t"], ["x", "n", "m", "01234567_t"]),
+        ("01234567_t", ["01234567_t"], ["01234567_t"]),
+        ("01234567_n$", ["01234567_n$"], ["01234567_n$"]),
+        (".lance", [".lance"], [".lance"]),
+    ],
+)
+def test_digits_are_removed_only_where_a_name_remains(path: str, original: list[str], folder: list[str]) -> None:
+    assert (list(original_names(path)), list(folder_names(path))) == (original, folder)
+
+
+async def test_a_folder_that_vanishes_is_distinguished(tmp_path: Path) -> None:
+    walker = FolderWalker(Folders(str(tmp_path)))
+    assert (await walker.look("gone")).kind is FolderKind.VANISHED
+    assert (await walker.look("gone.lance")).kind is FolderKind.VANISHED
+
+
+async def test_similar_names_decide_the_first_request(tmp_path: Path) -> None:
+    make_table(tmp_path, "a/t1")
+    make_table(tmp_path, "a/t2")
+    make_file(tmp_path, "a/day=1/x")
+    walker = FolderWalker(Folders(str(tmp_path)))
+    assert walker.expects_table("a/t1") is None
+    await walker.look("a/t1")
+    await walker.look("a/day=1")
+    assert walker.expects_table("a/t2") and walker.expects_table("b/t3") and not walker.expects_table("a/day=2")
+    before = walker.folders.listings
+    assert (await walker.look("a/t2")).kind is FolderKind.TABLE
+    assert walker.folders.listings == before + 1

@@ -21,7 +21,7 @@ from lance_ns_async import AsyncNamespace, Table, TableId
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.storage import threads
 from tests.support.gateway import Said, ask, say
-from tests.unit.gateway.test_sql_functions import COSTLY
+from tests.unit.gateway.test_search import COSTLY
 from tests.unit.storage.test_sql_bounds import DEADLY
 
 ROWS = pa.table(

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import anyio
+import lance_namespace as spec
 import pytest
-from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from pydantic import BaseModel
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.gateway import serving
+from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.spec.routes import ROUTES
 from tests.contract.sites import SITES
-from tests.support.gateway import MODELS, Remote
+from tests.fakes.certificates import Certificates
+from tests.support.gateway import MODELS, Remote, ask
 from tests.support.lake import ROWS, stream
 from tests.support.operations import OPERATIONS
+
+pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.floors]
+
 
 # The differences between two tables that are otherwise equal.
 _RANDOM = re.compile(
@@ -174,3 +183,246 @@ def _comparable(result: Any, root: Path) -> str:
     # The `repr` of some models hides values.
     shown = repr(result.model_dump() if isinstance(result, BaseModel) else result)
     return _RANDOM.sub("~", shown.replace(str(root).removeprefix("/"), "root"))
+
+
+HALF = b"POST /v1/table/t/describe HTTP/1.1\r\nHost: localhost\r\n"
+
+
+class Describing:
+    """A namespace with the operation of the requests; they never arrive whole."""
+
+    async def describe_table(self, request: object) -> None:
+        raise AssertionError(request)
+
+
+@asynccontextmanager
+async def connected(
+    gateway: Gateway | str, source: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    place = urlsplit(gateway if isinstance(gateway, str) else gateway.url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port, local_addr=(source, 0))
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Returns that the server closes a connection without a response; fails if it keeps it open."""
+    async with asyncio.timeout(30):
+        with suppress(ConnectionError):
+            return await reader.read() == b""
+    return True
+
+
+@pytest.mark.parametrize("head", [b"", b"G", HALF, HALF + b"x-more: "], ids=["nothing", "one byte", "lines", "header"])
+async def test_a_connection_without_a_request_is_closed(head: bytes) -> None:
+    async with serving(object(), idle=0.05) as gateway, connected(gateway) as (reader, writer):
+        writer.write(head)
+        assert await is_closed(reader)
+
+
+async def test_a_half_sent_second_head_is_closed() -> None:
+    async with serving(object(), idle=0.05) as gateway, connected(gateway) as (reader, writer):
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF)
+        async with asyncio.timeout(30):
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_in_drops_is_ended() -> None:
+    async with serving(Describing(), idle=0.2) as gateway, connected(gateway) as (reader, writer):
+        head = f"x-lance-token: {gateway.token}\r\nContent-Length: 1000000\r\n\r\n{{"
+        writer.write(HALF + head.encode())
+        answer = asyncio.create_task(reader.readline())
+        while not answer.done():
+            # Far more often than the idle time, but only 100 bytes a second.
+            writer.write(b" ")
+            await asyncio.wait([answer], timeout=0.01)
+        assert b" 408 " in await answer
+
+
+async def test_connections_from_one_address_are_limited() -> None:
+    async with serving(object(), max_connections=2) as gateway:
+        async with connected(gateway), connected(gateway) as (_, writer):
+            async with connected(gateway) as (reader, _):
+                assert await is_closed(reader)
+            # Another address has its own limit.
+            async with connected(gateway, "127.0.0.2") as (reader, other):
+                other.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert b" 200 " in await reader.readline()
+            writer.close()
+            await writer.wait_closed()
+            while True:
+                # The server learns of the end some time later.
+                with suppress(ConnectionError, IndexError, ValueError):
+                    if (await ask(gateway, "GET", "/health")).status == 200:
+                        break
+    with pytest.raises(InvalidInputError, match="max_connections 0"):
+        async with serving(object(), max_connections=0):
+            pass
+
+
+async def test_connections_before_their_handshake_count(tmp_path: Path) -> None:
+    async with serving(object(), tls=Certificates.made(tmp_path).server, max_connections=1) as gateway:
+        async with connected(gateway), connected(gateway) as (reader, _):
+            assert await is_closed(reader)
+
+
+@dataclass
+class Slow:
+    """A namespace that responds on demand."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    outcome: str = ""
+
+    async def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
+        await self._wait()
+        return spec.DescribeTableResponse(location="here")
+
+    async def drop_table(self, request: spec.DropTableRequest) -> spec.DropTableResponse:
+        await self._wait()
+        return spec.DropTableResponse(location="gone")
+
+    async def _wait(self) -> None:
+        self.begun.set()
+        self.outcome = "cancelled"
+        try:
+            await self.go.wait()
+            self.outcome = "done"
+        finally:
+            self.ended.set()
+
+
+async def leave(gateway: Gateway, namespace: Slow, operation: str) -> None:
+    """Sends a request, and disconnects while it is in progress."""
+    place = urlsplit(gateway.url)
+    _, writer = await asyncio.open_connection(place.hostname, place.port)
+    head = f"POST /v1/table/t/{operation} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
+    writer.write(f"{head}x-lance-token: {gateway.token}\r\n\r\n".encode())
+    await namespace.begun.wait()
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_read_ends_with_its_client() -> None:
+    slow = Slow()
+    async with serving(slow) as gateway:
+        await leave(gateway, slow, "describe")
+        await slow.ended.wait()
+        assert slow.outcome == "cancelled"
+        metrics = (await ask(gateway, "GET", "/metrics")).body.decode()
+        assert 'lance_ns_requests_total{operation="describe_table",code="cancelled"} 1' in metrics
+
+
+async def test_a_change_is_finished_though_its_client_left() -> None:
+    slow = Slow()
+    async with serving(slow) as gateway:
+        await leave(gateway, slow, "drop")
+        while 'code="cancelled"' not in (await ask(gateway, "GET", "/metrics")).body.decode():
+            pass
+        assert not slow.ended.is_set()
+        slow.go.set()
+        await slow.ended.wait()
+        assert slow.outcome == "done"
+
+
+@pytest.mark.parametrize("operation", ["describe", "drop"])
+async def test_what_is_under_way_is_finished_at_the_end(operation: str) -> None:
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        async with serving(slow) as gateway:
+            request = group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
+            await slow.begun.wait()
+            asyncio.get_running_loop().call_later(0.05, slow.go.set)
+        assert slow.outcome == "done"
+        assert (await request).status == 200
+    assert gateway.cut_off == 0
+
+
+@pytest.mark.parametrize("operation", ["describe", "drop"])
+async def test_the_end_does_not_wait_for_ever(operation: str) -> None:
+    slow = Slow()
+    async with serving(slow, grace=0.05) as gateway:
+        await leave(gateway, slow, operation)
+    assert slow.outcome == "cancelled"
+    # The client of a read has disconnected before.
+    assert gateway.cut_off == (operation == "drop")
+    slow = Slow()
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.TaskGroup() as group:
+            async with serving(slow, grace=0.05) as gateway:
+                group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
+                await slow.begun.wait()
+    # The connection was closed without a response.
+    assert raised.group_contains(IndexError)
+    assert slow.outcome == "cancelled"
+    assert gateway.cut_off == 1
+
+
+@pytest.mark.parametrize("sent", [b"", b"{"])
+async def test_a_request_whose_body_does_not_come_is_cut_off(sent: bytes) -> None:
+    async with serving(Slow(), grace=0.05) as gateway:
+        place = urlsplit(gateway.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        head = "POST /v1/table/t/describe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n"
+        writer.write(f"{head}x-lance-token: {gateway.token}\r\n\r\n".encode())
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(sent)
+    assert gateway.cut_off == 1
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_no_request_gets_a_response_after_the_end() -> None:
+    async with serving(Slow()) as gateway:
+        # An idle connection does not delay the end.
+        place = urlsplit(gateway.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()
+    with pytest.raises(ConnectionError):
+        await ask(gateway, "GET", "/health")
+
+
+async def test_an_error_inside_comes_out_as_it_is() -> None:
+    slow = Slow()
+    slow.go.set()
+    with pytest.raises(KeyError, match="mine"):
+        async with serving(slow) as gateway:
+            await ask(gateway, "POST", "/v1/table/t/drop")
+            raise KeyError("mine")
+
+
+async def test_cancelling_ends_it() -> None:
+    slow = Slow()
+    addresses: list[Gateway] = []
+
+    async def run() -> None:
+        async with serving(slow) as gateway:
+            addresses.append(gateway)
+            slow.begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(run())
+    await slow.begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ConnectionError):
+        await ask(addresses[0], "GET", "/health")
+
+
+async def test_cancelling_leaves_no_change_half_done() -> None:
+    slow = Slow()
+    with anyio.CancelScope() as scope:
+        async with serving(slow) as gateway:
+            await leave(gateway, slow, "drop")
+            asyncio.get_running_loop().call_later(0.05, slow.go.set)
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert slow.outcome == "done"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import AsyncIterator
+import inspect
+import re
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import lance_namespace as spec
 import pytest
+from lance_namespace_urllib3_client import api
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.gateway import Gateway, openapi, serving
+from lance_ns_async.spec.routes import BY_OPERATION, ROUTES
 from tests.contract.sites import SITES
 from tests.support.gateway import Said, ask, say
 from tests.support.lake import lake
@@ -206,7 +210,7 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
         ("/v1/table/t/describe", {"context": {"a": 1}}, "context"),
         ("/v1/table/t/describe", {"context": "all"}, "context"),
         ("/v1/table/t/describe?version=one", None, "version"),
-        ("/v1/table/t/describe?version=" + "9" * 5000, None, "version"),
+        pytest.param("/v1/table/t/describe?version=" + "9" * 5000, None, "version", id="a long version"),
         ("/v1/table/t/describe?check_declared=yes", None, "check_declared"),
         ("/v1/table/t/describe?tag=%FF", None, "query"),
         ("/v1/table/%FF/describe", None, "path"),
@@ -258,3 +262,65 @@ async def test_odd_names_go_through(site_name: str, tmp_path: Path) -> None:
 async def _said(gateway: Gateway, head: str, body: bytes) -> Said:
     headers = "".join(f"{name}: {value}\r\n" for name, value in gateway.headers.items())
     return await say(gateway, f"{head}{headers}\r\n".encode() + body)
+
+
+def routes_of_client() -> Iterator[tuple[str, str, str]]:
+    """Yields the operation, the method and the path of each call of the spec's client."""
+    for cls in vars(api).values():
+        if not inspect.isclass(cls):
+            continue
+        for name, method in vars(cls).items():
+            if match := re.fullmatch(r"_(\w+)_serialize", name):
+                source = inspect.getsource(method)
+                (verb,) = re.findall(r"method='(\w+)'", source)
+                (path,) = re.findall(r"resource_path='([^']+)'", source)
+                yield match[1], verb.lower(), path
+
+
+def references(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            if isinstance(target := value.get("$ref"), str):
+                yield target.rpartition("/")[2]
+            for part in value.values():
+                yield from references(part)
+        case list():
+            for part in value:
+                yield from references(part)
+
+
+def test_the_document_has_the_routes_of_the_spec() -> None:
+    document = openapi.document(route.operation for route in ROUTES)
+    own = {
+        (operation["operationId"], method, path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    former = ("create_empty_table", "post", "/v1/table/{id}/create-empty")
+    assert own == {*routes_of_client(), former}
+
+
+def test_the_document_is_complete() -> None:
+    document = openapi.document(BY_OPERATION)
+    assert len(document["paths"]) == len(BY_OPERATION)
+    assert set(references(document)) <= document["components"]["schemas"].keys()
+    described = document["paths"]["/v1/table/{id}/describe"]["post"]
+    assert described["responses"]["200"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/DescribeTableResponse"
+    }
+    assert document["components"]["schemas"]["DescribeTableRequest"]["additionalProperties"] is False
+    names = [it["name"] for it in document["paths"]["/v1/table/{id}/insert"]["post"]["parameters"]]
+    assert names[:2] == ["id", "delimiter"] and "mode" in names
+
+
+async def test_a_gateway_serves_the_document_of_its_operations(tmp_path: Path) -> None:
+    class Small:
+        async def describe_table(self, request: object) -> object: ...
+
+    async with serving(Small()) as gateway:
+        assert (await ask(gateway, "GET", "/openapi.json", token=False)).status == 401
+        document = (await ask(gateway, "GET", "/openapi.json")).json
+        assert list(document["paths"]) == ["/v1/table/{id}/describe"] and document["openapi"] == "3.1.0"
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
+        document = (await ask(gateway, "GET", "/openapi.json")).json
+        assert len(document["paths"]) == len(BY_OPERATION)

@@ -33,6 +33,8 @@ from tests.support.budget import with_usual
 from tests.support.lake import ID, ROWS, stream
 from tests.support.polaris import QUICK
 
+pytestmark = pytest.mark.environment
+
 
 @pytest.fixture
 async def managed(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:

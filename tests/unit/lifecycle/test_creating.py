@@ -42,6 +42,9 @@ from lance_ns_async.model import Id, Table, TableId
 from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
+pytestmark = pytest.mark.environment
+
+
 OTHER = pa.table({"id": [9]})
 
 

@@ -33,6 +33,9 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
 from tests.support.processes import started
 
+pytestmark = [pytest.mark.environment, pytest.mark.long]
+
+
 OLD, NEW = pa.table({"x": [1, 2, 3]}), pa.table({"y": ["new"]})
 T: list[str] = ["a", "t"]
 

@@ -23,6 +23,9 @@ from lance_ns_async.model import Id, Table
 from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ROWS
 
+pytestmark = pytest.mark.environment
+
+
 T = TypeVar("T")
 
 TABLE, NAMESPACE = TableId(["a", "t"]), NamespaceId(["a", "n"])

@@ -31,6 +31,9 @@ from tests.fakes.s3 import FakeS3
 from tests.support.budget import with_usual
 from tests.support.lake import ROWS, stream
 
+pytestmark = [pytest.mark.environment, pytest.mark.long]
+
+
 ID = ["t"]
 
 AGES = 1000.0

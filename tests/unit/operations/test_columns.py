@@ -30,6 +30,8 @@ from lance_namespace.errors import (
 
 from tests.support.lake import ID, ROWS, Lake, lake
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Lake]:

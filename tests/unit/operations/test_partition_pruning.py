@@ -18,6 +18,9 @@ from lance_ns_async.operations.partition_pruning import check_condition, may_mat
 from lance_ns_async.operations.partition_values import divide
 from lance_ns_async.spec.partitions import Partitioning, new_spec, with_field_ids
 
+pytestmark = pytest.mark.floors
+
+
 SCHEMA = with_field_ids(
     pa.schema(
         [

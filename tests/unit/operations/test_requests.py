@@ -15,6 +15,9 @@ from lance_namespace.errors import InvalidInputError, TableNotFoundError, Unsupp
 from lance_ns_async import DirNamespace, TableId
 from lance_ns_async.operations import requests
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.floors]
+
+
 ID = ["t"]
 HINT = '; without a search, use {"vector": {}}'
 

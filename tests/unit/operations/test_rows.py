@@ -34,6 +34,9 @@ from lance_namespace.errors import (
 
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
+pytestmark = pytest.mark.floors
+
+
 MORE = pa.table({"id": [3, 4], "text": ["three", "four"], "v": ROWS["v"].slice(0, 2).combine_chunks()})
 
 

@@ -10,12 +10,21 @@ from collections.abc import Callable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
+from lance_namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+)
 
-from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.calls.limiter import START
 from lance_ns_async.spark import LocationResolver
+from lance_ns_async.spark.session import label
+from lance_ns_async.spark.tasks import cause_of, distribute, rebuild, task_error
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.spark_lake import Lake, ids, lake_in, resolver_of
 
@@ -183,3 +192,113 @@ with spark.LocationResolver.connect("dir", {"root": sys.argv[1]}) as resolver:
     assert len(resolver.prefetch("*").to_arrow()) == 0
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=os.environ)
+
+
+def test_groups_have_about_equal_weight_and_keep_the_order() -> None:
+    weights = [100, 1, 1, 1, 50, 48]
+    groups = distribute(range(6), weights.__getitem__, 2)
+    assert sorted(n for group in groups for n in group) == [0, 1, 2, 3, 4, 5]
+    assert max(sum(weights[n] for n in group) for group in groups) <= 102
+    assert all(group == sorted(group) for group in groups)
+
+
+def test_number_of_groups() -> None:
+    assert len(distribute(range(6), lambda n: n, 100)) == 6
+    assert distribute([], lambda it: 1, 3) == [[]]
+
+
+def test_errors_of_tasks_keep_class_message_and_notes() -> None:
+    job_error = RuntimeError(
+        "Traceback ...\n  File x, line 1\n"
+        "lance_namespace.errors.PermissionDeniedError: Permission denied: t (at s3://b/t: no)\n\n\tat org.apache"
+    )
+    job_error.add_note("and this is left")
+    error = task_error(job_error)
+    assert isinstance(error, PermissionDeniedError) and str(error) == "Permission denied: t (at s3://b/t: no)"
+    assert error.__notes__ == ["and this is left"]
+
+
+def test_other_errors_of_jobs_have_no_cause() -> None:
+    for text in ("ZeroDivisionError: division by zero", "lance_namespace.errors.json: no class of errors"):
+        assert cause_of(RuntimeError(text)) is None
+
+
+def test_unsuitable_python_is_an_import_error() -> None:
+    error = cause_of(RuntimeError("ModuleNotFoundError: No module named 'lance_ns_async'"))
+    assert isinstance(error, ImportError) and "PYSPARK_PYTHON" in str(error)
+
+
+def test_errors_are_rebuilt_by_name() -> None:
+    assert type(rebuild("PermissionDeniedError", "no")) is PermissionDeniedError
+    assert type(rebuild("json", "no")) is InternalError
+
+
+@pytest.mark.parametrize(
+    ("ids", "name"),
+    [
+        ([("sales", "day1")], "lance-ns: read sales.day1"),
+        ([("sales", f"day{n}") for n in range(1000)], "lance-ns: read 1,000 tables of sales.*"),
+        ([("a", "b", "t"), ("a", "c", "t")], "lance-ns: read 2 tables of a.**"),
+        ([("a", "b", "t"), ("a", "b", "c", "t")], "lance-ns: read 2 tables of a.b.**"),
+        ([("a", "t"), ("b", "t")], "lance-ns: read 2 tables of **"),
+        ([("t",), ("u",)], "lance-ns: read 2 tables of *"),
+        ([("a/b\n", 'é "x"')], "lance-ns: read a_b_.é _x_"),
+        ([("x" * 200, "t")], f"lance-ns: read {'x' * 100}..."),
+    ],
+)
+def test_tables_are_named_by_their_namespace(ids: list[tuple[str, ...]], name: str) -> None:
+    assert label("read", [TableId(id) for id in ids]) == name
+
+
+ROWS = pa.table({"id": [1]})
+
+
+@pytest.fixture
+def ns(tmp_path: Path) -> Iterator[Namespace]:
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        namespace.create_namespace("s")
+        for name in "abc":
+            namespace.write(["s", name], ROWS)
+        yield namespace
+
+
+def test_changed_tables_are_resolved_anew_and_the_others_stay(ns: Namespace) -> None:
+    resolver = LocationResolver(ns)
+    locations = resolver.prefetch("s.*", progress=False)
+    token = ns.watch_token("s.*")
+    ns.write("s.a", ROWS, mode="append")
+    ns.write("s.new", ROWS)
+    ns.write("s.c", ROWS, mode="append")
+    ns.drop_table("s.b")
+    changes = list(ns.watch("s.*", since=token, every=None))
+    ns.write("s.c", ROWS, mode="append")
+    calls: list[str] = []
+    with ns.observe(lambda call: calls.append(str(call.subject))):
+        followed = resolver.refresh(locations, changes=[it for it in changes if it.id != TableId("s.c")])
+    assert {str(id): it.version for id, it in followed.items()} == {"s$a": 2, "s$c": 1, "s$new": 1}
+    assert followed["s.c"] == locations["s.c"] and "s$c" not in calls
+    assert resolver.refresh(followed, changes=changes)["s.c"].version == 3
+    assert {str(id) for id in resolver.refresh(followed)} == {"s$a", "s$c", "s$new"}
+
+
+def test_locations_without_versions_get_none(ns: Namespace) -> None:
+    resolver = LocationResolver(ns)
+    locations = resolver.prefetch("s.*", pin_versions=False, progress=False)
+    token = ns.watch_token("s.*", versions=False)
+    location = ns.describe_table("s.a").location
+    ns.deregister_table("s.a")
+    ns.register_table("s.moved", location=location)
+    (change,) = ns.watch("s.*", since=token, every=None, versions=False)
+    followed = resolver.refresh(locations, changes=[change])
+    assert {str(id): it.version for id, it in followed.items()} == {"s$b": None, "s$c": None, "s$moved": None}
+
+
+def test_a_table_that_is_gone_meanwhile_is_an_error(ns: Namespace) -> None:
+    resolver = LocationResolver(ns)
+    locations = resolver.prefetch("s.a", progress=False)
+    changes = list(ns.watch("s.*", existing=True, every=None))
+    ns.drop_table("s.b")
+    with pytest.raises(TableNotFoundError, match="s\\$b"):
+        resolver.refresh(locations, changes=changes)
+    report = resolver.refresh(locations, changes=changes, on_error="report")
+    assert {str(id) for id in report} == {"s$a", "s$c"}

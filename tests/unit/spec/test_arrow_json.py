@@ -36,6 +36,9 @@ from lance_ns_async.spec.arrow_json import arrow_type, json_schema
 from lance_ns_async.storage.datasets import Details
 from tests.support.lake import ID, ROWS, stream
 
+pytestmark = pytest.mark.environment
+
+
 UNITS = ("s", "ms", "us", "ns")
 
 Json = dict[str, Any]

@@ -11,6 +11,9 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec, new_spec, read_partitioning, with_field_ids
 
+pytestmark = pytest.mark.environment
+
+
 EXAMPLE: dict[str, Any] = {
     "partition_spec_v1": {
         "id": 1,

@@ -13,6 +13,9 @@ from lance_ns_async import Namespace
 from lance_ns_async.spec import responses
 from tests.fakes.unity import FakeUnity
 
+pytestmark = pytest.mark.environment
+
+
 OPTIONS = {"aws_secret_access_key": "hush-hush", "region": "eu-west-1"}
 KINDS = [
     (responses.CreateTableResponse, spec.CreateTableResponse),

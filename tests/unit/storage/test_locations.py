@@ -24,6 +24,9 @@ from lance_ns_async.storage.locations import (
     without_suffix,
 )
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment]
+
+
 ROOTS: Mapping[str, Mapping[str, str]] = {
     "dir": {},
     "glue": {},

@@ -19,6 +19,9 @@ import pytest
 from lance_ns_async.storage.process_end import REFUSAL
 from tests.support.budget import thorough, with_usual
 
+pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.long]
+
+
 TABLES = 2_000
 
 LONGEST = 60

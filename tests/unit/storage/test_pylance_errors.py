@@ -30,6 +30,9 @@ from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.pylance_errors import error, translate_errors
 
+pytestmark = pytest.mark.environment
+
+
 TABLE = Table(TableId(["a", "t"]), "s3://b/t")
 RUST = "/home/runner/work/lance/lance/rust/lance/src"
 S3 = "LanceError(IO): Generic S3 error: Error performing GET http://s3/b?list-type=2 in 1ms - "

@@ -37,6 +37,9 @@ from tests.fakes.s3 import FakeS3
 from tests.support.budget import with_usual
 from tests.support.processes import context, run_script
 
+pytestmark = pytest.mark.long
+
+
 DATA = pa.table({"id": [1, 2]})
 OTHER = pa.table({"id": [3]})
 HOMES: list[list[str]] = [[], ["s"]]

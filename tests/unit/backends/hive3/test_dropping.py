@@ -25,6 +25,8 @@ from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import REPLY, Message
 from tests.support.hive import connected, create, declare, drop, kept, namespaces, tables, written
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(params=["3.1.3", "4.0.1"])
 def server(request: pytest.FixtureRequest) -> Iterator[FakeHive]:

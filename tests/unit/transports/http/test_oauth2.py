@@ -18,6 +18,9 @@ from lance_ns_async.transports.http.token_sources import LIFETIME, RenewedTokens
 from lance_ns_async.transports.http.wire import AiohttpWire
 from tests.fakes.sockets import Said, Script, http
 
+pytestmark = pytest.mark.floors
+
+
 SECRET, TOKEN = "hush-hush-4711", "tok-tok-0815"
 
 

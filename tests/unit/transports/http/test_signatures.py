@@ -24,6 +24,9 @@ from tests.fakes.plain import EAGER, Plain, read_error
 from tests.fakes.sigv4 import Signatures
 from tests.support.aws import forget_aws
 
+pytestmark = pytest.mark.floors
+
+
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 PATHS = [
     "/",

@@ -20,6 +20,8 @@ from lance_ns_async.transports.http.transport import encode_form
 from tests.fakes.plain import Plain, over, plain
 from tests.fakes.sockets import Said, Script, http
 
+pytestmark = pytest.mark.floors
+
 
 async def failure_of(client: Plain, *args: Any, **kwargs: Any) -> Failure:
     """Returns the failure behind the error of a call."""

@@ -1,0 +1,232 @@
+"""Commands that work on whole catalogs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, DeregisterTableRequest
+
+from lance_ns_async import Namespace
+from lance_ns_async.cli.errors import Code, Misuse
+from lance_ns_async.cli.whole_catalogs import choose_target, parse_rules
+from tests.fakes.iceberg import FakeIceberg
+from tests.support.commands import Run
+from tests.support.folders import make_table
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A directory with three tables in two namespaces."""
+    root = tmp_path / "source"
+    with Namespace.connect("dir", {"root": str(root)}) as source:
+        for name in ("sales", "stock"):
+            source.create_namespace(CreateNamespaceRequest(id=[name]))
+        for id in (["sales", "orders"], ["sales", "Items"], ["stock", "parts"]):
+            source.declare_table(DeclareTableRequest(id=id))
+    return root
+
+
+@pytest.fixture
+def iceberg() -> Iterator[FakeIceberg]:
+    with FakeIceberg() as server:
+        yield server
+
+
+def between(root: Path, server: FakeIceberg) -> tuple[str, ...]:
+    source = ("-i", "dir", "-p", f"root={root}")
+    target = ("--to-impl", "iceberg", "--to-property", f"endpoint={server.endpoint}", "--to-property")
+    return (*source, *target, f"root={root.as_uri()}")
+
+
+def listing(server: FakeIceberg) -> list[str]:
+    return sorted(Run("ls", "-r", "-i", "iceberg", "-p", f"endpoint={server.endpoint}").lines)
+
+
+def test_copy_registers_and_repeats(root: Path, iceberg: FakeIceberg, tmp_path: Path) -> None:
+    where = ("sales.*", "--to", "sales=lake", *between(root, iceberg))
+    dry = Run("copy", *where, "--dry-run", "-o", "plain")
+    assert (dry.code, sorted(dry.lines)) == (
+        0,
+        ["sales$Items\tlake$Items\twould create\t", "sales$orders\tlake$orders\twould create\t"],
+    )
+    assert "copy (dry run): 2 would create" in dry.err and not listing(iceberg)
+    first = Run("copy", *where, "--journal", str(tmp_path / "journal"), "-o", "csv")
+    assert first.code == 0 and [row["outcome"] for row in csv.DictReader(first.lines)] == ["created", "created"]
+    assert listing(iceberg) == ["lake$Items", "lake$orders"]
+    again = Run("copy", *where, "--journal", str(tmp_path / "journal"), "-o", "json")
+    rows = json.loads(again.out)
+    assert again.code == 0 and sorted((row["outcome"], row["target"]) for row in rows) == [
+        ("unchanged", "lake$Items"),
+        ("unchanged", "lake$orders"),
+    ]
+    assert "copy: 2 unchanged" in again.err
+
+
+def test_sync_with_delete_removes_registrations(root: Path, iceberg: FakeIceberg) -> None:
+    where = between(root, iceberg)
+    assert Run("copy", *where).code == 0
+    with Namespace.connect("dir", {"root": str(root)}) as source:
+        source.deregister_table(DeregisterTableRequest(id=["stock", "parts"]))
+    assert "deregistered" in Run("copy", *where, "--mode", "sync", "--delete").out
+    assert listing(iceberg) == ["sales$Items", "sales$orders"]
+
+
+def test_copy_fails_for_refused_tables(root: Path, iceberg: FakeIceberg) -> None:
+    where = ("--to", "sales=all", "--to", "stock=all", *between(root, iceberg))
+    with Namespace.connect("dir", {"root": str(root)}) as source:
+        source.declare_table(DeclareTableRequest(id=["stock", "orders"]))
+    run = Run("copy", *where)
+    assert run.code == Code.FAILURE and "2 refused" in run.err and "not tried" in run.out and not listing(iceberg)
+    run = Run("copy", *where, "--partial", "--rename", "lower")
+    assert run.code == Code.FAILURE and listing(iceberg) == ["all$items", "all$parts"]
+
+
+def test_the_target_is_a_profile_or_variables(
+    root: Path, iceberg: FakeIceberg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "catalogs.toml"
+    file.write_text(
+        f'[profiles.old]\nimpl = "dir"\nroot = "{root}"\n'
+        f'[profiles.new]\nimpl = "iceberg"\nendpoint = "{iceberg.endpoint}"\nroot = "{root.as_uri()}"\n'
+    )
+    profiles = ("--config", str(file), "--profile", "old")
+    run = Run("copy", *profiles)
+    assert run.code == Code.USAGE and "--to-profile" in run.err
+    assert Run("copy", "stock.**", *profiles, "--to-profile", "new").code == 0
+    assert listing(iceberg) == ["stock$parts"]
+    monkeypatch.setenv("LANCE_NS_TO_IMPL", "iceberg")
+    monkeypatch.setenv("LANCE_NS_TO_PROPERTY_ENDPOINT", iceberg.endpoint)
+    assert Run("copy", "sales.orders", *profiles).code == 0
+    assert listing(iceberg) == ["sales$orders", "stock$parts"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--delete",), "needs mode 'sync'"),
+        (("--data", "--take-over"), "omit one"),
+        (("--to", "a=b", "--to", "a=c"), "rule for a already"),
+        (("--mode", "mirror"), "mirror"),
+    ],
+)
+def test_bad_arguments_are_usage_errors(
+    root: Path, iceberg: FakeIceberg, arguments: tuple[str, ...], problem: str
+) -> None:
+    run = Run("copy", *arguments, *between(root, iceberg))
+    assert run.code == Code.USAGE and problem in run.err and not iceberg.requests
+
+
+def test_a_journal_of_another_run_is_a_usage_error(root: Path, iceberg: FakeIceberg, tmp_path: Path) -> None:
+    journal = ("--journal", str(tmp_path / "journal"))
+    iceberg.fail(403, match="POST .*/tables", times=1)
+    assert Run("copy", "sales.**", *between(root, iceberg), *journal).code == Code.FAILURE
+    iceberg.clear()
+    run = Run("copy", "stock.**", *between(root, iceberg), *journal)
+    assert run.code == Code.USAGE and "belongs to another run (what is" in run.err and not iceberg.requests
+
+
+def test_catalogs_that_fail_have_exit_codes(root: Path, iceberg: FakeIceberg) -> None:
+    iceberg.fail(403, match="/namespaces/sales", times=None)
+    assert Run("copy", *between(root, iceberg)).code == Code.NO_ACCESS
+    gone = ("--to-impl", "iceberg", "--to-property", "endpoint=http://127.0.0.1:9", "--to-property", "max_retries=0")
+    assert Run("copy", "-i", "dir", "-p", f"root={root}", *gone).code == Code.UNAVAILABLE
+
+
+def test_settings_of_the_source_do_not_reach_the_target() -> None:
+    environment = {"LANCE_NS_IMPL": "glue", "LANCE_NS_PROPERTY_REGION": "x", "LANCE_NS_TO_PROPERTY_ROOT": "/r"}
+    catalog = choose_target("dir", None, None, None, environment)
+    assert (catalog.impl, catalog.properties) == ("dir", {"root": "/r"})
+    with pytest.raises(Misuse, match="no catalog to copy to"):
+        choose_target(None, None, None, None, environment)
+
+
+def test_rules() -> None:
+    assert parse_rules([]) is None
+    assert parse_rules(["lake", "hive=old", "tmp="]) == {"": "lake", "hive": "old", "tmp": ""}
+
+
+pytestmark = pytest.mark.floors
+
+
+def test_discover_registers_and_repeats(tmp_path: Path) -> None:
+    make_table(tmp_path, "sales/orders.lance")
+    make_table(tmp_path, "sales/old/orders.lance")
+    where = (str(tmp_path), "--into", "lake", "--exclude", "*/old", "-i", "dir", "-p", f"root={tmp_path}")
+    dry = Run("discover", *where, "--dry-run", "-o", "plain")
+    assert (dry.code, dry.lines) == (0, ["lake$sales$orders\twould register"])
+    assert "discover (dry run): 1 would register" in dry.err
+    assert Run("discover", *where).code == 0
+    again = Run("discover", *where, "-o", "json", "--journal", str(tmp_path / "journal"))
+    assert json.loads(again.out)["counts"] == {"present": 1}
+    assert Run("ls", "-r", "-i", "dir", "-p", f"root={tmp_path}").lines == ["lake$sales$orders"]
+
+
+def test_discover_fails_for_conflicts_and_bad_arguments(tmp_path: Path) -> None:
+    make_table(tmp_path, "t.lance")
+    make_table(tmp_path, "t")
+    where = ("--into", "n", "-i", "dir", "-p", f"root={tmp_path}")
+    run = Run("discover", str(tmp_path), *where)
+    assert run.code == Code.FAILURE and "conflict" in run.err
+    assert Run("discover", str(tmp_path / "nothing"), *where).code == Code.USAGE
+    bad = Run("discover", str(tmp_path), *where, "--storage-option", "hunter2")
+    assert bad.code == Code.USAGE and "hunter2" not in bad.err
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> list[str]:
+    """The options of a catalog with two tables of two fragments."""
+    with Namespace.connect("dir", {"root": str(tmp_path / "lake")}) as namespace:
+        for name in ("a", "b"):
+            namespace.write([name], pa.table({"id": [1, 2]}))
+            namespace.write([name], pa.table({"id": [3]}), mode="append")
+    return ["--impl", "dir", "-p", f"root={tmp_path / 'lake'}"]
+
+
+def test_a_dry_run_prints_the_plan_and_a_run_the_report(options: list[str]) -> None:
+    plan = Run("maintain", "*", "--dry-run", "-o", "json", *options)
+    assert plan.code == 0
+    assert [(table["id"], table["steps"]) for table in json.loads(plan.out)["tables"]] == [
+        ("a", ["compact"]),
+        ("b", ["compact"]),
+    ]
+    table = Run("maintain", "*", "--dry-run", *options)
+    assert "small_fragments" in table.out and "2 of 2 tables" in table.err
+    report = Run("maintain", "*", "-o", "json", *options)
+    assert report.code == 0 and json.loads(report.out)["counts"] == {"maintained": 2}
+    again = Run("maintain", "*", *options)
+    assert again.code == 0 and again.out == "" and "2 unchanged" in again.err
+
+
+def test_a_failed_table_has_an_exit_code(options: list[str], tmp_path: Path) -> None:
+    for file in (tmp_path / "lake" / "a.lance" / "data").iterdir():
+        file.write_bytes(b"no data")
+    out = tmp_path / "report.parquet"
+    result = Run("maintain", "*", "--out", str(out), *options)
+    assert result.code == 1 and "1 maintained" in result.err and "1 failed" in result.err
+    assert sorted(pq.read_table(out)["outcome"].to_pylist()) == ["failed", "maintained"]
+
+
+def test_versions_are_removed_by_age_and_number(options: list[str]) -> None:
+    run = ["maintain", "a", "--no-compact", "--older-than", "any", "-o", "json", *options]
+    assert json.loads(Run(*run, "--retain", "2").out)["counts"] == {"unchanged": 1}
+    assert json.loads(Run(*run).out)["counters"]["versions removed"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--older-than", "soon"],
+        ["--master", "local[2]"],
+        ["--conf", "a", "--engine", "spark"],
+        ["--no-compact", "--no-index", "--no-cleanup"],
+    ],
+)
+def test_invalid_options_are_usage_errors(options: list[str], arguments: list[str]) -> None:
+    result = Run("maintain", "*", *arguments, *options)
+    assert result.code == 2 and not result.out

@@ -1,0 +1,375 @@
+"""Copies with bad input and between catalogs that fail."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, DescribeNamespaceRequest
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError
+
+from lance_ns_async import AsyncNamespace, Call, NamespaceId, Policy, TableId
+from lance_ns_async.fleet.copies import copy
+from lance_ns_async.model import same_place
+from tests.contract.site import Site
+from tests.contract.sites import REAL, SITES, VARIANTS
+from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.polaris import FakePolaris
+from tests.fakes.unity import FakeUnity
+from tests.support.budget import with_usual
+from tests.support.outcomes import table_counts
+
+QUICK = Policy(max_retries=1, backoff_initial=0.0, backoff_max=0.0)
+
+LANCE = {"table_type": "lance"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source with tables, and an empty target."""
+
+    source_server: FakeIceberg
+    target_server: FakeIceberg
+    source: AsyncNamespace
+    target: AsyncNamespace
+
+    def plant(self, *names: str, namespace: str = "sales") -> None:
+        for name in names:
+            place = f"file:///data/{namespace}/{name}"
+            self.source_server.add_table([namespace], name, properties=LANCE, location=place)
+
+    def changes(self) -> list[str]:
+        return [it.path for it in self.target_server.requests if it.method not in ("GET", "HEAD")]
+
+    async def names(self, namespace: str = "sales") -> set[str]:
+        return {id.name async for id in self.target.iter_tables([namespace])}
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[FakeIceberg, FakeIceberg]]:
+    with FakeIceberg() as source, FakeIceberg() as target:
+        yield source, target
+
+
+@pytest.fixture
+async def pair(servers: tuple[FakeIceberg, FakeIceberg]) -> AsyncIterator[Pair]:
+    first, second = ({"endpoint": server.endpoint, "root": "file:///data"} for server in servers)
+    async with (
+        AsyncNamespace.connect("iceberg", first, policy=QUICK) as source,
+        AsyncNamespace.connect("iceberg", second, policy=QUICK) as target,
+    ):
+        yield Pair(*servers, source, target)
+
+
+async def test_a_copy_within_one_catalog_gives_no_location_a_second_name(pair: Pair) -> None:
+    with pytest.raises(InvalidInputError, match="source and target are the same catalog"):
+        await copy(pair.source, pair.source, "**", to="backup")
+    assert not pair.source_server.requests
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"mode": "mirror"}, "mode 'mirror'"),
+        ({"delete": True}, "delete: needs mode 'sync'"),
+        ({"delete": True, "mode": "sync", "to": lambda id: id}, "traced back"),
+        ({"take_over": True, "data": True}, "omit one of take_over and data"),
+        ({"what": "sales..t"}, "non-empty string"),
+    ],
+)
+async def test_arguments_that_contradict_are_refused(pair: Pair, arguments: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        await copy(pair.source, pair.target, **arguments)  # type: ignore[arg-type]
+    assert not pair.source_server.requests and not pair.target_server.requests
+
+
+async def test_nothing_is_changed_if_two_tables_would_have_one_name(pair: Pair) -> None:
+    pair.plant("orders", "stock")
+    pair.plant("orders", namespace="archive")
+    to = {"sales": "all", "archive": "all"}
+    report = await copy(pair.source, pair.target, to=to)
+    assert table_counts(report) == {"refused": 2, "not tried": 1} and not pair.changes()
+    report = await copy(pair.source, pair.target, to=to, partial=True)
+    assert table_counts(report) == {"refused": 2, "created": 1}
+    assert await pair.names("all") == {"stock"}
+
+
+async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -> None:
+    pair.plant("good", "über")
+    with FakeUnity() as server:
+        properties = {"endpoint": server.endpoint, "catalog": "main", "root": "file:///data"}
+        async with AsyncNamespace.connect("unity", properties) as unity:
+            report = await copy(pair.source, unity, to="main")
+            assert table_counts(report) == {"refused": 1, "not tried": 1} and "does not allow the name 'über'" in str(
+                report.problems
+            )
+            assert {it.method for it in server.requests} == {"GET"}
+            report = await copy(pair.source, unity, to="main", rename=lambda name: name.replace("ü", "u"))
+            assert table_counts(report) == {"created": 2}
+            assert await unity.exists(["main", "sales", "uber"])
+
+
+async def test_missing_tables_and_namespaces_are_reported(pair: Pair) -> None:
+    pair.plant("orders")
+    report = await copy(pair.source, pair.target, ["sales.orders", "sales.gone", NamespaceId(["nowhere"])])
+    assert table_counts(report) == {"missing": 2, "created": 1}
+
+
+async def test_a_listing_that_is_denied_prevents_removals(pair: Pair) -> None:
+    pair.plant("a", "b")
+    pair.plant("c", namespace="stock")
+    await copy(pair.source, pair.target)
+    pair.source_server.fail(403, match="/namespaces/stock/tables", times=None)
+    report = await copy(pair.source, pair.target, mode="sync", delete=True)
+    assert table_counts(report) == {"denied": 1, "unchanged": 2} and await pair.names("stock") == {"c"}
+    pair.source_server.heal()
+    report = await copy(pair.source, pair.target, "sales.**", mode="sync", delete=True)
+    assert table_counts(report) == {"unchanged": 2} and await pair.names("stock") == {"c"}
+
+
+async def test_a_target_that_cannot_be_read_ends_the_copy(pair: Pair) -> None:
+    pair.plant("a")
+    pair.target_server.fail(403, match="/namespaces/sales", times=None)
+    with pytest.raises(PermissionDeniedError):
+        await copy(pair.source, pair.target)
+    assert not pair.changes()
+
+
+async def test_tables_fail_with_their_namespace(pair: Pair) -> None:
+    pair.plant("a", "b")
+    pair.plant("c", namespace="stock")
+    with FakePolaris(base="file:///data") as server:
+        server.add_catalog("lake")
+        server.fail(403, match="POST /api/catalog/v1/lake/namespaces", times=1)
+        async with AsyncNamespace.connect("polaris", server.properties, policy=QUICK) as polaris:
+            report = await copy(pair.source, polaris, "sales.*", to={"sales": "lake.new.sales"})
+            assert table_counts(report) == {"denied": 4}
+            assert str(report.problems).count("the namespace lake$new could not be created") == 3
+            assert [it.method for it in server.requests if "generic-tables" in it.path] == []
+
+
+async def test_a_target_that_dies_is_completed_later(pair: Pair) -> None:
+    names = {f"t{number:02}" for number in range(40)}
+    pair.plant(*names)
+    pair.target_server.cut(times=None, match="/tables/t1")
+    report = await copy(pair.source, pair.target)
+    assert table_counts(report) == {"created": 30, "failed": 10}
+    assert all("t1" in str(line) for line in report.problems)
+    pair.target_server.heal()
+    report = await copy(pair.source, pair.target)
+    assert table_counts(report) == {"created": 10, "unchanged": 30} and await pair.names() == names
+
+
+async def test_a_target_that_ends_in_the_middle_is_completed_by_the_journal(pair: Pair, tmp_path: Path) -> None:
+    names = {f"t{number:03}" for number in range(100)}
+    pair.plant(*names)
+    journal = tmp_path / "journal"
+    declared = 0
+
+    def cut_connections(call: Call) -> None:
+        # The server keeps its port, which a server of another test could otherwise take.
+        nonlocal declared
+        declared += call.operation == "declare_table"
+        if declared == 25:
+            pair.target_server.cut(times=None)
+
+    with pair.target.observe(cut_connections):
+        report = await copy(pair.source, pair.target, journal=journal)
+    counts = table_counts(report)
+    assert set(counts) == {"created", "failed"} and sum(counts.values()) == 100 and counts["failed"] > 25
+    pair.target_server.heal()
+    async with AsyncNamespace.connect("iceberg", {"endpoint": pair.target_server.endpoint}) as target:
+        report = await copy(pair.source, target, journal=journal)
+        assert table_counts(report) == {"created": 100} and await pair.names() == names
+        assert len({row.fields["target"] for row in report.rows if "target" in row.fields}) == 100
+        pair.target_server.clear()
+        report = await copy(pair.source, target, journal=journal)
+    assert table_counts(report) == {"unchanged": 100} and not pair.changes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "difference"),
+    [
+        ({"what": "stock.**"}, "what is"),
+        ({"what": "sales.**", "mode": "sync"}, "mode is"),
+        ({"what": "sales.**", "to": "lake"}, "to is"),
+        ({"what": "sales.**", "rename": "lower"}, "rename is"),
+        ({"what": "sales.**", "data": True}, "data is"),
+    ],
+)
+async def test_a_journal_of_another_run_is_refused_before_any_call(
+    pair: Pair, tmp_path: Path, arguments: dict[str, object], difference: str
+) -> None:
+    pair.plant("orders", "returns")
+    journal = tmp_path / "journal"
+    pair.target_server.fail(403, match="POST .*/sales/", times=1)
+    assert table_counts(await copy(pair.source, pair.target, "sales.**", journal=journal))["denied"] == 1
+    pair.source_server.clear()
+    pair.target_server.clear()
+    with pytest.raises(InvalidInputError, match=rf"belongs to another run \({difference}"):
+        await copy(pair.source, pair.target, **arguments, journal=journal)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"belongs to another run \((source|target) is"):
+        await copy(pair.target, pair.source, "sales.**", journal=journal)
+    assert not pair.source_server.requests and not pair.target_server.requests
+    report = await copy(pair.source, pair.target, "sales.**", journal=journal)
+    assert table_counts(report) == {"created": 2} and report.resumed == 1
+
+
+async def test_a_journal_that_is_no_journal_is_refused_before_any_call(pair: Pair, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not a database, and longer than the header of one " * 10)
+    with pytest.raises(InvalidInputError, match="use another file"):
+        await copy(pair.source, pair.target, journal=file)
+    assert file.read_text().startswith("not a database")
+    assert not pair.source_server.requests and not pair.target_server.requests
+
+
+async def test_names_that_differ_in_case_only_are_refused_by_a_target_that_folds(pair: Pair, tmp_path: Path) -> None:
+    pair.plant("orders", "Orders", "returns")
+    with FakeUnity() as server:
+        properties = {"endpoint": server.endpoint, "catalog": "main", "root": "file:///data"}
+        async with AsyncNamespace.connect("unity", properties) as unity:
+            report = await copy(pair.source, unity, to="main", rename="lower")
+        assert table_counts(report) == {"refused": 2, "not tried": 1}
+        assert {it.method for it in server.requests} <= {"GET"}
+
+
+async def test_after_a_401_the_rest_fails_without_a_call(pair: Pair) -> None:
+    pair.plant(*(f"t{number:03}" for number in range(200)))
+    await copy(pair.source, pair.target, "sales.t000")
+    pair.target_server.clear()
+    pair.target_server.fail(401, match="/tables/", times=None)
+    report = await copy(pair.source, pair.target, "sales.t1*")
+    assert table_counts(report) == {"denied": 100} and "not authenticated" in str(report.problems)
+    assert len(pair.changes()) < 70
+
+
+async def test_a_target_that_throttles_gets_all_tables(pair: Pair) -> None:
+    names = {f"t{number:03}" for number in range(100)}
+    pair.plant(*names)
+    pair.target_server.limit_rate(400, burst=10)
+    properties = {"endpoint": pair.target_server.endpoint}
+    async with AsyncNamespace.connect("iceberg", properties, policy=Policy(max_retries=20)) as patient:
+        report = await copy(pair.source, patient)
+    assert table_counts(report) == {"created": 100} and await pair.names() == names
+
+
+async def test_names_of_other_formats_are_conflicts(pair: Pair) -> None:
+    pair.plant("orders", "view")
+    pair.target_server.add_table(["sales"], "view", properties={}, location="file:///other")
+    report = await copy(pair.source, pair.target, mode="sync", delete=True)
+    assert table_counts(report) == {"conflict": 1, "created": 1}
+    assert report.problems[0].id == TableId(["sales", "view"])
+
+
+REST = "rest-on-a-gateway-to-iceberg"
+
+"""A server of the protocol in front of the catalog that adds the most properties to its tables."""
+
+NAMES = [
+    *(name for name in SITES if name not in REAL | VARIANTS.keys() and not name.startswith(("rest-", "dir-"))),
+    REST,
+]
+
+"""One site of each backend."""
+
+RUNS: list[dict[str, Any]] = [
+    {"mode": "create"},
+    {"mode": "create"},
+    {"mode": "sync"},
+    {"mode": "sync", "delete": True},
+]
+
+"""The options of each run; all after the first one must change nothing."""
+
+_CHANGES = {
+    "create_namespace",
+    "declare_table",
+    "declare_tables",
+    "deregister_table",
+    "drop_table",
+    "register_table",
+    "rename_table",
+    "replace_table",
+}
+
+_numbers = itertools.count()
+
+Open = Callable[[str, str], Site]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pairs")
+
+
+@pytest.fixture(scope="module")
+def open_site(base: Path) -> Iterator[Open]:
+    """Opens a site as a source or as a target, each once; a target directory contains a source directory."""
+    sites: dict[tuple[str, str], Site] = {}
+    with ExitStack() as stack:
+
+        def open(role: str, name: str) -> Site:
+            if (role, name) not in sites:
+                folder = base if role == "target" else base / "source"
+                # A gateway may register only what is below the root of its catalog.
+                if name not in ("dir", REST):
+                    folder = folder / f"{role}-{name}"
+                folder.mkdir(parents=True, exist_ok=True)
+                sites[role, name] = stack.enter_context(SITES[name](folder))
+            return sites[role, name]
+
+        yield open
+
+
+# A source and a target do not know each other's kind. In the usual run, each is a source and a target three times,
+# once for its own kind.
+PAIRS = list(itertools.product(NAMES, NAMES))
+
+USUAL = [(NAMES[i], NAMES[i - j]) for i in range(len(NAMES)) for j in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(("source_name", "target_name"), with_usual(PAIRS, *USUAL))
+async def test_each_catalog_is_copied_to_each_other(
+    source_name: str, target_name: str, open_site: Open, base: Path
+) -> None:
+    source_site, target_site = open_site("source", source_name), open_site("target", target_name)
+    name = f"home{next(_numbers):03}"
+    home, copied_home = source_site.above.child(name), target_site.above.child(name)
+    calls: list[Call] = []
+    in_batches = target_site.impl == "dir"
+    one = "register_table" if target_site.impl == "rest" else "declare_table"
+    expected = {"create_namespace", "declare_tables" if in_batches else one}
+    async with (
+        AsyncNamespace.connect(source_site.impl, source_site.properties) as source,
+        AsyncNamespace.connect(target_site.impl, target_site.properties) as target,
+    ):
+        await source.create_namespace(CreateNamespaceRequest(id=list(home), properties={"team": "lake"}))
+        for i in range(5):
+            location = (base / "source" / "data" / name / f"t{i}").as_uri()
+            request = DeclareTableRequest(id=[*home, f"t{i}"], location=location, properties={"i": str(i)})
+            await source.declare_table(request)
+        for options in RUNS:
+            with target.observe(calls.append):
+                report = await copy(source, target, home, to={text(home): text(copied_home)}, **options)
+            assert not report.problems, report
+            assert {call.operation for call in calls} & _CHANGES == expected
+            calls.clear()
+            expected = set()
+        described = await target.describe_tables([[*copied_home, f"t{i}"] for i in range(5)])
+        originals = await source.describe_tables([[*home, f"t{i}"] for i in range(5)])
+        for id, table in described.raise_for_errors().tables.items():
+            original = originals.tables[home.table(id.name)]
+            assert same_place(table.location, original.location)
+            assert (table.properties or {})["i"] == id.name[1:]
+        namespace = await target.describe_namespace(DescribeNamespaceRequest(id=list(copied_home)))
+        assert (namespace.properties or {})["team"] == "lake"
+
+
+def text(id: NamespaceId) -> str:
+    return str(id) if id else ""

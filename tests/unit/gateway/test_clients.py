@@ -1,0 +1,314 @@
+"""Clients of a gateway: pylance and the connector of the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import lance
+import lance_namespace
+import lance_namespace as spec
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import (
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableIndexNotFoundError,
+    TableNotFoundError,
+    UnauthenticatedError,
+    UnsupportedOperationError,
+)
+
+from lance_ns_async import AsyncNamespace
+from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.gateway.access import hash_of
+from tests.contract.sites import SITES
+from tests.support.gateway import ask
+from tests.support.lake import ROWS, in_file, lake, stream
+
+CONNECTOR: list[tuple[str, str, Any, int, Any]] = [
+    ("GET", "/v1/namespace/%24/list?delimiter=%24", None, 200, {"namespaces": ["default"]}),
+    (
+        "POST",
+        "/v1/namespace/db/create?delimiter=%24",
+        {"context": {}, "id": ["db"], "properties": {"owner": "me"}},
+        200,
+        {"properties": {"owner": "me"}},
+    ),
+    (
+        "POST",
+        "/v1/namespace/db/create?delimiter=%24",
+        {"context": {}, "id": ["db"], "properties": {"owner": "me"}},
+        409,
+        2,
+    ),
+    ("POST", "/v1/namespace/db/exists?delimiter=%24", {"context": {}, "id": ["db"]}, 200, {}),
+    ("POST", "/v1/namespace/no/exists?delimiter=%24", {"context": {}, "id": ["no"]}, 404, 1),
+    (
+        "POST",
+        "/v1/namespace/db/describe?delimiter=%24",
+        {"context": {}, "id": ["db"]},
+        200,
+        {"properties": {"owner": "me"}},
+    ),
+    ("POST", "/v1/namespace/no/describe?delimiter=%24", {"context": {}, "id": ["no"]}, 404, 1),
+    ("POST", "/v1/table/db%24t1/exists?delimiter=%24", {"context": {}, "id": ["db", "t1"]}, 404, 4),
+    (
+        "POST",
+        "/v1/table/db%24t1/declare?delimiter=%24",
+        {"context": {}, "id": ["db", "t1"], "properties": {}},
+        200,
+        {"location": "~", "properties": {}, "managed_versioning": False},
+    ),
+    ("POST", "/v1/table/db%24t1/declare?delimiter=%24", {"context": {}, "id": ["db", "t1"], "properties": {}}, 409, 5),
+    ("POST", "/v1/table/db%24t1/exists?delimiter=%24", {"context": {}, "id": ["db", "t1"]}, 200, {}),
+    (
+        "POST",
+        "/v1/table/db%24a+b/declare?delimiter=%24",
+        {"context": {}, "id": ["db", "a b"], "properties": {}},
+        200,
+        {"location": "~", "properties": {}, "managed_versioning": False},
+    ),
+    ("GET", "/v1/namespace/db/table/list?delimiter=%24", None, 200, {"tables": ["a b", "t1"]}),
+    (
+        "POST",
+        "/v1/table/db%24t1/describe?delimiter=%24&with_table_uri=false",
+        {"context": {}, "id": ["db", "t1"], "with_table_uri": False},
+        200,
+        {"location": "~", "properties": {}, "managed_versioning": False},
+    ),
+    (
+        "POST",
+        "/v1/table/db%24no/describe?delimiter=%24&with_table_uri=false",
+        {"context": {}, "id": ["db", "no"], "with_table_uri": False},
+        404,
+        4,
+    ),
+    (
+        "POST",
+        "/v1/table/db%24t1/describe?delimiter=%24&with_table_uri=false",
+        {"context": {}, "id": ["db", "t1"], "with_table_uri": False, "version": 1},
+        404,
+        11,
+    ),
+    ("POST", "/v1/namespace/db/drop?delimiter=%24", {"context": {}, "id": ["db"], "behavior": "Restrict"}, 409, 3),
+    (
+        "POST",
+        "/v1/table/db%24t1/deregister?delimiter=%24",
+        {"context": {}, "id": ["db", "t1"]},
+        200,
+        {"id": ["db", "t1"], "location": "~", "properties": {}},
+    ),
+    ("POST", "/v1/table/db%24t1/deregister?delimiter=%24", {"context": {}, "id": ["db", "t1"]}, 404, 4),
+    (
+        "POST",
+        "/v1/table/db%24a+b/drop?delimiter=%24",
+        {"context": {}, "id": ["db", "a b"]},
+        200,
+        {"id": ["db", "a b"], "location": "~", "properties": {}},
+    ),
+    ("POST", "/v1/table/db%24a+b/drop?delimiter=%24", {"context": {}, "id": ["db", "a b"]}, 404, 4),
+    ("POST", "/v1/namespace/db/drop?delimiter=%24", {"context": {}, "id": ["db"], "behavior": "Restrict"}, 200, {}),
+    ("POST", "/v1/transaction/db%24t1/describe?delimiter=%24", {"context": {}, "id": ["db", "t1"]}, 406, 0),
+]
+
+"""The requests of the JVM connector in a session, in order, with the responses or error codes."""
+
+
+async def test_the_connectors_requests_are_answered_as_it_expects(tmp_path: Path) -> None:
+    async with lake(tmp_path) as it, serving(it.ns) as gateway:
+        await it.ns.drop_namespace(spec.DropNamespaceRequest(id=["n"]))
+        await it.ns.create_namespace(spec.CreateNamespaceRequest(id=["default"]))
+        for method, target, body, status, expected in CONNECTOR:
+            response = await ask(gateway, method, target, body, {"Content-Type": "application/json"})
+            assert response.status == status, (target, response.body)
+            if status != 200:
+                assert response.code == expected and isinstance(response.json["error"], str), target
+                continue
+            document = response.json
+            if "location" in document:
+                document["location"] = "~"
+            assert document == expected, target
+
+
+@pytest.fixture(params=["dir", "hive-fake-4.0.1", "glue"])
+async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Gateway, list[str]]]:
+    """Provides a gateway, and its namespace."""
+    with SITES[request.param](tmp_path) as site:
+        async with AsyncNamespace.connect(site.impl, site.properties) as ns, serving(ns) as gateway:
+            yield gateway, [*site.above, "n"]
+
+
+def connected(gateway: Gateway) -> Any:
+    headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+    return lance_namespace.connect("rest", {"uri": gateway.url, **headers})
+
+
+async def aside(work: Callable[..., None], served: tuple[Gateway, list[str]]) -> None:
+    """Runs blocking work while the gateway responds in this thread."""
+    gateway, n = served
+    await anyio.to_thread.run_sync(work, connected(gateway), n)
+
+
+async def test_namespaces(served: tuple[Gateway, list[str]]) -> None:
+    def work(ns: Any, n: list[str]) -> None:
+        made = ns.create_namespace(spec.CreateNamespaceRequest(id=n, properties={"owner": "me"}))
+        assert made.properties["owner"] == "me"
+        with pytest.raises(NamespaceAlreadyExistsError):
+            ns.create_namespace(spec.CreateNamespaceRequest(id=n))
+        assert "n" in ns.list_namespaces(spec.ListNamespacesRequest(id=n[:-1])).namespaces
+        assert ns.describe_namespace(spec.DescribeNamespaceRequest(id=n)).properties["owner"] == "me"
+        ns.namespace_exists(spec.NamespaceExistsRequest(id=n))
+        with pytest.raises(NamespaceNotFoundError):
+            ns.namespace_exists(spec.NamespaceExistsRequest(id=[*n[:-1], "no"]))
+        ns.declare_table(spec.DeclareTableRequest(id=[*n, "t"]))
+        with pytest.raises(NamespaceNotEmptyError):
+            ns.drop_namespace(spec.DropNamespaceRequest(id=n))
+        ns.deregister_table(spec.DeregisterTableRequest(id=[*n, "t"]))
+        ns.drop_namespace(spec.DropNamespaceRequest(id=n))
+
+    await aside(work, served)
+
+
+async def test_tables_and_their_rows(served: tuple[Gateway, list[str]]) -> None:
+    def work(ns: Any, n: list[str]) -> None:
+        t = [*n, "t"]
+        ns.create_namespace(spec.CreateNamespaceRequest(id=n))
+        assert ns.create_table(spec.CreateTableRequest(id=t, properties={"p": "q"}), stream(ROWS)).version == 1
+        with pytest.raises(TableAlreadyExistsError):
+            ns.create_table(spec.CreateTableRequest(id=t), stream(ROWS))
+        assert ns.list_tables(spec.ListTablesRequest(id=n)).tables == ["t"]
+        assert ns.list_all_tables(spec.ListTablesRequest(id=n)).tables == ["$".join(t)]
+        described = ns.describe_table(spec.DescribeTableRequest(id=t, load_detailed_metadata=True))
+        assert described.version == 1 and [f.name for f in described.var_schema.fields] == ["id", "text", "v"]
+        ns.table_exists(spec.TableExistsRequest(id=t))
+        with pytest.raises(TableNotFoundError):
+            ns.describe_table(spec.DescribeTableRequest(id=[*n, "no"]))
+        assert ns.insert_into_table(spec.InsertIntoTableRequest(id=t), stream(ROWS)).num_inserted_rows == 3
+        merge = spec.MergeInsertIntoTableRequest(id=t, on=["id"], when_matched_update_all=True)
+        assert ns.merge_insert_into_table(merge, stream(ROWS.slice(2))).num_updated_rows == 2
+        update = spec.UpdateTableRequest(id=t, updates=[["text", "'new'"]], predicate="id = 1")
+        assert ns.update_table(update).updated_rows == 2
+        ns.delete_from_table(spec.DeleteFromTableRequest(id=t, predicate="id = 1"))
+        assert ns.count_table_rows(spec.CountTableRowsRequest(id=t)).count == 4
+        query = {"id": t, "k": 1, "vector": {"single_vector": [2.0, 2.0]}, "vector_column": "v"}
+        response = ns.query_table(spec.QueryTableRequest.from_dict({**query, "columns": {"column_names": ["id"]}}))
+        assert [row["id"] for row in in_file(response.data)] == [3]
+        explain = spec.ExplainTableQueryPlanRequest.from_dict({"id": t, "query": query})
+        assert "KNN" in ns.explain_table_query_plan(explain)
+        assert "KNN" in ns.analyze_table_query_plan(spec.AnalyzeTableQueryPlanRequest.from_dict(query))
+        ns.drop_table(spec.DropTableRequest(id=t))
+        assert ns.list_tables(spec.ListTablesRequest(id=n)).tables == []
+
+    await aside(work, served)
+
+
+async def test_other_properties_of_tables(served: tuple[Gateway, list[str]]) -> None:
+    def work(ns: Any, n: list[str]) -> None:
+        t = [*n, "t"]
+        ns.create_namespace(spec.CreateNamespaceRequest(id=n))
+        ns.create_table(spec.CreateTableRequest(id=t), stream(ROWS))
+        index = spec.CreateTableIndexRequest(id=t, column="id", index_type="BTREE", name="by id/1")
+        ns.create_table_scalar_index(index)
+        (listed,) = ns.list_table_indices(spec.ListTableIndicesRequest(id=t)).indexes
+        assert listed.index_name == "by id/1"
+        stats = spec.DescribeTableIndexStatsRequest(id=t, index_name="by id/1")
+        assert ns.describe_table_index_stats(stats).num_indexed_rows == 3
+        ns.drop_table_index(spec.DropTableIndexRequest(id=t, index_name="by id/1"))
+        with pytest.raises(TableIndexNotFoundError):
+            ns.drop_table_index(spec.DropTableIndexRequest(id=t, index_name="by id/1"))
+        ns.create_table_tag(spec.CreateTableTagRequest(id=t, tag="first", version=1))
+        assert ns.list_table_tags(spec.ListTableTagsRequest(id=t)).tags["first"].version == 1
+        assert ns.get_table_tag_version(spec.GetTableTagVersionRequest(id=t, tag="first")).version == 1
+        ns.create_table_branch(spec.CreateTableBranchRequest(id=t, name="side"))
+        assert list(ns.list_table_branches(spec.ListTableBranchesRequest(id=t)).branches) == ["side"]
+        columns = [{"name": "z", "expression": "id + 1"}]
+        ns.alter_table_add_columns(spec.AlterTableAddColumnsRequest.from_dict({"id": t, "new_columns": columns}))
+        metadata = spec.UpdateTableSchemaMetadataRequest(id=t, metadata={"a": "b"})
+        assert ns.update_table_schema_metadata(metadata).metadata["a"] == "b"
+        assert ns.get_table_stats(spec.GetTableStatsRequest(id=t)).num_rows == 3
+        versions = ns.list_table_versions(spec.ListTableVersionsRequest(id=t, limit=2, descending=True))
+        assert len(versions.versions) == 2
+        ns.restore_table(spec.RestoreTableRequest(id=t, version=1))
+        with pytest.raises(UnsupportedOperationError):
+            ns.alter_table_backfill_columns(spec.AlterTableBackfillColumnsRequest(id=t, column="z"))
+
+    await aside(work, served)
+
+
+async def test_datasets_are_written_and_opened(served: tuple[Gateway, list[str]]) -> None:
+    def work(ns: Any, n: list[str]) -> None:
+        t = [*n, "t"]
+        ns.create_namespace(spec.CreateNamespaceRequest(id=n))
+        rows = pa.table({"id": [1, 2, 3]})
+        for mode, count in (("create", 3), ("append", 6), ("overwrite", 3)):
+            lance.write_dataset(rows, namespace_client=ns, table_id=t, mode=mode)
+            assert lance.dataset(namespace_client=ns, table_id=t).count_rows() == count
+        assert lance.dataset(namespace_client=ns, table_id=t, version=2).count_rows() == 6
+        with pytest.raises(TableNotFoundError):
+            lance.dataset(namespace_client=ns, table_id=[*n, "no"])
+
+    await aside(work, served)
+
+
+@pytest.mark.parametrize("properties", [{}, {"header.x-lance-token": "wrong"}])
+async def test_without_the_token_nothing_is_revealed(properties: dict[str, str]) -> None:
+    async with serving(object()) as gateway:
+        ns: Any = lance_namespace.connect("rest", {"uri": gateway.url, **properties})
+        request = spec.ListNamespacesRequest(id=[])
+        with pytest.raises(UnauthenticatedError):
+            await anyio.to_thread.run_sync(ns.list_namespaces, request)
+
+
+async def test_the_token_may_be_an_identitys(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
+        client: Any = lance_namespace.connect("rest", {"uri": gateway.url})
+        for identity in ({"auth_token": gateway.token}, {"api_key": gateway.token}):
+            request = spec.ListNamespacesRequest.from_dict({"id": [], "identity": identity})
+            assert (await anyio.to_thread.run_sync(client.list_namespaces, request)).namespaces == []
+
+
+async def test_ids_are_joined_as_the_client_says(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
+        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+        client = lance_namespace.connect("rest", {"uri": gateway.url, "delimiter": ".", **headers})
+
+        def work() -> None:
+            client.create_namespace(spec.CreateNamespaceRequest(id=["n"]))
+            client.declare_table(spec.DeclareTableRequest(id=["n", "t"]))
+            assert client.list_tables(spec.ListTablesRequest(id=["n"])).tables == ["t"]
+            client.drop_table(spec.DropTableRequest(id=["n", "t"]))
+
+        await anyio.to_thread.run_sync(work)
+
+
+async def test_each_right_allows_what_it_says(tmp_path: Path) -> None:
+    rights = ("read", "write", "admin")
+    file = tmp_path / "tokens.toml"
+    file.write_text("".join(f'[{it}]\nrights = "{it}"\nsha256 = ["{hash_of(it)}"]\n' for it in rights))
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        await ns.write(["n", "t"], ROWS)
+        async with serving(ns, tokens=file) as gateway:
+
+            def work() -> None:
+                read, write, admin = (
+                    lance_namespace.connect("rest", {"uri": gateway.url, "header.x-lance-token": it}) for it in rights
+                )
+                assert read.list_tables(spec.ListTablesRequest(id=["n"])).tables == ["t"]
+                assert lance.dataset(namespace_client=read, table_id=["n", "t"]).to_table() == ROWS
+                with pytest.raises(PermissionDeniedError, match="read has the right 'read'"):
+                    read.declare_table(spec.DeclareTableRequest(id=["n", "u"]))
+                lance.write_dataset(ROWS, namespace_client=write, table_id=["n", "u"], mode="create")
+                assert lance.dataset(namespace_client=read, table_id=["n", "u"]).count_rows() == ROWS.num_rows
+                with pytest.raises(PermissionDeniedError, match="requires 'admin'"):
+                    write.drop_table(spec.DropTableRequest(id=["n", "u"]))
+                admin.drop_table(spec.DropTableRequest(id=["n", "u"]))
+                assert write.list_tables(spec.ListTablesRequest(id=["n"])).tables == ["t"]
+
+            await anyio.to_thread.run_sync(work)

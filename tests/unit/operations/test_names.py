@@ -1,0 +1,105 @@
+"""Names of columns that would make a table unreadable: refused by each operation that sets names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace import (
+    AlterTableAddColumnsRequest,
+    AlterTableAlterColumnsRequest,
+    DeclareTableRequest,
+    InsertIntoTableRequest,
+    MergeInsertIntoTableRequest,
+)
+from lance_namespace.errors import InvalidInputError
+
+from tests.support.lake import ID, ROWS, Lake, lake, stream
+
+pytestmark = pytest.mark.environment
+
+
+NAMES = {
+    "_rowid": "_rowid: reserved by Lance",
+    "_rowaddr": "_rowaddr: reserved by Lance",
+    "_rowoffset": "_rowoffset: reserved by Lance",
+    "_row_created_at_version": "_row_created_at_version: reserved by Lance",
+    "_row_last_updated_at_version": "_row_last_updated_at_version: reserved by Lance",
+    "_distance": "_distance: reserved by Lance",
+    "_score": "_score: reserved by Lance",
+    "": "a name must not be empty",
+    "a`b": "a`b: Lance cannot read names with a backtick",
+}
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Lake]:
+    async with lake(tmp_path) as opened:
+        await opened.create()
+        await opened.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+        yield opened
+
+
+def adding(name: str) -> AlterTableAddColumnsRequest:
+    request = AlterTableAddColumnsRequest.from_dict({"id": ID, "new_columns": [{"name": name, "expression": "1"}]})
+    assert request is not None
+    return request
+
+
+def renaming(path: str, name: str, id: list[str] = ID) -> AlterTableAlterColumnsRequest:
+    request = AlterTableAlterColumnsRequest.from_dict({"id": id, "alterations": [{"path": path, "rename": name}]})
+    assert request is not None
+    return request
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_column_is_not_given_such_a_name(here: Lake, name: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^new_columns: {NAMES[name]}"):
+        await here.ns.alter_table_add_columns(adding(name))
+    with pytest.raises(InvalidInputError, match=f"^alterations: {NAMES[name]}"):
+        await here.ns.alter_table_alter_columns(renaming("text", name))
+    assert (await here.dataset()).version == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_table_is_not_written_with_such_a_name(here: Lake, name: str) -> None:
+    rows = pa.table({"id": [1], name: [1]})
+    for id, mode in ((["n", "new"], "create"), (ID, "overwrite")):
+        with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
+            await here.create(id, rows, mode=mode)
+    with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
+        await here.ns.write(["n", "new"], rows)
+    for request in ({"id": ID, "mode": "overwrite"}, {"id": ["n", "declared"]}):
+        with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
+            await here.ns.insert_into_table(InsertIntoTableRequest.from_dict(request) or {}, stream(rows))
+    merge = MergeInsertIntoTableRequest(id=["n", "declared"], on=["id"], when_not_matched_insert_all=True)
+    with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
+        await here.ns.merge_insert_into_table(merge, stream(rows))
+    assert (await here.dataset()).version == 1 and not await here.ns.exists(["n", "new"])
+
+
+async def test_a_table_that_has_such_a_name_gets_more_rows(here: Lake) -> None:
+    rows = pa.table({"id": [1], "_score": [1.5]})
+    await here.ns.declare_table(DeclareTableRequest(id=["n", "old"]))
+    lance.write_dataset(rows, await here.location(["n", "old"]))
+    await here.ns.insert_into_table(InsertIntoTableRequest(id=["n", "old"]), stream(rows))
+    assert (await here.dataset(["n", "old"])).count_rows() == 2
+
+
+async def test_nested_fields_may_have_any_unique_name(here: Lake) -> None:
+    id = ["n", "nested"]
+    await here.create(id, pa.table({"in": [{"a": 1, "b": 2}]}))
+    await here.ns.alter_table_alter_columns(renaming("in.a", "_rowid", id))
+    refused: list[tuple[str, str, str]] = [
+        ("in._rowid", "b", "^alterations: in._rowid: a field 'b' already exists at this level"),
+        ("`in`.b", "", "^alterations: a name must not be empty"),
+    ]
+    for path, name, message in refused:
+        with pytest.raises(InvalidInputError, match=message):
+            await here.ns.alter_table_alter_columns(renaming(path, name, id))
+    rows: list[dict[str, Any]] = (await here.dataset(id)).to_table().to_pylist()
+    assert rows == [{"in": {"_rowid": 1, "b": 2}}] and ROWS.schema.names == (await here.dataset()).schema.names
