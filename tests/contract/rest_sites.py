@@ -12,7 +12,7 @@ from lance.namespace import RestAdapter
 from lance_ns_async import NamespaceId
 from lance_ns_async.registry import load
 from tests.contract.site import Site
-from tests.fakes.rest import FakeRest
+from tests.fakes.gravitino import FakeGravitino
 from tests.support.gateway import served
 
 _ABSOLUTE = "its server registers tables at relative locations alone, and replaces none"
@@ -66,7 +66,7 @@ def rest_on_pylance(tmp: Path) -> Iterator[Site]:
 @contextmanager
 def rest_on_gravitino(tmp: Path) -> Iterator[Site]:
     """Provides a fake of Apache Gravitino 1.3.0."""
-    with FakeRest(dialect="gravitino", base=tmp.as_uri()) as server:
+    with FakeGravitino(base=tmp.as_uri()) as server:
         server.namespaces[("lake",)] = {"in-use": "true"}
         yield Site(
             "rest",

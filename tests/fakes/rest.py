@@ -1,4 +1,4 @@
-"""A server of the Lance REST Namespace protocol, in memory, according to the spec or like Apache Gravitino."""
+"""A server of the Lance REST Namespace protocol, in memory, according to the spec or like Apache Gravitino 1.1."""
 
 from __future__ import annotations
 
@@ -12,23 +12,15 @@ from urllib.request import url2pathname
 from .faults import Answer, Received
 from .http import FakeServer
 
-RestDialect = Literal["spec", "gravitino", "gravitino-1.1"]
-"""`gravitino` is version 1.3.0: errors have stack traces, and ids are a catalog, a schema and a table.
-
-Version 1.1 sends the HTTP status as the code of an error, with the name of an exception, and has fewer operations.
-"""
+RestDialect = Literal["spec", "gravitino-1.1"]
+"""Gravitino 1.1 sends the HTTP status as the code of an error, with an exception's name, and has fewer operations."""
 
 _LACKS: Mapping[RestDialect, Collection[str]] = {
     "spec": (),
-    "gravitino": ("table", "table/rename", "namespace/table/batch-describe"),
     "gravitino-1.1": ("table", "table/declare", "table/rename"),
 }
 
-_GRAVITINO_NAME = re.compile(r"[\w/=-]{1,254}", re.ASCII)
-
-_TRACE = "\n\tat org.apache.gravitino.lance.Operations.run(Operations.java:1)" * 100
-
-_CODES = {1: 404, 2: 409, 3: 409, 4: 404, 5: 409, 13: 400, 16: 401}
+CODES = {1: 404, 2: 409, 3: 409, 4: 404, 5: 409, 13: 400, 16: 401}
 """The HTTP statuses of the spec's codes."""
 
 _ERRORS = {403: 15, 429: 21, 503: 17}
@@ -116,8 +108,6 @@ class FakeRest(FakeServer):
             if self._token is not None and request.headers.get("authorization") != f"Bearer {self._token}":
                 raise Refusal(16, "no token, or another one")
             id = self._id(unquote(route[2]), parameters.get("delimiter", "$"))
-            if self._dialect == "gravitino":
-                _check_gravitino(f"{route[1]}/{route[3]}", id)
             fields = request.json or {}
             if fields.get("id", list(id)) != list(id):
                 raise Refusal(13, "the body has another id than the path")
@@ -150,8 +140,7 @@ class FakeRest(FakeServer):
                 return self._register(operation, id, fields)
             case "table/describe":
                 options = self._credentials if fields.get("vend_credentials") else None
-                more: dict[str, Any] = {"metadata": {}, "namespace": []} if self._dialect == "gravitino" else {}
-                return {**self._table(id), **more, **({"storage_options": options} if options else {})}
+                return {**self._table(id), **({"storage_options": options} if options else {})}
             case "table/deregister" | "table/drop":
                 location = self._table(id)["location"]
                 if operation == "table/drop" and location.startswith("file:"):
@@ -169,8 +158,6 @@ class FakeRest(FakeServer):
     def _create(self, id: Names, fields: Mapping[str, Any]) -> Any:
         self._namespace(id[:-1])
         mode = (fields.get("mode") or "create").lower()
-        if self._dialect == "gravitino" and mode not in ("create", "exist_ok", "overwrite"):
-            raise Refusal(13, f"Unknown create namespace mode: {fields['mode']}")
         if id in self.namespaces and mode == "create":
             raise Refusal(2, f"there is a namespace {id}")
         if id not in self.namespaces or mode == "overwrite":
@@ -191,18 +178,16 @@ class FakeRest(FakeServer):
         if id in self.tables and not (self._replaces and fields.get("mode") == "Overwrite"):
             raise Refusal(5, f"there is a table {id}")
         location, properties = fields["location"], dict(fields.get("properties") or {})
-        if self._dialect == "gravitino":
-            location = f"{location.rstrip('/')}/"
-            properties |= {"external": "true", "format": "lance", "location": location, "lance.creation-mode": "CREATE"}
-            properties |= {"lance.register" if operation == "table/register" else "lance.declared": "true"}
         self.tables[id] = {"location": location, "properties": properties}
         return self.tables[id]
 
     def _page(self, field: str, parent: Names, objects: Collection[Names], fields: Mapping[str, Any]) -> Any:
         names: Sequence[str] = sorted(it[-1] for it in objects if it and it[:-1] == parent)
-        if self._dialect != "spec" and field == "tables":
-            names = ["$".join((*parent, name)) for name in names]
-        return self._part(field, names, fields)
+        return self._part(field, self._names(field, parent, names), fields)
+
+    def _names(self, field: str, parent: Names, names: Sequence[str]) -> Sequence[str]:
+        """Returns the names as a listing has them."""
+        return ["$".join((*parent, name)) for name in names] if self._dialect != "spec" and field == "tables" else names
 
     def _all_tables(self, fields: Mapping[str, Any]) -> Any:
         ids = [it for it in self.tables if len(it) == 1 or self._lists_nested]
@@ -227,32 +212,15 @@ class FakeRest(FakeServer):
         return f"{self._base}/{'/'.join(id)}"
 
     def _refusal(self, error: Refusal) -> Answer:
-        status = _CODES[error.code]
-        match self._dialect:
-            case "spec":
-                return Answer.of({"error": str(error), "code": error.code}, status)
-            case "gravitino":
-                code, status = (13, 400) if error.code == 3 else (error.code, status)
-                return Answer.of({"error": f"{error}{_TRACE}", "code": code, "detail": f"trace{_TRACE}"}, status)
+        status = CODES[error.code]
+        if self._dialect == "spec":
+            return Answer.of({"error": str(error), "code": error.code}, status)
         if error.code == 3:
             status = 400
         return Answer.of({"error": str(error), "code": status, "type": _TYPES[error.code]}, status)
 
     def _no_path(self) -> Answer:
-        match self._dialect:
-            case "spec":
-                return Answer(404)
-            case "gravitino":
-                return Answer(404, b"<html><head><title>Error 404 Not Found</title></head></html>")
+        if self._dialect == "spec":
+            return Answer(404)
         # Its exception mapper also handles errors of its web framework.
         return Answer.of({"error": "HTTP 404 Not Found", "code": 500, "type": "NotFoundException"}, 500)
-
-
-def _check_gravitino(operation: str, id: Names) -> None:
-    """Refuses an id of a wrong length or with a name that Gravitino 1.3.0 does not accept."""
-    levels = 3 if operation.startswith("table/") else 2
-    if len(id) > levels or (len(id) < levels and operation.removeprefix("namespace/").startswith("table/")):
-        raise Refusal(13, f"Expected {levels}-level namespace but got: {len(id)}")
-    for name in id:
-        if _GRAVITINO_NAME.fullmatch(name) is None:
-            raise Refusal(13, f"Invalid name {name}")

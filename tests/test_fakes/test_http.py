@@ -49,46 +49,6 @@ def test_requests_are_recorded_as_they_came(server: Counter) -> None:
     assert (request.headers["x-some"], str(request)) == ("thing", f"POST {raw}")
 
 
-def test_a_request_without_a_body_has_no_json(server: Counter, client: httpx.Client) -> None:
-    client.get("/")
-    assert server.requests[0].json is None
-
-
-def test_clear_forgets_the_requests_and_counts(server: Counter, client: httpx.Client) -> None:
-    client.get("/")
-    assert (len(server.requests), server.connections, server.most_in_flight) == (1, 1, 1)
-    server.clear()
-    assert (server.requests, server.connections, server.most_in_flight) == ([], 0, 0)
-
-
-def test_connections_that_are_kept_count_once(server: Counter, client: httpx.Client) -> None:
-    for _ in range(3):
-        client.get("/")
-    assert (len(server.requests), server.connections) == (3, 1)
-
-
-@pytest.mark.parametrize(
-    ("status", "headers", "body", "content_type", "text"),
-    [
-        (503, {}, None, "text/html;charset=utf-8", "Service Unavailable"),
-        (429, {"Retry-After": "2"}, None, "text/html;charset=utf-8", "Too Many Requests"),
-        (500, {}, "<html>é</html>", "text/html;charset=utf-8", "<html>é</html>"),
-        (502, {"Content-Type": "text/plain"}, b"no", "text/plain", "no"),
-        (400, {}, {"status": "400"}, "application/json", '{"status": "400"}'),
-        (401, {}, b"", "text/html", ""),
-        (403, {}, [], "application/json", "[]"),
-    ],
-)
-def test_fail_answers_an_error_once(
-    server: Counter, client: httpx.Client, status: int, headers: dict[str, str], body: Any, content_type: str, text: str
-) -> None:
-    server.fail(status, headers=headers, body=body)
-    failed = client.get("/")
-    assert (failed.status_code, failed.text, failed.headers["Content-Type"]) == (status, text, content_type)
-    assert failed.headers.get("Retry-After") == headers.get("Retry-After")
-    assert (client.get("/").json(), len(server.requests)) == ({"count": 1}, 2)
-
-
 def test_faults_go_to_the_requests_they_match_and_the_oldest_goes_first(server: Counter, client: httpx.Client) -> None:
     server.fail(503, times=2, match=r"GET /a%2Fb")
     server.fail(403, times=None, match=r"^GET ")
@@ -97,12 +57,6 @@ def test_faults_go_to_the_requests_they_match_and_the_oldest_goes_first(server: 
     assert client.post("/a%2Fb").status_code == 200
     server.heal()
     assert client.get("/").status_code == 200
-
-
-def test_a_fault_can_strike_after_the_operation(server: Counter, client: httpx.Client) -> None:
-    server.fail(503, when="after")
-    assert client.post("/").status_code == 503
-    assert server.count == 1
 
 
 @pytest.mark.parametrize(("when", "count"), [("before", 0), ("after", 1)])
@@ -116,31 +70,6 @@ def test_cut_resets_the_connection(server: Counter, when: Any, count: int) -> No
     assert (server.count, len(server.requests)) == (count, 1)
 
 
-def test_reply_sends_bytes_as_they_are(server: Counter, client: httpx.Client) -> None:
-    server.reply(b"\xff{", content_type="application/json;charset=utf-8")
-    server.reply(" " * 5_000_000, status=201)
-    server.reply("late", when="after")
-    broken = client.get("/")
-    assert (broken.content, broken.headers["Content-Type"]) == (b"\xff{", "application/json;charset=utf-8")
-    large = client.get("/")
-    assert (large.status_code, len(large.content), server.count) == (201, 5_000_000, 0)
-    assert (client.get("/").text, server.count) == ("late", 1)
-
-
-def test_a_reply_can_end_before_its_length(server: Counter, client: httpx.Client) -> None:
-    server.reply('{"count": 1', missing=1)
-    with pytest.raises(httpx.RemoteProtocolError, match="received 11 bytes, expected 12"):
-        client.get("/")
-    assert client.get("/").json() == {"count": 1}
-
-
-def test_delay_outlasts_a_client_that_waits_less(server: Counter, client: httpx.Client) -> None:
-    server.delay(60, match="slow")
-    with pytest.raises(httpx.ReadTimeout):
-        client.get("/slow", timeout=0.05)
-    assert client.get("/quick").json() == {"count": 1}
-
-
 async def test_held_requests_wait_until_they_are_released(server: Counter) -> None:
     async with httpx.AsyncClient(base_url=server.url, trust_env=False) as client, asyncio.TaskGroup() as tasks:
         with server.hold("GET /slow") as hold:
@@ -152,19 +81,6 @@ async def test_held_requests_wait_until_they_are_released(server: Counter) -> No
             assert {(await task).status_code for task in slow} == {200}
             assert (hold.waiting, server.count) == (0, 4)
             await client.get("/slow")
-
-
-async def test_a_hold_ends_with_its_block(server: Counter) -> None:
-    async with httpx.AsyncClient(base_url=server.url, trust_env=False) as client, asyncio.TaskGroup() as tasks:
-        with server.hold() as hold:
-            held = tasks.create_task(client.get("/"))
-            await hold.reached()
-        assert (await held).json() == {"count": 1}
-
-
-def test_waiting_for_requests_that_do_not_come_ends(server: Counter) -> None:
-    with server.hold("GET") as hold, pytest.raises(TimeoutError, match="0 of 1 requests came to wait at 'GET'"):
-        hold.wait_for(within=0.01)
 
 
 async def test_a_killed_server_resets_connections_and_restarts_on_its_port(server: Counter) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 from uuid import UUID, uuid4
@@ -12,7 +12,8 @@ from ..faults import Answer, Received
 from ..http import FakeServer
 from ..iceberg.errors import Refusal
 from ..tokens import Tokens
-from .catalog import Json, LakekeeperWarehouse, Levels, fold_name
+from .bodies import Change, NewNamespace, NewTable, Rename, Unread, flag, page_size, read
+from .catalog import Json, LakekeeperWarehouse, Levels, check_parts, fold, fold_name
 
 LANCE = {"table_type": "lance"}
 """The property by which other tools recognize a Lance table."""
@@ -20,6 +21,17 @@ LANCE = {"table_type": "lance"}
 _VENDING = "X-Iceberg-Access-Delegation"
 _LARGEST_PAGE = 1000
 _LARGEST_BODY = 2 * 2**20
+_PROJECT = str(UUID(int=0))
+_WITHOUT_STS = {"s3.region": "us-east-1", "s3.endpoint": "http://127.0.0.1:9000/"}
+_NAMESPACE = "/v1/{prefix}/namespaces/{namespace}"
+_ENDPOINTS = (
+    "GET /v1/config",
+    *(f"{method} /v1/{{prefix}}/namespaces" for method in ("GET", "POST")),
+    *(f"{method} {_NAMESPACE}" for method in ("GET", "HEAD", "DELETE")),
+    f"POST {_NAMESPACE}/properties",
+)
+
+Handler = Callable[[], Answer]
 
 
 class FakeLakekeeper(FakeServer):
@@ -60,6 +72,8 @@ class FakeLakekeeper(FakeServer):
         self._page_size = page_size
         self._finished: dict[str, Answer] = {}
         """Answers to changes, by the key of the change."""
+        self._removed: dict[tuple[Levels, str], int] = {}
+        """The times at which requests deleted tables, by folded names."""
 
     @property
     def endpoint(self) -> str:
@@ -113,12 +127,12 @@ class FakeLakekeeper(FakeServer):
     def handle(self, request: Received) -> Answer:
         try:
             return self._route(request)
-        except Refusal as refusal:
+        except (Refusal, Unread) as refusal:
             return refusal.answer()
 
     def _route(self, request: Received) -> Answer:
         if len(request.body) > _LARGEST_BODY:
-            return Answer(413, b"Failed to buffer the request body: length limit exceeded")
+            raise Unread(413, "Failed to buffer the request body: length limit exceeded")
         path, _, query = request.path.partition("?")
         params = dict(parse_qsl(query, keep_blank_values=True))
         if (request.method, path) == ("POST", "/idp/token"):
@@ -126,106 +140,177 @@ class FakeLakekeeper(FakeServer):
         if (status := self.tokens.refusal(request)) is not None:
             raise Refusal(status, "Unauthorized", "Unauthorized")
         match [unquote(step) for step in path.split("/")[1:]]:
-            case "catalog", "v1", "config" if request.method == "GET":
-                return self._config(params)
+            case "catalog", "v1", "config":
+                return _choose({"GET": lambda: self._config(params)}, request)()
             case "catalog", "v1", prefix, *steps:
-                route = self._namespaces
+                handlers = self._namespaces(request, steps, params)
             case "lakekeeper", "v1", prefix, *steps:
-                route = self._tables
+                handlers = self._tables(request, steps, params)
             case _:
                 return Answer(404)
+        handler = _choose(handlers, request)
         if not re.fullmatch(r"[0-9a-f-]{36}", prefix):
             raise Refusal(400, "WarehouseIdIsNotUUID", f"Provided warehouse id is not a valid UUID: {prefix}")
         if prefix != self._prefix:
             raise Refusal(404, "NoSuchWarehouseException", f"Warehouse with id '{prefix}' not found")
         if (key := request.headers.get("Idempotency-Key")) is None or request.method in ("GET", "HEAD"):
-            return route(request, steps, params)
+            return handler()
         try:
             key = f"{UUID(key)} {request}"
         except ValueError:
             raise Refusal(400, "InvalidIdempotencyKey", "Idempotency-Key must be a UUID") from None
         if key not in self._finished:
-            self._finished[key] = route(request, steps, params)
+            self._finished[key] = handler()
         return self._finished[key]
 
     def _config(self, params: Mapping[str, str]) -> Answer:
         if "warehouse" not in params:
             raise Refusal(400, "GetConfigNoWarehouseProvided", "No warehouse specified.")
-        if params["warehouse"].rpartition("/")[2].lower() != self._name.lower():
+        project, _, name = params["warehouse"].rpartition("/")
+        if project not in ("", _PROJECT) or name.lower() != self._name.lower():
             raise Refusal(404, "NoSuchWarehouseException", f"Warehouse '{params['warehouse']}' not found")
         defaults = {"prefix": self._prefix, "rest-page-size": str(self._page_size)}
         overrides = {"uri": f"{self.url}/catalog", "idempotency-key-lifetime": "PT30M"}
-        return Answer.of({"defaults": defaults, "overrides": overrides, "endpoints": ["GET /v1/{prefix}/namespaces"]})
+        return Answer.of({"defaults": defaults, "overrides": overrides, "endpoints": _ENDPOINTS})
 
-    def _namespaces(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Answer:
-        warehouse = self.warehouse
-        match request.method, *steps:
-            case "GET", "namespaces":
-                parent = _levels(params["parent"]) if params.get("parent") else ()
-                items = [list(it) for it in warehouse.children(parent)]
-                return self._page("namespaces", items, params, last_is_empty=False)
-            case "POST", "namespaces":
-                levels = tuple(request.json["namespace"])
-                space = warehouse.create_namespace(levels, request.json.get("properties") or {})
-                return Answer.of({"namespace": levels, "properties": space.properties})
-            case "GET", "namespaces", ns:
-                return Answer.of({"namespace": _levels(ns), "properties": warehouse.space(_levels(ns)).properties})
-            case "HEAD", "namespaces", ns:
-                warehouse.space(_levels(ns))
-                return Answer(204)
-            case "DELETE", "namespaces", ns:
-                recursive, force = (params.get(name) == "true" for name in ("recursive", "force"))
-                warehouse.drop_namespace(_levels(ns), recursive=recursive, force=force)
-                return Answer(204)
-        return Answer(404)
+    def _namespaces(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Mapping[str, Handler]:
+        """Returns the handlers of a path by their methods; no path has an empty segment."""
+        match steps:
+            case ["namespaces"]:
+                return {"GET": lambda: self._children(params), "POST": lambda: self._create_namespace(request)}
+            case ["namespaces", ns] if ns:
+                return {
+                    "GET": lambda: self._describe_namespace(ns),
+                    "HEAD": lambda: self._find_namespace(ns),
+                    "DELETE": lambda: self._drop_namespace(ns, params),
+                }
+            case ["namespaces", ns, "properties"] if ns:
+                return {"POST": lambda: self._change_properties(ns, request)}
+        return {}
 
-    def _tables(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Answer:
-        warehouse = self.warehouse
-        match request.method, *steps:
-            case "GET", "namespaces", ns, "generic-tables":
-                tables = warehouse.space(_levels(ns)).tables.values()
-                items = [
-                    {"namespace": _levels(ns), "name": it["name"], "format": it["format"], "id": it["id"]}
-                    for it in tables
-                ]
-                return self._page("identifiers", items, params)
-            case "POST", "namespaces", ns, "generic-tables":
-                body = request.json
-                _check_new(body)
-                return Answer.of({"table": _render(warehouse.create_table(_levels(ns), body))})
-            case "GET", "namespaces", ns, "generic-tables", name:
-                table = warehouse.table(_levels(ns), name)
-                vends = (self._vends or []) if request.headers.get(_VENDING) != "client-managed" else []
-                # The keys for the table are in both places.
-                keys = [it["config"] for it in vends if table["base-location"].startswith(it["prefix"])]
-                config = {**self._load_config, **(keys[0] if keys else {})}
-                return Answer.of({"table": _render(table), "config": config, "storage-credentials": vends})
-            case "GET", "namespaces", ns, "generic-tables", name, "credentials":
-                warehouse.table(_levels(ns), name)
-                return Answer.of({"storage-credentials": self._vends or []})
-            case "DELETE", "namespaces", ns, "generic-tables", name:
-                warehouse.space(_levels(ns))
-                warehouse.drop_table(_levels(ns), name, force=params.get("force") == "true")
-                return Answer(204)
-            case "POST", "generic-tables", "rename":
-                ends = [request.json[end] for end in ("source", "destination")]
-                source, destination = [(tuple(end["namespace"]), end["name"]) for end in ends]
-                warehouse.rename(source, destination)
-                return Answer(204)
-        return Answer(404)
+    def _tables(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Mapping[str, Handler]:
+        """Returns the handlers of a path by their methods; no path has an empty segment."""
+        match steps:
+            case ["namespaces", ns, "generic-tables"] if ns:
+                return {"GET": lambda: self._table_names(ns, params), "POST": lambda: self._create_table(ns, request)}
+            case ["namespaces", ns, "generic-tables", name] if ns and name:
+                return {
+                    "GET": lambda: self._describe_table(ns, name, request),
+                    "DELETE": lambda: self._drop_table(ns, name, params, request),
+                }
+            case ["namespaces", ns, "generic-tables", name, "credentials"] if ns and name:
+                return {"GET": lambda: self._credentials(ns, name)}
+            case ["generic-tables", "rename"]:
+                return {"POST": lambda: self._rename(request)}
+        return {}
+
+    def _children(self, params: Mapping[str, str]) -> Answer:
+        parent = _levels(params["parent"]) if "parent" in params else ()
+        items = [list(it) for it in self.warehouse.children(parent)]
+        return self._page("namespaces", items, params, last_is_empty=False)
+
+    def _create_namespace(self, request: Received) -> Answer:
+        body = read(NewNamespace, request)
+        if not body.namespace:
+            return Answer(500, b"Service panicked", {"Content-Type": "text/plain; charset=utf-8"})
+        space = self.warehouse.create_namespace(tuple(body.namespace), body.properties or {})
+        return Answer.of({"namespace": body.namespace, "properties": space.properties})
+
+    def _describe_namespace(self, ns: str) -> Answer:
+        return Answer.of({"namespace": _levels(ns), "properties": self.warehouse.space(_levels(ns)).properties})
+
+    def _find_namespace(self, ns: str) -> Answer:
+        self.warehouse.space(_levels(ns))
+        return Answer(204)
+
+    def _drop_namespace(self, ns: str, params: Mapping[str, str]) -> Answer:
+        recursive, force = flag(params, "recursive"), flag(params, "force")
+        self.warehouse.drop_namespace(_levels(ns), recursive=recursive, force=force)
+        return Answer(204)
+
+    def _change_properties(self, ns: str, request: Received) -> Answer:
+        body, properties = read(Change, request), self.warehouse.space(_levels(ns)).properties
+        removed = [key for key in body.removals if properties.pop(key, None) is not None]
+        properties.update(body.updates)
+        missing = [key for key in body.removals if key not in removed]
+        return Answer.of({"updated": list(body.updates), "removed": removed, "missing": missing})
+
+    def _table_names(self, ns: str, params: Mapping[str, str]) -> Answer:
+        tables = self.warehouse.space(_levels(ns)).tables.values()
+        fields = ("name", "format", "id")
+        items = [{"namespace": _levels(ns), **{field: it[field] for field in fields}} for it in tables]
+        return self._page("identifiers", items, params)
+
+    def _create_table(self, ns: str, request: Received) -> Answer:
+        body = read(NewTable, request).model_dump(by_alias=True)
+        _check_new(body)
+        return Answer.of({"table": _render(self.warehouse.create_table(_levels(ns), body))})
+
+    def _describe_table(self, ns: str, name: str, request: Received) -> Answer:
+        table = self.warehouse.table(_levels(ns), name)
+        vends = self._vended() if request.headers.get(_VENDING) != "client-managed" else []
+        # The keys for the table are in both places.
+        keys = [it["config"] for it in vends if table["base-location"].startswith(it["prefix"])]
+        config = {**self._load_config, **(keys[0] if keys else {})}
+        return Answer.of({"table": _render(table), "config": config, "storage-credentials": vends})
+
+    def _credentials(self, ns: str, name: str) -> Answer:
+        self.warehouse.table(_levels(ns), name)
+        return Answer.of({"storage-credentials": self._vended()})
+
+    def _vended(self) -> Sequence[Json]:
+        if self._vends is None and self.warehouse.base.startswith("s3:"):
+            return [{"prefix": f"{self.warehouse.base}/", "config": _WITHOUT_STS}]
+        return self._vends or []
+
+    def _drop_table(self, ns: str, name: str, params: Mapping[str, str], request: Received) -> Answer:
+        force, _ = flag(params, "force"), flag(params, "purgeRequested")
+        self.warehouse.space(_levels(ns))
+        key = (fold(_levels(ns)), fold_name(name))
+        if self.warehouse.soft and not force and self._removed.get(key, -1) >= request.arrived:
+            # With soft deletion, concurrent deletions of a table all succeed.
+            return Answer(204)
+        self.warehouse.drop_table(_levels(ns), name, force=force)
+        self._removed[key] = self._carried_out
+        return Answer(204)
+
+    def _rename(self, request: Received) -> Answer:
+        body = read(Rename, request)
+        if not body.source.namespace:
+            raise Refusal(400, "InvalidSourceIdent", "The namespace of the source is empty")
+        if not body.destination.name:
+            raise Refusal(400, "IdentifierNameEmpty", "The name of the destination is empty")
+        source, destination = [(tuple(end.namespace), end.name) for end in (body.source, body.destination)]
+        self.warehouse.rename(source, destination)
+        return Answer(204)
 
     def _page(self, key: str, items: Sequence[Any], params: Mapping[str, str], *, last_is_empty: bool = True) -> Answer:
         """Returns a page, with a token unless the page is empty, or not full: so the last page of tables is empty."""
-        size = min(int(params.get("pageSize") or self._page_size), _LARGEST_PAGE)
-        start = int(params.get("pageToken") or 0)
+        size = min(page_size(params, self._page_size), _LARGEST_PAGE)
+        token = params.get("pageToken", "0")
+        if not token.isdecimal() and (token or last_is_empty):
+            if last_is_empty:
+                raise Refusal(503, "CatalogBackendError", "Error decoding the page token")
+            raise Refusal(400, "InvalidPaginationToken", f"Invalid pagination token: {token}")
+        start = int(token or 0)
         page = items[start : start + size]
         more = {"next-page-token": str(start + len(page))} if page and (last_is_empty or len(page) == size) else {}
         return Answer.of({key: page, **more})
 
 
+def _choose(handlers: Mapping[str, Handler], request: Received) -> Handler:
+    """Returns the handler of a request, which is for HEAD usually that of GET; a path without handlers is unknown."""
+    if not handlers:
+        return lambda: Answer(404)
+    method = request.method if request.method in handlers or request.method != "HEAD" else "GET"
+    return handlers.get(method, lambda: Answer(405, b"", {"Allow": ",".join(handlers)}))
+
+
 def _levels(ns: str) -> Levels:
     """Returns the levels in a path or a query; a plus becomes a blank after percent-decoding."""
-    return tuple(level.replace("+", " ") for level in ns.split("\x1f"))
+    levels = tuple(level.replace("+", " ") for level in ns.split("\x1f"))
+    check_parts(levels)
+    return levels
 
 
 def _check_new(body: Json) -> None:

@@ -95,6 +95,8 @@ class LakekeeperWarehouse:
             raise Refusal(409, "AlreadyExistsException", message)
         given = {key: value for key, value in properties.items() if key != "namespace_id"}
         if (place := given.get("location")) is not None:
+            if "://" not in place:
+                raise Refusal(400, "ConfigLocationParseError", f"Cannot parse the location {place}")
             self._check_place(place)
             given["location"] = f"{place.rstrip('/')}/"
         return self.plant_namespace(levels, given)
@@ -219,6 +221,11 @@ def _check_characters(*values: str) -> None:
 def _check_levels(levels: Levels) -> None:
     if len(levels) > MAX_DEPTH:
         raise Refusal(400, "NamespaceDepthExceeded", f"Namespace exceeds maximum depth of {MAX_DEPTH}")
+    check_parts(levels)
+
+
+def check_parts(levels: Levels) -> None:
+    """Raises an error for levels that no namespace can have."""
     if any("." in level for level in levels):
         raise Refusal(400, "NamespacePartContainsDot", "Namespace parts cannot contain '.'")
     if not levels or "" in levels:

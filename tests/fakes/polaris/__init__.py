@@ -181,6 +181,7 @@ class FakePolaris(FakeServer):
 
     def _done(self, request: Received) -> Done:
         path, _, query = request.path.partition("?")
+        self._routes.now = self._carried_out
         steps = segments(path)
         # A missing realm means the default one; a given one must exist, even if it is empty.
         default = DEFAULT_REALM if self._realm is None else None

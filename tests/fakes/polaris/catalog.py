@@ -35,6 +35,8 @@ class Space:
     tables: dict[str, bytes] = field(default_factory=dict)
     """The generic tables as the JSON text of responses."""
     iceberg: set[str] = field(default_factory=set)
+    changed: int = -1
+    """The time at which a request changed the properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class PolarisCatalogs:
         if custom is not None and custom.rstrip("/") != location.rstrip("/"):
             raise refused(
                 f"Namespace {shown} has a custom location, which is not enabled. "
-                f"Expected a location in: [{location}]. Got location: [{custom}]"
+                f"Expected a location in: [{location}]. Got location: {custom.rstrip('/')}/]"
             )
         return self.plant_namespace(parent, level, properties)
 
@@ -123,6 +125,13 @@ class PolarisCatalogs:
             place = json.loads(table)["base-location"]
             if place is not None and place.startswith(("file:", "/")):
                 check_uri(place)
+
+    def check_table_location(self, space: Space, body: Json) -> None:
+        """Raises an error if a new Iceberg table would be at the location of a generic table beside it."""
+        location = body.get("location") or f"{space.location}{body.get('name')}"
+        for table in space.tables.values():
+            if (taken := json.loads(table)["base-location"]) is not None:
+                check_apart(location, taken)
 
     def plant_namespace(self, parent: Space, level: str, properties: Mapping[str, str | None]) -> Space:
         """Creates a namespace if it is missing, whatever its name, and adds these properties."""
@@ -188,6 +197,27 @@ def kept(properties: Mapping[str, Any]) -> dict[str, str | None]:
     return {key: _text(value) for key, value in properties.items()}
 
 
+def change_properties(space: Space, body: Json, *, arrived: int, now: int) -> Json:
+    """Changes the properties of a namespace, unless another request did so since this one arrived."""
+    updates, removals = body.get("updates") or {}, body.get("removals") or []
+    if both := sorted(set(updates) & set(removals)):
+        message = f"Invalid namespace update: cannot simultaneously set and remove keys: {both}"
+        raise Refusal(422, "UnprocessableEntityException", message)
+    if space.changed >= arrived:
+        message = f"Concurrent modification of namespace: {'.'.join(space.levels)}"
+        raise Refusal(409, "CommitConflictException", message)
+    present = {key: key in space.properties for key in removals}
+    for key in removals:
+        space.properties.pop(key, None)
+    space.properties.update(kept(updates))
+    space.changed = now
+    return {
+        "updated": list(updates),
+        "removed": [key for key, is_there in present.items() if is_there],
+        "missing": [key for key, is_there in present.items() if not is_there],
+    }
+
+
 def check_apart(location: str, taken: str) -> None:
     """Raises an error if one location is inside the other; repeated slashes count as one."""
     one, other = (_single_slashes(path) for path in (location, taken))
@@ -195,7 +225,7 @@ def check_apart(location: str, taken: str) -> None:
         raise Refusal(
             403,
             "ForbiddenException",
-            f"Unable to create entity at location '{location}' because it conflicts with existing table "
+            f"Unable to create table at location '{location}' because it conflicts with existing table "
             f"or namespace at location '{taken}'",
         )
 

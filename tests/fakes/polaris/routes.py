@@ -8,7 +8,7 @@ from typing import Any
 
 from ..faults import Received
 from ..iceberg.errors import Refusal
-from .catalog import Json, Levels, PolarisCatalogs, Space, compact
+from .catalog import Json, Levels, PolarisCatalogs, Space, change_properties, compact
 from .errors import ERROR_TYPES, Bare, exists, no_namespace, no_route, refused, violated
 from .paths import decoded, levels, page_size, page_start, page_token
 
@@ -83,6 +83,8 @@ class PolarisRoutes:
         self._catalogs = catalogs
         self._paging = paging
         self._table_page = table_page
+        self.now = 0
+        """The number of requests that were performed before the current one."""
 
     def management(self, call: Call, steps: Sequence[str]) -> Done:
         match call.request.method, *steps:
@@ -95,6 +97,11 @@ class PolarisRoutes:
                 if "catalog" not in body:
                     raise Bare(400)
                 return _done(self._catalogs.create(body["catalog"]), 201)
+            case "GET", "catalogs", name:
+                call.need_grants("GET_CATALOG")
+                if (catalog := self._catalogs.catalogs.get(decoded(name))) is None:
+                    raise Refusal(404, "NotFoundException", f"TopLevelEntity of type CATALOG does not exist: {name}")
+                return _done(catalog.entity)
         raise no_route()
 
     def catalog(self, call: Call, steps: Sequence[str]) -> Done:
@@ -122,8 +129,14 @@ class PolarisRoutes:
                 call.need_grants("DROP_NAMESPACE")
                 self._catalogs.drop_namespace(decoded(catalog), space)
                 return Done(204)
+            case "POST", catalog, "namespaces", ns, "properties":
+                space = self._catalogs.space(decoded(catalog), levels(decoded(ns)))
+                call.need_grants("UPDATE_NAMESPACE_PROPERTIES")
+                return _done(change_properties(space, call.body(), arrived=call.request.arrived, now=self.now))
             case "POST", catalog, "namespaces", ns, "tables":
-                self._catalogs.check_contents(self._catalogs.space(decoded(catalog), levels(decoded(ns))))
+                space = self._catalogs.space(decoded(catalog), levels(decoded(ns)))
+                self._catalogs.check_table_location(space, call.body())
+                self._catalogs.check_contents(space)
         raise no_route()
 
     def tables(self, call: Call, steps: Sequence[str]) -> Done:
@@ -180,7 +193,7 @@ class PolarisRoutes:
     def _table_names(self, call: Call, catalog: str, ns: Levels) -> Done:
         size = page_size(call.params)
         if size is not None and size < 1:
-            raise violated("listGenericTables.pageSize: must be greater than or equal to 1")
+            raise violated("Invalid value: listGenericTables.pageSize: must be greater than or equal to 1")
         space = self._catalogs.space(catalog, ns)
         call.need_grants("LIST_TABLES")
         names, token = list(space.tables), None

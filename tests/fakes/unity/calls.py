@@ -9,11 +9,13 @@ from typing import Any
 from ..faults import Answer, Received
 from .access import User
 from .catalog import Json, compact
+from .checks import text_of
 from .errors import invalid
 
 TABLE_TYPES = frozenset({"MANAGED", "EXTERNAL", "STREAMING_TABLE", "MATERIALIZED_VIEW", "METRIC_VIEW"})
 FORMATS = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
 OPERATIONS = frozenset({"READ", "READ_WRITE"})
+PATH_OPERATIONS = frozenset({"PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE"})
 JSON = {"Content-Type": "application/json"}
 
 
@@ -35,7 +37,7 @@ class Call:
             raise invalid(f"Unrecognized token: {e}") from None
         if not isinstance(body, dict):
             raise invalid("Cannot deserialize value from Array value")
-        return body
+        return {key: value if isinstance(value, dict | list) else text_of(value) for key, value in body.items()}
 
 
 def json_answer(value: Any) -> Answer:

@@ -71,6 +71,12 @@ class Shelf(Generic[T]):
         self._entries.setdefault(name, []).append(entry)
         insort(self._keys, self._key(name))
 
+    def move(self, name: str, new: str) -> None:
+        """Gives the object that `find` returns another name."""
+        entry = self.one(name)
+        self.remove(name)
+        self.put(new, entry)
+
     def remove(self, name: str) -> None:
         """Removes the object that `find` returns."""
         self._keys.remove(self._key(name))
@@ -99,6 +105,11 @@ class TableRow:
 
     info: Json
     _written: dict[tuple[bool, bool], bytes] = field(default_factory=dict)
+
+    def change(self, **fields: Any) -> None:
+        """Replaces fields."""
+        self.info.update(fields)
+        self._written.clear()
 
     def text(self, *, columns: bool = True, properties: bool = True) -> bytes:
         """Returns the table's JSON, optionally with empty columns or properties."""
@@ -147,8 +158,9 @@ def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
     }
 
 
-def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) -> Json:
-    """Returns a new schema."""
+def schema_info(catalog: str, name: str, properties: Json, comment: Any = None, root: str | None = None) -> Json:
+    """Returns a new schema; managed tables are in a folder below its root."""
+    id = str(uuid4())
     return {
         "name": name,
         "catalog_name": catalog,
@@ -156,9 +168,9 @@ def schema_info(catalog: str, name: str, properties: Json, comment: Any = None) 
         "properties": properties,
         "full_name": f"{catalog}.{name}",
         **made(),
-        "schema_id": str(uuid4()),
-        "storage_root": None,
-        "storage_location": None,
+        "schema_id": id,
+        "storage_root": root,
+        "storage_location": None if root is None else f"{root}/__unitystorage/schemas/{id}",
     }
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import internal, invalid
+from .errors import UnityError, internal, invalid
 
 _NAME = re.compile(r"[a-zA-Z0-9_@-]+")
 _PAGE = 100
@@ -29,7 +29,7 @@ def properties_read(properties: Any) -> dict[str, str | None]:
         return {}
     if not isinstance(properties, Mapping) or any(isinstance(value, dict | list) for value in properties.values()):
         raise invalid("Cannot deserialize value of type `java.lang.String`")
-    return {key: _text(value) for key, value in properties.items()}
+    return {key: text_of(value) for key, value in properties.items()}
 
 
 def check_properties(properties: Mapping[str, str | None]) -> None:
@@ -39,7 +39,8 @@ def check_properties(properties: Mapping[str, str | None]) -> None:
             raise internal("not-null property references a null or transient value: PropertyDAO.value")
         # The database counts UTF-16 units.
         if any(len(text.encode("utf-16-le", "surrogatepass")) > 2 * 255 for text in (key, value)):
-            raise internal("Value too long for column: CHARACTER VARYING(255)")
+            column = 'column "PROPERTY_VALUE CHARACTER VARYING(255)"'
+            raise internal(f"could not execute statement [Value too long for {column}]")
 
 
 def needed(params: Mapping[str, str], name: str) -> str:
@@ -55,9 +56,9 @@ def page_size(params: Mapping[str, str]) -> int:
     try:
         size = int(text)
     except ValueError:
-        raise invalid(f"Can't convert '{text}' to type 'Integer'.") from None
+        raise _no_integer(text) from None
     if size >= 2**31:
-        raise invalid(f"Can't convert '{text}' to type 'Integer'.")
+        raise _no_integer(text)
     if size < 0:
         raise invalid("maxResults must be greater than or equal to 0")
     return min(size or _PAGE, _PAGE)
@@ -73,7 +74,12 @@ def flag(params: Mapping[str, str], name: str) -> bool:
     raise invalid(f"Can't convert '{params[name]}' to type 'Boolean'.")
 
 
-def _text(value: Any) -> str | None:
+def _no_integer(text: str) -> UnityError:
+    return invalid(f'For input string: "{text}"')
+
+
+def text_of(value: Any) -> str | None:
+    """Returns a value as the server reads it where it expects a string: numbers and booleans become text."""
     match value:
         case None | str():
             return value

@@ -53,6 +53,8 @@ def check_types(columns: list[Json]) -> None:
 
 def check_storable(columns: list[Json]) -> None:
     """Raises an error for columns that the server's database refuses."""
+    if len({(column.get("name"), column.get("position")) for column in columns}) < len(columns):
+        raise internal("could not execute statement [Unique index or primary key violation]")
     for column in columns:
         for key in ("type_text", "type_name", "position"):
             if column.get(key) is None:

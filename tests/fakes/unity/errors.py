@@ -63,7 +63,8 @@ class Unserved(Exception):
 
     def answer(self) -> Answer:
         """Returns the response as plain text."""
-        return plain(f"Status: {self.status}\nDescription: {self._description}", self.status)
+        end = "\n" if self.status in (404, 405) else ""
+        return plain(f"Status: {self.status}\nDescription: {self._description}{end}", self.status)
 
 
 def plain(text: str, status: int = 200) -> Answer:

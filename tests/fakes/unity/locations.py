@@ -50,16 +50,19 @@ def _local_path(rest: str) -> str:
 
 def _in_cloud(location: str, scheme: str, rest: str) -> str:
     bucket, _, path = rest.removeprefix("//").partition("/")
-    inside = _resolved(path)
+    inside = _resolved(path, is_uri=True)
     if inside == "/":
         raise invalid(f"External table storage location must include a non-empty path prefix: {location}")
     return f"{scheme}://{bucket}{inside}"
 
 
-def _resolved(path: str) -> str:
+def _resolved(path: str, *, is_uri: bool = False) -> str:
+    """Returns the path without dot segments; a URI keeps those that lead above its root."""
     kept: list[str] = []
     for part in path.split("/"):
-        if part == "..":
+        if part == ".." and is_uri and all(it == ".." for it in kept):
+            kept.append(part)
+        elif part == "..":
             del kept[-1:]
         elif part not in ("", "."):
             kept.append(part)

@@ -10,7 +10,18 @@ from typing import Any
 from ..faults import Answer
 from . import columns
 from .assets import KINDS, AssetRow, delete_directory
-from .calls import FORMATS, JSON, OPERATIONS, TABLE_TYPES, Call, json_answer, one_of, split_name, three_parts
+from .calls import (
+    FORMATS,
+    JSON,
+    OPERATIONS,
+    PATH_OPERATIONS,
+    TABLE_TYPES,
+    Call,
+    json_answer,
+    one_of,
+    split_name,
+    three_parts,
+)
 from .catalog import CatalogRow, Json, SchemaRow, Shelf, TableRow, catalog_info, schema_info, table_info
 from .checks import check_properties, checked_name, flag, needed, properties_read
 from .errors import UnityError, Unserved, exists, forbidden, internal, invalid, lost_race, missing, plain
@@ -60,7 +71,8 @@ class UnityRoutes:
     def answer(self, call: Call, steps: Sequence[str]) -> Answer:
         """Performs a request whose path, relative to the API's root, has these decoded segments."""
         handlers = self._handlers(steps)
-        handler = handlers.get(call.request.method)
+        method = call.request.method
+        handler = handlers.get("GET" if method == "HEAD" else method)
         if handler is None:
             raise Unserved(405)
         return handler(call)
@@ -87,13 +99,14 @@ class UnityRoutes:
             case ["tables", name] if name:
                 return {
                     "GET": lambda call: self._get_table(call, name),
-                    "HEAD": lambda call: self._get_table(call, name),
                     "DELETE": lambda call: self._drop_table(call, name),
                 }
             case [("volumes" | "functions" | "models") as kind]:
                 return {"GET": lambda call: self._list_assets(call, kind)}
             case ["temporary-table-credentials"]:
                 return {"POST": self._vend}
+            case ["temporary-path-credentials"]:
+                return {"POST": self._vend_path}
         raise Unserved(404)
 
     def catalog(self, name: str) -> CatalogRow:
@@ -158,21 +171,21 @@ class UnityRoutes:
     def _create_schema(self, call: Call) -> Answer:
         body = call.body()
         properties, name = properties_read(body.get("properties")), checked_name(body.get("name"))
-        owner = self.catalog(str(body.get("catalog_name")))
+        owner = self.catalog(body.get("catalog_name") or "null")
         call.user.check_owner()
         full_name = f"{owner.info['name']}.{name}"
         if owner.schemas.find(name) is not None and not self._races(call, full_name):
             raise exists("Schema", name)
         check_properties(properties)
         self._created[full_name] = self._ways.now
-        info = self.plant_schema(owner, name, properties, body.get("comment")).info
+        info = self.plant_schema(owner, name, properties, body.get("comment"), body.get("storage_root")).info
         return json_answer(info | _echoed(body))
 
-    def plant_schema(self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None) -> SchemaRow:
+    def plant_schema(
+        self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None, root: str | None = None
+    ) -> SchemaRow:
         """Adds a schema without checks."""
-        info = schema_info(owner.info["name"], name, properties, comment)
-        if (root := self._ways.storage_root) is not None:
-            info = {**info, "storage_root": root, "storage_location": f"{root}/{name}"}
+        info = schema_info(owner.info["name"], name, properties, comment, root or self._ways.storage_root)
         assets = {path: self.catalogs.like(kind) for path, kind in KINDS.items()}
         row = SchemaRow(info, self.catalogs.like("Table"), assets)
         owner.schemas.put(name, row)
@@ -191,7 +204,18 @@ class UnityRoutes:
             row.info["properties"] = properties
         if body.get("comment") is not None:
             row.info["comment"] = body["comment"]
+        if body.get("new_name") is not None:
+            self._rename_schema(row, checked_name(body["new_name"]))
         return json_answer(row.info)
+
+    def _rename_schema(self, row: SchemaRow, name: str) -> None:
+        schemas = self.catalog(row.info["catalog_name"]).schemas
+        if schemas.find(name) is not None:
+            raise exists("Schema", name)
+        schemas.move(row.info["name"], name)
+        row.info.update(name=name, full_name=f"{row.info['catalog_name']}.{name}")
+        for table in row.tables.names():
+            row.tables.one(table).change(schema_name=name)
 
     def _drop_schema(self, call: Call, full_name: str) -> Answer:
         self._check_race(call, full_name, "schema")
@@ -246,7 +270,7 @@ class UnityRoutes:
         name = checked_name(body.get("name"))
         if self._ways.checks_columns:
             columns.check_types(requested)
-        schema = self.schema(str(body.get("catalog_name")), str(body.get("schema_name")))
+        schema = self.schema(body.get("catalog_name") or "null", body.get("schema_name") or "null")
         call.user.check_owner()
         full_name = f"{schema.info['full_name']}.{name}"
         if call.user.is_authorized and self._is_taken(body.get("storage_location")):
@@ -330,7 +354,16 @@ class UnityRoutes:
         call.user.check(".".join(path))
         if body.get("operation") is None:
             raise internal("Cannot invoke TableOperation.ordinal() because operation is null")
-        location: str = row.info["storage_location"]
+        return self._credentials_for(row.info["storage_location"])
+
+    def _vend_path(self, call: Call) -> Answer:
+        body = call.body()
+        one_of(PATH_OPERATIONS, body, "operation")
+        if body.get("operation") is None or body.get("url") is None:
+            raise internal("Cannot invoke a method because url or operation is null")
+        return self._credentials_for(normalised(body["url"]))
+
+    def _credentials_for(self, location: str) -> Answer:
         if location.startswith("file:"):
             return json_answer({**_NO_CREDENTIALS, "url": location})
         if self._ways.credentials is None:

@@ -11,9 +11,10 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -38,7 +39,8 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
-from tests.fakes.rest import FakeRest, RestDialect
+from tests.fakes.gravitino import FakeGravitino
+from tests.fakes.rest import FakeRest
 
 
 @asynccontextmanager
@@ -135,8 +137,8 @@ async def test_an_empty_listing_of_a_missing_namespace_is_an_error() -> None:
                 await ns.list_tables({"id": ["none"]})
 
 
-@pytest.mark.parametrize("dialect", ["spec", "gravitino", "gravitino-1.1"])
-async def test_errors_are_those_of_the_spec(dialect: RestDialect) -> None:
+@pytest.mark.parametrize("fake", [FakeRest, FakeGravitino, partial(FakeRest, dialect="gravitino-1.1")])
+async def test_errors_are_those_of_the_spec(fake: Callable[[], FakeRest]) -> None:
     cases: list[tuple[str, dict[str, Any], type[LanceNamespaceError]]] = [
         ("describe_table", {"id": ["c", "a", "none"]}, TableNotFoundError),
         ("describe_namespace", {"id": ["c", "none"]}, NamespaceNotFoundError),
@@ -149,7 +151,7 @@ async def test_errors_are_those_of_the_spec(dialect: RestDialect) -> None:
         ("register_table", {"id": ["c", "a", "t"], "location": "s3://b/t"}, TableAlreadyExistsError),
         ("deregister_table", {"id": ["c", "a", "none"]}, TableNotFoundError),
     ]
-    with FakeRest(dialect=dialect) as server:
+    with fake() as server:
         server.add_table("c", "a", "t")
         async with connect(server) as ns:
             for operation, request, error in cases:
@@ -164,7 +166,7 @@ async def test_a_namespace_that_another_call_created_first_exists(mode: str) -> 
     """Gravitino reports a lost race as its own fault."""
     trace = "org.apache.gravitino.exceptions.SchemaAlreadyExistsException: s\n\tat org.apache.A.b(A.java:1)"
     body = {"error": f"Failed to operate schema(s) [s] operation [CREATE], reason [{trace}]", "code": 18}
-    with FakeRest(dialect="gravitino") as server:
+    with FakeGravitino() as server:
         server.namespaces |= {("cat",): {}, ("cat", "s"): {"owner": "other"}}
         server.reply(json.dumps(body), status=500, match="create")
         async with connect(server) as ns:
@@ -177,7 +179,7 @@ async def test_a_namespace_that_another_call_created_first_exists(mode: str) -> 
 
 
 async def test_an_overwrite_of_a_namespace_with_tables_drops_nothing() -> None:
-    with FakeRest(dialect="gravitino") as server:
+    with FakeGravitino() as server:
         server.add_table("cat", "s", "t")
         async with connect(server) as ns:
             with pytest.raises(NamespaceNotEmptyError, match=r"Schema s is not empty\.\)$"):
@@ -188,7 +190,7 @@ async def test_an_overwrite_of_a_namespace_with_tables_drops_nothing() -> None:
 
 
 async def test_a_server_without_the_batch_describes_each_table() -> None:
-    with FakeRest(dialect="gravitino") as server:
+    with FakeGravitino() as server:
         for number in range(30):
             server.add_table("cat", "s", f"t{number}")
         async with connect(server, min_depth="2", max_depth="2") as ns:
@@ -197,7 +199,7 @@ async def test_a_server_without_the_batch_describes_each_table() -> None:
 
 
 async def test_a_location_has_no_slash_at_its_end() -> None:
-    with FakeRest(dialect="gravitino") as server:
+    with FakeGravitino() as server:
         server.namespaces |= {("cat",): {}, ("cat", "s"): {}}
         async with connect(server) as ns:
             request = {"id": ["cat", "s", "t"], "location": "s3://b/t"}
