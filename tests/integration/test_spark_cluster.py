@@ -30,7 +30,7 @@ from tests.support import budget
 from tests.support.budget import thorough
 from tests.support.spark_sessions import SPARK, stop_spark
 
-pytestmark = [SPARK, pytest.mark.long]
+pytestmark = [*SPARK, pytest.mark.long]
 
 TABLES = 16
 WRITTEN = 8
