@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,12 +13,29 @@ from unittest.mock import patch
 from lance_namespace.errors import ServiceUnavailableError
 
 from tests.fakes.certificates import LONG_AGO, authority
-from tests.faults.backends import Catalog
-from tests.faults.server import FaultyServer, FixedResponseServer
-from tests.faults.table import Expected, Then
+from tests.fakes.sockets import Server
+from tests.faults.catalogs import Catalog
+from tests.faults.faults import Expected, Then
 
 Place = Callable[[Catalog], AbstractAsyncContextManager[str]]
 """Provides a URL at which no call can be sent."""
+
+
+class FixedResponseServer(Server):
+    """Sends the same bytes on every connection after its first byte; without bytes, it never responds."""
+
+    def __init__(self, response: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
+        self.received = 0
+        """Number of connections on which bytes were received."""
+        self._response = response
+
+    async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self.received += bool(await reader.read(1))
+        writer.write(self._response)
+        await writer.drain()
+        if not self._response:
+            await reader.read()
 
 
 @asynccontextmanager
@@ -51,9 +70,9 @@ def _tls(who: str, host: str, *, is_expired: bool = False) -> Place:
     @asynccontextmanager
     async def place(catalog: Catalog) -> AsyncIterator[str]:
         context = authority(who).server(host, until=LONG_AGO if is_expired else None)
-        async with FaultyServer(catalog, tls=context) as server:
+        async with FixedResponseServer(tls=context) as server:
             yield server.url
-            assert not server.requests
+            assert not server.received
 
     return place
 
