@@ -85,7 +85,7 @@ _WITH_SERVERS = {"conformance", "connector", "consistency", "contract", "documen
 
 _LONG = (
     *("test_spark_cluster", "test_managed_versions", "test_hive_server"),
-    *("test_network", "test_crash", "test_races", "test_copies", "test_examples", "test_docs", "test_cancelling"),
+    *("test_trial", "test_crash", "test_races", "test_copies", "test_examples", "test_docs", "test_cancelling"),
     *("test_process_end", "test_dropping", "test_writing", "test_mutations", "test_reports", "test_facade"),
 )
 """The files that take the longest, apart from those with the shared Spark session."""

@@ -6,20 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
+from lance_namespace.errors import LanceNamespaceError
 
 from tests.fakes.sockets import http
 from tests.faults.faults import OVER_HTTP, Expected, Fault, Then, fault
@@ -36,58 +24,59 @@ def answer(status: int, content: Any = _PAGE, headers: Mapping[str, str] | None 
 
 def _error(name: str, act: Act, status: int, error: type[LanceNamespaceError], then: Then, **own: Expected) -> Fault:
     """Returns a fault with a status and a page, of whose text only the errors of AWS have nothing."""
-    own = {"glue": Expected(error, f"{status}: ", then), **own}
-    return fault(name, act, Expected(error, f"HTTP {status}: Bad day", then), **own)
+    glue = own.pop("glue", Expected(error, f"{status}: ", then))
+    return fault(name, act, Expected(error, f"HTTP {status}: Bad day", then), hive=False, lists=True, glue=glue, **own)
 
 
 _PLAIN: Sequence[tuple[int, type[LanceNamespaceError], Then]] = (
-    (400, InvalidInputError, "never"),
-    (401, UnauthenticatedError, "never"),
-    (403, PermissionDeniedError, "never"),
-    (407, UnauthenticatedError, "never"),
-    (408, ServiceUnavailableError, "reads"),
-    (418, InternalError, "never"),
-    (429, ThrottlingError, "again"),
-    (502, ServiceUnavailableError, "reads"),
-    (503, ServiceUnavailableError, "reads"),
-    (504, ServiceUnavailableError, "reads"),
+    (400, err.InvalidInputError, "never"),
+    (401, err.UnauthenticatedError, "never"),
+    (403, err.PermissionDeniedError, "never"),
+    (407, err.UnauthenticatedError, "never"),
+    (408, err.ServiceUnavailableError, "reads"),
+    (418, err.InternalError, "never"),
+    (429, err.ThrottlingError, "again"),
+    (502, err.ServiceUnavailableError, "reads"),
+    (503, err.ServiceUnavailableError, "reads"),
+    (504, err.ServiceUnavailableError, "reads"),
 )
 _NO_CATALOG = "HTTP 404: Bad day"
-_CONFLICT = Expected(InternalError, "HTTP 409: Bad day", "never", declares=TableAlreadyExistsError)
-_GLUE_500 = Expected(ServiceUnavailableError, "500: ", "reads")
-_POLARIS_501 = Expected(InternalError, "HTTP 501: Bad day", "never")
+_CONFLICT = Expected(err.InternalError, "HTTP 409: Bad day", "never", declares=err.TableAlreadyExistsError)
+_GLUE_500 = Expected(err.ServiceUnavailableError, "500: ", "reads")
+_BARE_500 = Expected(err.InternalError, "HTTP 500: ", "doubt")
+_POLARIS_501 = Expected(err.InternalError, "HTTP 501: Bad day", "never")
 
 STATUSES: Sequence[Fault] = (
     *(_error(f"HTTP {status}", answer(status), status, error, then) for status, error, then in _PLAIN),
     fault(
         "HTTP 404 that is not from the catalog",
         answer(404),
-        Expected(TableNotFoundError, _NO_CATALOG, "never", declares=NamespaceNotFoundError),
-        glue=Expected(InvalidInputError, "404: ", "never"),
-        unity=Expected(InternalError, _NO_CATALOG, "never"),
-        rest=Expected(UnsupportedOperationError, _NO_CATALOG, "never"),
+        Expected(err.TableNotFoundError, _NO_CATALOG, "never", declares=err.NamespaceNotFoundError),
+        glue=Expected(err.InvalidInputError, "404: ", "never"),
+        unity=Expected(err.InternalError, _NO_CATALOG, "never"),
+        rest=Expected(err.UnsupportedOperationError, _NO_CATALOG, "never"),
         lists=False,
     ),
-    _error("HTTP 409", answer(409), 409, InternalError, "never", iceberg=_CONFLICT, polaris=_CONFLICT),
-    _error("HTTP 500", answer(500), 500, InternalError, "doubt", glue=_GLUE_500),
-    _error("HTTP 501", answer(501), 501, UnsupportedOperationError, "never", polaris=_POLARIS_501),
+    _error("HTTP 409", answer(409), 409, err.InternalError, "never", iceberg=_CONFLICT, polaris=_CONFLICT),
+    _error("HTTP 500", answer(500), 500, err.InternalError, "doubt", glue=_GLUE_500),
+    _error("HTTP 501", answer(501), 501, err.UnsupportedOperationError, "never", polaris=_POLARIS_501),
     fault(
         "HTTP 503 without a body",
         answer(503, ""),
-        Expected(ServiceUnavailableError, "HTTP 503: ", "reads"),
-        glue=Expected(ServiceUnavailableError, "503: ", "reads"),
+        Expected(err.ServiceUnavailableError, "HTTP 503: ", "reads"),
+        glue=Expected(err.ServiceUnavailableError, "503: ", "reads"),
     ),
 )
 """Statuses with an HTML page, which is not from the catalog."""
 
 _RETRY_AFTER: Sequence[tuple[int, type[LanceNamespaceError], str, Then]] = (
-    (429, ThrottlingError, "0", "again"),
-    (429, ThrottlingError, "Wed, 21 Oct 2015 07:28:00 GMT", "again"),
-    (429, ThrottlingError, "soon", "again"),
-    (429, ThrottlingError, "-5", "again"),
-    (503, ServiceUnavailableError, "0", "reads"),
-    (429, ThrottlingError, "86400", "never"),
-    (503, ServiceUnavailableError, "86400", "doubt"),
+    (429, err.ThrottlingError, "0", "again"),
+    (429, err.ThrottlingError, "Wed, 21 Oct 2015 07:28:00 GMT", "again"),
+    (429, err.ThrottlingError, "soon", "again"),
+    (429, err.ThrottlingError, "-5", "again"),
+    (503, err.ServiceUnavailableError, "0", "reads"),
+    (429, err.ThrottlingError, "86400", "never"),
+    (503, err.ServiceUnavailableError, "86400", "doubt"),
 )
 
 WAITS: Sequence[Fault] = tuple(
@@ -117,14 +106,17 @@ ERROR_FORMS: Sequence[Fault] = (
         fault(
             f"HTTP 403: {name}",
             answer(403, content),
-            Expected(PermissionDeniedError, "HTTP 403: ", "never"),
-            glue=Expected(PermissionDeniedError, "403: ", "never"),
+            Expected(err.PermissionDeniedError, "HTTP 403: ", "never"),
+            glue=Expected(err.PermissionDeniedError, "403: ", "never"),
         )
         for name, content in _ODD.items()
     ),
     *(
         fault(
-            f"HTTP 500: {name}", answer(500, _ODD[name]), Expected(InternalError, "HTTP 500: ", "doubt"), glue=_GLUE_500
+            f"HTTP 500: {name}",
+            answer(500, _ODD[name]),
+            Expected(err.InternalError, "HTTP 500: ", "doubt"),
+            glue=_GLUE_500,
         )
         for name in ("null", "objects instead of strings")
     ),
@@ -134,19 +126,19 @@ ERROR_FORMS: Sequence[Fault] = (
 _SKEW = "Signature expired: 20200101T000000Z is now earlier than 20260101T000000Z"
 
 _CODES: Sequence[tuple[str, int, str, type[LanceNamespaceError], Then]] = (
-    ("ExpiredTokenException", 400, "The security token is expired", UnauthenticatedError, "never"),
-    ("UnrecognizedClientException", 400, "The security token is invalid", UnauthenticatedError, "never"),
-    ("InvalidSignatureException", 400, _SKEW, UnauthenticatedError, "never"),
-    ("RequestExpired", 400, "Request has expired", UnauthenticatedError, "never"),
-    ("AccessDeniedException", 400, "User is not authorized", PermissionDeniedError, "never"),
-    ("ThrottlingException", 400, "Rate exceeded", ThrottlingError, "again"),
-    ("TooManyRequestsException", 429, "Too many", ThrottlingError, "again"),
-    ("RequestLimitExceeded", 503, "Slow down", ThrottlingError, "again"),
-    ("ConcurrentModificationException", 400, "Others were faster", ConcurrentModificationError, "again"),
-    ("OperationTimeoutException", 400, "The operation timed out", ServiceUnavailableError, "reads"),
-    ("InternalServiceException", 500, "An internal error", ServiceUnavailableError, "reads"),
-    ("ServiceUnavailable", 503, "Not now", ServiceUnavailableError, "reads"),
-    ("BrandNewException", 400, "Who knows", InvalidInputError, "never"),
+    ("ExpiredTokenException", 400, "The security token is expired", err.UnauthenticatedError, "never"),
+    ("UnrecognizedClientException", 400, "The security token is invalid", err.UnauthenticatedError, "never"),
+    ("InvalidSignatureException", 400, _SKEW, err.UnauthenticatedError, "never"),
+    ("RequestExpired", 400, "Request has expired", err.UnauthenticatedError, "never"),
+    ("AccessDeniedException", 400, "User is not authorized", err.PermissionDeniedError, "never"),
+    ("ThrottlingException", 400, "Rate exceeded", err.ThrottlingError, "again"),
+    ("TooManyRequestsException", 429, "Too many", err.ThrottlingError, "again"),
+    ("RequestLimitExceeded", 503, "Slow down", err.ThrottlingError, "again"),
+    ("ConcurrentModificationException", 400, "Others were faster", err.ConcurrentModificationError, "again"),
+    ("OperationTimeoutException", 400, "The operation timed out", err.ServiceUnavailableError, "reads"),
+    ("InternalServiceException", 500, "An internal error", err.ServiceUnavailableError, "reads"),
+    ("ServiceUnavailable", 503, "Not now", err.ServiceUnavailableError, "reads"),
+    ("BrandNewException", 400, "Who knows", err.InvalidInputError, "never"),
 )
 
 

@@ -121,7 +121,7 @@ async def connect_by_proxy(
     times: int | None = None,
     undo: TableId | None = None,
 ) -> AsyncIterator[tuple[Proxy, AsyncNamespace]]:
-    """Provides a proxy that injects a fault, and a namespace behind it; the table `undo` is removed before the fault."""
+    """Provides a proxy that injects a fault, and a namespace behind it; it first removes the table `undo`."""
     catalog = open_catalog(impl)
 
     async def remove() -> None:

@@ -8,11 +8,12 @@ from collections.abc import Set
 from urllib.parse import unquote
 
 import pytest
+from lance_namespace import DescribeNamespaceRequest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async import TableId
 from tests.faults.catalogs import FINE, HTTP, Catalog, open_catalog
-from tests.faults.operations import connect_by_proxy, declare, describe, list_tables
+from tests.faults.operations import connect_by_proxy, declare, describe, list_tables, outcome
 
 PLAIN = "t0"
 
@@ -63,8 +64,9 @@ def form(request: bytes) -> tuple[object, ...]:
 async def send_all(catalog: Catalog, id: TableId) -> list[bytes]:
     """Returns the requests with a table's id; none if it is refused before."""
     async with connect_by_proxy(catalog.impl) as (proxy, ns):
-        for work in (describe(ns, id), declare(ns, id, catalog.place(id)), list_tables(ns, id)):
-            result = await work
+        namespace = outcome(ns.describe_namespace(DescribeNamespaceRequest(id=list(id.parent))))
+        for work in (describe(ns, id), declare(ns, id, catalog.place(id)), list_tables(ns, id), namespace):
+            result: object = await work
             if isinstance(result, LanceNamespaceError) and not proxy.table_requests:
                 assert isinstance(result, InvalidInputError) or "not found" in str(result), result
         return proxy.table_requests
