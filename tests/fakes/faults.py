@@ -47,8 +47,6 @@ class Answer:
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
-    missing: int = 0
-    """Number of bytes that Content-Length announces and that are never sent."""
 
     @classmethod
     def of(cls, body: Any, status: int = 200) -> Answer:

@@ -76,15 +76,13 @@ class FakeServer(ThreadedServer[Fault]):
         *,
         status: int = 200,
         content_type: str = "application/json",
-        missing: int = 0,
         times: int | None = 1,
         match: str = "",
         when: When = "before",
     ) -> None:
-        """Answers with these bytes; the connection ends `missing` bytes before the announced Content-Length."""
+        """Answers with these bytes."""
         raw = body.encode() if isinstance(body, str) else body
-        answer = Answer(status, raw, {"Content-Type": content_type}, missing)
-        self._add(Fault(match, times, when, answer))
+        self._add(Fault(match, times, when, Answer(status, raw, {"Content-Type": content_type})))
 
     def _add(self, fault: Fault) -> None:
         with self._lock:
@@ -117,8 +115,6 @@ class FakeServer(ThreadedServer[Fault]):
             if answer is None:
                 _reset(wire.transport)
                 return web.Response()
-            if answer.missing:
-                return await _broken_off(wire, answer)
             return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
         finally:
             self._in_flight -= 1
@@ -137,16 +133,6 @@ class FakeServer(ThreadedServer[Fault]):
             return self.handle(request)
         finally:
             self._carried_out += 1
-
-
-async def _broken_off(wire: web.BaseRequest, answer: Answer) -> web.StreamResponse:
-    response = web.StreamResponse(status=answer.status, headers=answer.headers)
-    response.content_length = len(answer.body) + answer.missing
-    await response.prepare(wire)
-    await response.write(answer.body)
-    if wire.transport is not None:
-        wire.transport.close()
-    return response
 
 
 def _reset(transport: asyncio.BaseTransport | None) -> None:

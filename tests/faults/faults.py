@@ -1,20 +1,25 @@
-"""The form of a fault with its expected outcomes, and the faults of any wire."""
+"""The form of a fault with its expected outcomes, the faults of any wire, and addresses without a usable server."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
+from unittest.mock import patch
 
 from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
 
+from tests.fakes.certificates import LONG_AGO, authority
 from tests.faults.catalogs import ALL, HTTP
 from tests.faults.proxy import (
     PATIENCE,
     Act,
     End,
     Exchange,
+    FixedResponseServer,
     always,
     change,
     let_client_read,
@@ -209,3 +214,88 @@ ON_ANY_WIRE: Sequence[Fault] = (
     Fault("a banner of SSH", always(b"SSH-2.0-OpenSSH_9.6\r\n", "close")),
 )
 """Other faults of any wire, which the trial tests."""
+
+Place = Callable[[], AbstractAsyncContextManager[str]]
+"""Provides a URL at which no call can be sent."""
+
+
+@asynccontextmanager
+async def _no_server() -> AsyncIterator[str]:
+    with socket.socket() as occupied_port:
+        occupied_port.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{occupied_port.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def _unknown() -> AsyncIterator[str]:
+    # A real name server may take long to respond.
+    with patch("socket.getaddrinfo", side_effect=socket.gaierror(socket.EAI_NONAME, "Name or service not known")):
+        yield "http://nobody.invalid:80"
+
+
+@asynccontextmanager
+async def _full() -> AsyncIterator[str]:
+    """Provides the URL of a server whose queue of connections is full."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def _tls(who: str, host: str, *, is_expired: bool = False) -> Place:
+    @asynccontextmanager
+    async def place() -> AsyncIterator[str]:
+        context = authority(who).server(host, until=LONG_AGO if is_expired else None)
+        async with FixedResponseServer(tls=context) as server:
+            yield server.url
+            assert not server.received
+
+    return place
+
+
+def _no_tls(response: bytes) -> Place:
+    @asynccontextmanager
+    async def place() -> AsyncIterator[str]:
+        async with FixedResponseServer(response) as server:
+            yield f"https://127.0.0.1:{server.port}"
+
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """An address without a usable server: no call can be sent."""
+
+    place: Place
+    messages: Mapping[str, str]
+    """A part of the error message, by catalog; the empty key is for all others."""
+    connect_timeout: str = "4s"
+    then: Then = "again"
+
+    def expected(self, impl: str) -> Expected:
+        """Returns the error of a call; it was not sent, so it is retried if that may help."""
+        return Expected(ServiceUnavailableError, self.messages.get(impl, self.messages[""]), self.then)
+
+
+_GLUE = "are endpoint and region right, and the server up?"
+_CERTIFICATE = {"": "certificate verify failed"}
+
+PLACES: Mapping[str, Unreachable] = {
+    "no server at the port": Unreachable(_no_server, {"": "cannot connect", "glue": _GLUE}),
+    "unknown host name": Unreachable(_unknown, {"": "cannot connect", "glue": _GLUE}),
+    "a server that accepts no connections": Unreachable(_full, {"": "no connection within", "glue": _GLUE}, "50ms"),
+    "an unknown certificate authority": Unreachable(_tls("others", "127.0.0.1"), _CERTIFICATE, then="never"),
+    "a certificate for another host": Unreachable(_tls("ours", "example.com"), _CERTIFICATE, then="never"),
+    "an expired certificate": Unreachable(_tls("ours", "127.0.0.1", is_expired=True), _CERTIFICATE, then="never"),
+    "a server without TLS": Unreachable(
+        _no_tls(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {"": "cannot connect", "glue": _GLUE}
+    ),
+    "a server that does not respond to the TLS handshake": Unreachable(
+        _no_tls(b""), {"": "no connection within", "glue": _GLUE}, "50ms"
+    ),
+}

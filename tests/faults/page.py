@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tests.documentation.pages import Page
 from tests.faults.catalogs import CATALOGS, HTTP
-from tests.faults.faults import Expected, Fault
+from tests.faults.faults import PLACES, Expected, Fault
 from tests.faults.operations import GROUPS
-from tests.faults.places import PLACES
 from tests.support.operations import NAMES
 
 PAGE = "faults.md"

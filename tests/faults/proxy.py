@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from abc import ABC, abstractmethod
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
@@ -357,3 +358,20 @@ class Proxy(Server):
         self.injected += 1
         if self._left is not None:
             self._left -= 1
+
+
+class FixedResponseServer(Server):
+    """Sends the same bytes on every connection after its first byte; without bytes, it never responds."""
+
+    def __init__(self, response: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
+        self.received = 0
+        """Number of connections on which bytes were received."""
+        self._response = response
+
+    async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self.received += bool(await reader.read(1))
+        writer.write(self._response)
+        await writer.drain()
+        if not self._response:
+            await reader.read()

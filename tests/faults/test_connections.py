@@ -12,8 +12,9 @@ from tests.fakes.certificates import authority
 from tests.fakes.thrift_sasl import BAD, COMPLETE, ERROR, OK, sasl_message
 from tests.fakes.thrift_wire import EXCEPTION, Message
 from tests.faults.catalogs import CATALOGS, SECRET, Catalog
+from tests.faults.faults import PLACES, Unreachable
 from tests.faults.operations import ATTEMPTS, check_text, connect, declare, describe, in_doubt, outcome
-from tests.faults.places import PLACES, FixedResponseServer, Unreachable
+from tests.faults.proxy import FixedResponseServer
 from tests.support.budget import thorough
 
 
@@ -41,7 +42,7 @@ async def test_unsent_calls_are_not_in_doubt_and_are_retried(name: str, impl: st
     catalog, unreachable = Catalog(impl), PLACES[name]
     outcomes: list[str] = []
     again = unreachable.then == "again"
-    async with unreachable.place(catalog) as url:
+    async with unreachable.place() as url:
         async with connect(catalog, url, repeats=ATTEMPTS - 1, more=_tls_properties(catalog, url, unreachable)) as ns:
             with ns.observe(lambda call: outcomes.append(call.outcome)):
                 new = catalog.new()
@@ -57,7 +58,7 @@ async def test_unsent_calls_are_not_in_doubt_and_are_retried(name: str, impl: st
 async def test_each_table_of_a_bulk_describe_gets_the_connection_error(name: str, impl: str) -> None:
     catalog, unreachable = Catalog(impl), PLACES[name]
     ids = [catalog.id(f"t{i}") for i in range(20)]
-    async with unreachable.place(catalog) as url:
+    async with unreachable.place() as url:
         async with connect(catalog, url, more=_tls_properties(catalog, url, unreachable)) as ns:
             result = await outcome(ns.describe_tables(ids))
             assert isinstance(result, BulkResult)

@@ -51,9 +51,6 @@ class Report:
     peak_mb: float = 0.0
     """Memory that the process allocated after the first fault."""
     seconds: float = 0.0
-    slowest_fault: str = ""
-    slowest: float = 0.0
-    """Seconds of real time of the longest operation."""
 
 
 class Trial:
@@ -164,7 +161,6 @@ class Trial:
     async def _outcome(self, operation: str, work: Awaitable[T]) -> T | LanceNamespaceError | None:
         """Returns the result or the error; None after a time-out, or an error that is not one of the spec."""
         self._report.operations += 1
-        began = perf_counter()
         try:
             async with asyncio.timeout(_TIMEOUT):
                 result = await work
@@ -180,10 +176,6 @@ class Trial:
             self._report.hangs.append(f"{self._fault.name}: {operation}")
         except Exception:  # every unexpected error is a finding of the trial
             self._wrong(operation, traceback.format_exc(limit=-4))
-        finally:
-            seconds = perf_counter() - began
-            if seconds > self._report.slowest:
-                self._report.slowest, self._report.slowest_fault = seconds, f"{self._fault.name}: {operation}"
         return None
 
     def _wrong(self, operation: str, what: str) -> None:
