@@ -7,8 +7,8 @@ import re
 import ssl
 from abc import ABC, abstractmethod
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 5
 """Maximum seconds of an attempt."""
-
-_PAUSE = 0.002
-"""Seconds within which a client sends the next request after a response."""
 
 _QUIET, _LONG = 30, 5000
 """Iterations of the event loop without work after which a proxy is idle, and the maximum number to wait for that."""
@@ -279,11 +276,12 @@ class Proxy(Server):
                 fault = self._fault_for(request)
                 response = b""
                 if fault is None or fault.forwards:
-                    if upstream is None or isinstance(wire, HttpWire):
-                        if upstream is not None:
-                            upstream[1].close()
-                        upstream = await asyncio.open_connection("127.0.0.1", self.catalog.port)
-                    response = await self.forward(request, *upstream)
+                    with self._at_catalog():
+                        if upstream is None or isinstance(wire, HttpWire):
+                            if upstream is not None:
+                                upstream[1].close()
+                            upstream = await asyncio.open_connection("127.0.0.1", self.catalog.port)
+                        response = await self.forward(request, *upstream)
                 exchange = Exchange(request, response, self.last_response, reader, writer, self._pass_time)
                 self.last_response = response or self.last_response
                 if fault is None:
@@ -307,7 +305,7 @@ class Proxy(Server):
         waiting = asyncio.ensure_future(self.catalog.wire.request(reader))
         try:
             if not self._is_patient and self.injected and self._fault is not None:
-                await asyncio.wait([waiting], timeout=_PAUSE)
+                await self._catalog_idle()
                 if not waiting.done():
                     await pass_time(PATIENCE)
             return await waiting
@@ -316,20 +314,26 @@ class Proxy(Server):
 
     async def _pass_time(self, seconds: float) -> None:
         """Moves the clock when all requests that clients have sent have their responses from the catalog."""
-        if self._is_patient:
-            await idle()
-            while self._forwarding:
-                self._arrived.clear()
-                await self._arrived.wait()
-                await idle()
+        await self._catalog_idle()
         await pass_time(seconds)
+
+    async def _catalog_idle(self) -> None:
+        await idle()
+        while self._forwarding:
+            self._arrived.clear()
+            await self._arrived.wait()
+            await idle()
 
     async def forward(self, request: bytes, reader: StreamReader, writer: StreamWriter) -> bytes:
         """Returns the response of the catalog."""
+        writer.write(request)
+        return await self.catalog.wire.answer(reader, request)
+
+    @contextmanager
+    def _at_catalog(self) -> Iterator[None]:
         self._forwarding += 1
         try:
-            writer.write(request)
-            return await self.catalog.wire.answer(reader, request)
+            yield
         finally:
             self._forwarding -= 1
             self._arrived.set()
