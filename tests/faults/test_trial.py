@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
@@ -25,15 +27,19 @@ _TIMEOUT = 300
 """Seconds after which the child is ended; it takes about 10."""
 
 
-def _run(connection: Connection, impl: str, every: int) -> None:
+def _run(connection: Connection, impl: str, tmp: Path, every: int) -> None:
+    # The process ends without removing its temporary files.
+    tempfile.tempdir = str(tmp)
     connection.send(asyncio.run(run_trial(impl, every=every)))
 
 
 @pytest.mark.parametrize("impl", with_usual(ALL, "iceberg", "hive3"))
-def test_faults_cause_no_wrong_results_and_no_hangs(impl: str, record_property: Callable[[str, object], None]) -> None:
+def test_faults_cause_no_wrong_results_and_no_hangs(
+    impl: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """It runs in a separate process, because the maximum memory of a process is measured."""
     every = rounds(3, 1)
-    with started(_run, impl, every) as (_, connection):
+    with started(_run, impl, tmp_path, every) as (_, connection):
         assert connection.poll(_TIMEOUT), f"no report within {_TIMEOUT} s"
         report: Report = receive(connection)
     record_property("report", asdict(report))
