@@ -115,10 +115,10 @@ _KINDS: Mapping[str, Kind] = {
     ),
     "polaris": Kind(_open_polaris, r"^POST ", aside=r"/v1/config\b", page=_iceberg_page, levels=("c",)),
     "unity": Kind(
-        lambda stack, tmp: stack.enter_context(FakeUnity()).endpoint,
+        lambda stack, tmp: stack.enter_context(FakeUnity(catalog="c")).endpoint,
         r"^POST ",
         page=_unity_page,
-        levels=("main",),
+        levels=("c",),
         ambiguous=PermissionDeniedError,
     ),
     "rest": Kind(
@@ -165,7 +165,7 @@ def properties(impl: str, url: str) -> Mapping[str, str]:
             token = {"region": "us-east-1", "session_token": f"session-{SECRET}"}
             # Loading the default authorities would exceed the time of an attempt.
             return {"endpoint": url, **keys, **token, "ca_bundle": authority().bundle, **storage}
-    own = {"unity": {"catalog": "main"}, "lakekeeper": {"warehouse": "lake"}}.get(impl, {})
+    own = {"unity": {"catalog": "c"}, "lakekeeper": {"warehouse": "lake"}}.get(impl, {})
     secrets = {"auth_token": f"token-{SECRET}", "header.X-Key": f"key-{SECRET}"}
     return {"endpoint": url, **own, **secrets, **storage, "proxy": "none"}
 
