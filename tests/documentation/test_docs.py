@@ -21,6 +21,7 @@ from tests.documentation.catalogs import CATALOGS
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
 from tests.support.reader import Reader, comparable
+from tests.support.rooms import ROOT
 from tests.support.spark_sessions import SPARK
 from tests.support.stand_ins import stand_ins
 
@@ -83,6 +84,12 @@ def test_code_fits_beside_the_side_bars(page: Page) -> None:
 def test_what_is_run_apart_is_run_there() -> None:
     blocks = {(page.name, block.apart) for page in pages() for block in page.blocks() if block.apart is not None}
     assert blocks == {(page.name, page.package) for page in pages_elsewhere.ALL}
+
+
+def test_every_named_test_exists() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (*ROOT.glob("*.md"), *PAGES.rglob("*.md"))]
+    named = {name for text in texts for name in re.findall(r"`(tests/[\w/.]+)`", text)}
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_every_catalog_has_a_page() -> None:

@@ -82,8 +82,7 @@ class FakeServer(ThreadedServer[Fault]):
     ) -> None:
         """Answers with these bytes."""
         raw = body.encode() if isinstance(body, str) else body
-        answer = Answer(status, raw, {"Content-Type": content_type})
-        self._add(Fault(match, times, when, answer))
+        self._add(Fault(match, times, when, Answer(status, raw, {"Content-Type": content_type})))
 
     def _add(self, fault: Fault) -> None:
         with self._lock:

@@ -1,43 +1,55 @@
-"""Operations of the tests, and checks of their results."""
+"""Operations through the proxy, and checks of their results."""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
-from lance_namespace import DeclareTableRequest, DeclareTableResponse, DescribeTableRequest, ListTablesRequest
+from lance_namespace import (
+    DeclareTableRequest,
+    DeclareTableResponse,
+    DeregisterTableRequest,
+    DescribeTableRequest,
+    ListTablesRequest,
+)
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.errors import PHRASES
-from tests.faults.aws import AWS
-from tests.faults.backends import FINE, SECRET, Catalog
-from tests.faults.bodies import BROKEN, LIMIT, WRONG_FORMATS
-from tests.faults.responses import ERROR_FORMS, RIGHT, STATUSES, WAITS
-from tests.faults.server import PATIENCE
-from tests.faults.table import HTTP, Expected, Fault, Then
-from tests.faults.thrift import THRIFT
+from tests.faults.catalogs import HTTP, SECRET, Catalog, open_catalog, properties
+from tests.faults.error_responses import AWS, ERROR_FORMS, OTHER_STATUSES, STATUSES, WAITS
+from tests.faults.faults import BROKEN_ON_ANY_WIRE, LIMIT, ON_ANY_WIRE, Expected, Fault, Then
+from tests.faults.http_faults import BROKEN, FRAMES, UNUSUAL, WRONG_FORMATS
+from tests.faults.proxy import PATIENCE, Proxy
+from tests.faults.thrift_faults import OTHER_THRIFT, THRIFT
 from tests.support import budget
 
 T = TypeVar("T")
 
 GROUPS: Sequence[tuple[str, Sequence[Fault]]] = (
-    ("Incomplete responses", BROKEN),
+    ("Incomplete responses", (*BROKEN_ON_ANY_WIRE, *BROKEN)),
     ("Responses in a wrong format", WRONG_FORMATS),
-    ("Unusual responses", RIGHT),
+    ("Unusual responses", UNUSUAL),
     ("HTTP statuses", STATUSES),
     ("Retry-After", WAITS),
     ("Error bodies of unknown form", ERROR_FORMS),
     ("AWS", AWS),
     ("Thrift", THRIFT),
 )
-"""All faults of single responses, in the groups of the documentation."""
+"""The faults with expectations, in the groups of the documentation."""
 
-CASES = [(fault, impl) for _, faults in GROUPS for fault in faults for impl in fault.cases]
+FAULTS = (
+    *(fault for _, faults in GROUPS for fault in faults),
+    *(*ON_ANY_WIRE, *FRAMES, *OTHER_STATUSES, *OTHER_THRIFT),
+)
+"""All faults."""
+
+CASES = [(fault, impl) for fault in FAULTS for impl in fault.expected or ()]
+"""The faults with expectations, for each catalog."""
 
 
 def for_faults(*then: Then, right: bool = False, one_of_each: bool = False) -> pytest.MarkDecorator:
@@ -48,7 +60,7 @@ def for_faults(*then: Then, right: bool = False, one_of_each: bool = False) -> p
     """
     result, usual = [], set()
     for fault, impl in CASES:
-        expected = fault.cases[impl].expected
+        expected = (fault.expected or {})[impl]
         if right if expected is None else expected.then in then:
             kind = ("" if one_of_each else fault.name, "http" if impl in HTTP else impl, expected)
             marks = [budget.thorough] if kind in usual else []
@@ -63,7 +75,7 @@ ATTEMPTS = 3
 """Maximum number of attempts of a call in the tests."""
 
 _TIMEOUT = 60.0
-"""Maximum seconds of an operation, including the simulated time of the server."""
+"""Maximum seconds of an operation, including the simulated time of the proxy."""
 
 _DOUBT = "whether it took effect is unknown"
 
@@ -83,18 +95,43 @@ async def connect(
         "max_retries": str(repeats),
         "backoff_initial": "1ms",
         "backoff_max": "2ms",
+        "max_response_bytes": str(LIMIT),
     }
-    bound = {"max_response_bytes": str(LIMIT)}
     before = asyncio.all_tasks()
-    properties = {key: value for key, value in catalog.properties(url).items() if key not in without}
-    async with AsyncNamespace.connect(catalog.impl, {**properties, **limits, **bound, **(more or {})}) as ns:
+    usual = {key: value for key, value in properties(catalog.impl, url).items() if key not in without}
+    async with AsyncNamespace.connect(catalog.impl, {**usual, **limits, **(more or {})}) as ns:
         yield ns
     left = {task for task in asyncio.all_tasks() - before if not _of_server(task)}
     assert not left, f"tasks were left: {left}"
 
 
 def _of_server(task: asyncio.Task[Any]) -> bool:
-    return any(name in repr(task.get_coro()) for name in ("Server._met", "_accept_connection2"))
+    names = ("Server._met", "_accept_connection2", "Wire.request")
+    return any(name in repr(task.get_coro()) for name in names)
+
+
+@asynccontextmanager
+async def connect_by_proxy(
+    impl: str,
+    fault: Fault | None = None,
+    *,
+    repeats: int = 0,
+    more: Mapping[str, str] | None = None,
+    only: Callable[[bytes], bool] = bool,
+    times: int | None = None,
+    undo: TableId | None = None,
+) -> AsyncIterator[tuple[Proxy, AsyncNamespace]]:
+    """Provides a proxy that injects a fault, and a namespace behind it; it first removes the table `undo`."""
+    catalog = open_catalog(impl)
+
+    async def remove() -> None:
+        if undo is not None:
+            async with AsyncNamespace.connect(impl, properties(impl, catalog.url)) as direct:
+                await direct.deregister_table(DeregisterTableRequest(id=list(undo)))
+
+    async with Proxy(catalog) as proxy, connect(catalog, proxy.url, repeats=repeats, more=more) as ns:
+        proxy.inject(fault, only=only, times=times, undo=None if undo is None else remove)
+        yield proxy, ns
 
 
 async def outcome(work: Awaitable[T]) -> T | LanceNamespaceError:
@@ -118,11 +155,11 @@ def check(result: object, expected: Expected, *, attempts: int = 1) -> None:
     """Asserts that a read failed as expected, after this number of attempts."""
     assert type(result) is expected.error, repr(result)
     assert str(result).startswith(f"{PHRASES[expected.error]}: ") and expected.message in str(result)
-    assert _DOUBT not in str(result)
+    assert not in_doubt(result)
     assert ("attempts" in str(result)) == (attempts > 1) and (attempts == 1 or f"; {attempts} attempts" in str(result))
 
 
-def in_doubt(error: LanceNamespaceError) -> bool:
+def in_doubt(error: object) -> bool:
     """Returns whether an error says that it is unknown whether a change took effect."""
     return _DOUBT in str(error)
 
@@ -139,11 +176,6 @@ async def list_tables(ns: AsyncNamespace, id: TableId) -> list[str] | LanceNames
     return result if isinstance(result, LanceNamespaceError) else result.tables
 
 
-async def declare(ns: AsyncNamespace, id: TableId) -> DeclareTableResponse | LanceNamespaceError:
-    """Declares a table at `place_of` its id; returns the response or the error."""
-    return await outcome(ns.declare_table(DeclareTableRequest(id=list(id), location=place_of(id))))
-
-
-def place_of(id: TableId) -> str:
-    """Returns the location for the declaration of a table."""
-    return f"s3://lake/{FINE}/{id.name}"
+async def declare(ns: AsyncNamespace, id: TableId, location: str) -> DeclareTableResponse | LanceNamespaceError:
+    """Declares a table; returns the response or the error."""
+    return await outcome(ns.declare_table(DeclareTableRequest(id=list(id), location=location)))

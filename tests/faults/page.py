@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.documentation.pages import Page
+from tests.faults.catalogs import CATALOGS, HTTP
+from tests.faults.faults import PLACES, Expected, Fault
 from tests.faults.operations import GROUPS
-from tests.faults.places import PLACES
-from tests.faults.table import CATALOGS, HTTP, Expected, Fault
 from tests.support.operations import NAMES
 
 PAGE = "faults.md"
@@ -45,7 +45,7 @@ def _places() -> Iterator[Row]:
 
 def _rows(faults: Sequence[Fault]) -> Iterator[Row]:
     for fault in faults:
-        yield fault.name, {impl: _outcome(case.expected) for impl, case in fault.cases.items()}
+        yield fault.name, {impl: _outcome(expected) for impl, expected in (fault.expected or {}).items()}
 
 
 def _table(name: str, rows: Sequence[Row]) -> str:

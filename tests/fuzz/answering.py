@@ -16,7 +16,7 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async import AsyncNamespace
 from tests.fakes.sockets import Server, http, read_request
 from tests.fakes.thrift_wire import REPLY, Message, read_message
-from tests.faults.table import CATALOGS
+from tests.faults.catalogs import properties
 
 _LIMITS = {"max_retries": "0", "attempt_timeout": "5s", "adaptive": "false"}
 
@@ -113,7 +113,7 @@ class Asking:
             await self._open.aclose()
 
     def _properties(self) -> Mapping[str, str]:
-        usual = CATALOGS[self.case.impl]().properties(self.server.url)
+        usual = properties(self.case.impl, self.server.url)
         kept = {key: value for key, value in usual.items() if key not in self.case.without}
         return {**kept, **_LIMITS, **self.case.properties}
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.faults.backends import SECRET
+from tests.faults.catalogs import SECRET
 
 Ask = Callable[[AsyncNamespace], Awaitable[object]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.faults.backends import SECRET
+from tests.faults.catalogs import SECRET
 from tests.fuzz.answering import Case
 from tests.fuzz.asks import NO_TOKEN, PLACE, VENDS, asks
 from tests.fuzz.glue_cases import FLAT, GLUE_EMPTY

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lance_namespace.errors import InternalError, InvalidTableStateError
 
-from tests.faults.backends import SECRET
+from tests.faults.catalogs import SECRET
 from tests.fuzz.answering import Case
 from tests.fuzz.asks import DATE, NO_TOKEN, PLACE, PROPERTIES, TOKEN, VENDS, asks, many, walks
 

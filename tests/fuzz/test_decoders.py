@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from lance_ns_async import BulkResult, Table
 from lance_ns_async.model import Id
-from tests.faults.backends import SECRET
+from tests.faults.catalogs import SECRET
 from tests.faults.operations import outcome
 from tests.fuzz.answering import Asking, Case, asking
 from tests.fuzz.error_cases import ERRORS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lance_namespace.errors import TableAlreadyExistsError
 
-from tests.faults.backends import SECRET
+from tests.faults.catalogs import SECRET
 from tests.fuzz.answering import Case
 from tests.fuzz.asks import DATE, PLACE, PROPERTIES, VENDS, asks, many
 

@@ -15,10 +15,10 @@ from lance_ns_async.errors import AnotherAnswerError
 from lance_ns_async.transports.http.reuse import CheckedHandler, Trust
 from tests.fakes.plain import plain
 from tests.fakes.sockets import Said, Script, http
-from tests.faults.backends import FINE, location
-from tests.faults.operations import connect, describe
-from tests.faults.server import Action, FaultyServer
-from tests.faults.table import CATALOGS, HTTP
+from tests.faults.catalogs import CATALOGS, FINE_TABLES, HTTP, open_catalog
+from tests.faults.faults import Fault
+from tests.faults.operations import connect, connect_by_proxy, describe
+from tests.faults.proxy import Proxy, respond
 
 ONCE = Policy(max_retries=0)
 CHUNKED = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\n\r\n'
@@ -27,12 +27,11 @@ WHOLE = http(200, b'{"a":1}').data
 STALE = http(200, b'{"a":"stale"}').data
 
 
-class RepeatingServer(FaultyServer):
-    """Responds correctly, and sends the last response again when a test calls `repeat`."""
+class RepeatingProxy(Proxy):
+    """Sends the last response again when a test calls `repeat`."""
 
     def __init__(self, impl: str) -> None:
-        super().__init__(CATALOGS[impl](), Action(self._remember))
-        self._last = b""
+        super().__init__(open_catalog(impl))
         self._writers: list[asyncio.StreamWriter] = []
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,23 +42,19 @@ class RepeatingServer(FaultyServer):
         """Sends the last response on all connections; `read` lets the client's event loop receive it."""
         for writer in self._writers:
             if not writer.is_closing():
-                writer.write(self._last)
+                writer.write(self.last_response)
         if read:
             for _ in range(10):
                 await asyncio.sleep(0)
-
-    def _remember(self, right: bytes) -> bytes:
-        self._last = right
-        return right
 
 
 @pytest.mark.parametrize("read", [False, True], ids=["in the kernel", "read by the loop"])
 @pytest.mark.parametrize("impl", CATALOGS)
 async def test_an_unasked_answer_is_not_taken_for_the_next(impl: str, read: bool) -> None:
-    async with RepeatingServer(impl) as server, connect(server.catalog, server.url) as ns:
+    async with RepeatingProxy(impl) as server, connect(server.catalog, server.url) as ns:
         for number in range(33):
-            id = server.catalog.id(f"t{number}")
-            assert await describe(ns, id) == location(FINE, id.name)
+            id = server.catalog.id(FINE_TABLES[number % len(FINE_TABLES)])
+            assert await describe(ns, id) == server.catalog.place(id)
             if number % 3 == 0:
                 await server.repeat(read=read)
 
@@ -151,47 +146,44 @@ async def test_an_answer_about_something_else_is_requested_on_a_new_connection()
 
 @pytest.mark.parametrize("impl", sorted({"polaris", "unity", "glue", "hive3"}))
 async def test_an_answer_about_another_table_is_never_believed(impl: str) -> None:
-    catalog = CATALOGS[impl]()
+    catalog = open_catalog(impl)
+    other, mine = catalog.id("t0"), catalog.id("t1")
 
-    def other(request: bytes) -> bytes:
-        return request.replace(b"t1", b"t0")
-
-    class Swapping(FaultyServer):
-        async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            while not reader.at_eof():
-                request = await catalog.read(reader)
-                self.requests.append(request)
-                writer.write(catalog.answer(other(request)))
+    class Swapping(Proxy):
+        async def forward(self, request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            return await super().forward(request.replace(b"t1", b"t0"), reader, writer)
 
     async with Swapping(catalog) as server, connect(catalog, server.url, repeats=2) as ns:
-        result = await describe(ns, catalog.id("t1"))
+        result = await describe(ns, mine)
         assert isinstance(result, ServiceUnavailableError) and "an answer about the table 't0'" in str(result)
         assert len(server.table_requests) == 3 and server.connections == (1 if impl == "hive3" else 3)
-        assert await describe(ns, catalog.id("t0")) == location(FINE, "t0")
+        assert await describe(ns, other) == catalog.place(other)
 
 
 @pytest.mark.parametrize("impl", [*HTTP, "glue"])
 async def test_idle_connections_are_kept_as_long_as_the_property_says(impl: str) -> None:
-    catalog = CATALOGS[impl]()
+    catalog = open_catalog(impl)
     for keep_alive, connections in (("0.001ms", 2), ("15s", 1)):
-        async with FaultyServer(catalog) as server:
-            async with connect(catalog, server.url, more={"keep_alive": keep_alive}) as ns:
-                await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t0"))))
-                await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t1"))))
+        async with connect_by_proxy(impl, more={"keep_alive": keep_alive}) as (server, ns):
+            await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t0"))))
+            await ns.describe_table(DescribeTableRequest(id=list(catalog.id("t1"))))
             # Iceberg's configuration is requested first.
             assert server.connections == (connections if connections == 1 else len(server.requests))
 
 
 @pytest.mark.parametrize("impl", ["iceberg", "polaris"])
 async def test_a_removal_is_not_answered_by_a_description(impl: str) -> None:
-    """The catalog's responses here describe the requested table, like a late response."""
-    catalog = CATALOGS[impl]()
-    async with FaultyServer(catalog) as server, connect(catalog, server.url) as ns:
+    """The response to the removal describes the table, like a late response."""
+    late = Fault("the previous response", respond(lambda exchange: exchange.previous), forwards=False)
+    async with connect_by_proxy(impl) as (server, ns):
+        id = server.catalog.id("t0")
+        await describe(ns, id)
+        server.inject(late)
         with pytest.raises(
             ServiceUnavailableError,
             match=r"the answer to this change has no content; .*whether it took effect is unknown",
         ):
-            await ns.deregister_table(DeregisterTableRequest(id=list(catalog.id("t0"))))
+            await ns.deregister_table(DeregisterTableRequest(id=list(id)))
 
 
 async def test_a_response_is_read_although_the_rest_of_the_request_cannot_be_written() -> None:

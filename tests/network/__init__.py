@@ -1,1 +1,0 @@
-"""Tests of catalogs behind a proxy that injects faults of the network."""
