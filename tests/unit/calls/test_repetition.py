@@ -145,3 +145,10 @@ async def test_stale_connections_do_not_lower_the_limit() -> None:
     for _ in range(50):
         await ask(by, Script(Failure(STALE, "disconnected", message="lost")))
     assert by.slots.limit == limit
+
+
+def test_pauses_double_up_to_their_maximum() -> None:
+    policy = Policy(backoff_initial=0.1, backoff_max=1.0)
+    assert [policy.pause(attempt, least=1.0) for attempt in (1, 2, 3, 4, 5, 99)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert [policy.pause(attempt, 0.01, least=1.0) for attempt in (1, 2)] == [0.01, 0.02]
+    assert 0.0 <= policy.pause(99) <= 1.0
