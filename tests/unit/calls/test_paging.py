@@ -158,6 +158,7 @@ FOREIGN = [
     "é",
     "\ud800",
     "AAAA",
+    "WyI+Pj4/Il0=",
     "=",
     base64.b64encode(b"\xff\xfe").decode(),
     base64.b64encode(b"[" * 100_000).decode(),
