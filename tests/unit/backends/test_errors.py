@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import InternalError
 
 import lance_ns_async
 from lance_ns_async import registry
@@ -41,7 +41,7 @@ ICEBERG: Mapping[Code, str] = {
 """The statuses of the Iceberg REST specification, except of 500, which is an internal error."""
 
 DOCUMENTED: Mapping[str, Mapping[Code, str]] = {
-    "dir": {f"{cls.__name__}": ANY for cls in PHRASES if cls is not InternalError},
+    "dir": {f"{cls.__name__}": ANY for cls in PHRASES if cls is not err.InternalError},
     "glue": {
         "AccessDeniedException": ANY,
         "AlreadyExistsException": "create_namespace declare_table rename_table",
@@ -82,7 +82,7 @@ DOCUMENTED: Mapping[str, Mapping[Code, str]] = {
         "NoSuchNamespaceException": f"{ANY} declare_table deregister_table",
         "NoSuchTableException": "describe_table deregister_table",
     },
-    "rest": {cls.code.name: f"{ANY} declare_table" for cls in PHRASES if cls is not InternalError},
+    "rest": {cls.code.name: f"{ANY} declare_table" for cls in PHRASES if cls is not err.InternalError},
     "unity": {
         "ALREADY_EXISTS": "create_namespace declare_table",
         "CATALOG_NOT_FOUND": ANY,
@@ -157,7 +157,7 @@ def test_documented_codes_have_rows(impl: str) -> None:
         for operation in operations.split():
             subject = NamespaceId(["a"]) if operation.endswith(("namespace", "namespaces")) else TableId(["a", "t"])
             cls = error_class(Failure(code, message=""), subject, operation, errors)
-            assert cls is not InternalError, (code, operation)
+            assert cls is not err.InternalError, (code, operation)
 
 
 @pytest.mark.parametrize("impl", ["iceberg", "polaris", "rest"])

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import anyio
 import lance_namespace
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DescribeTableRequest
-from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError, UnauthenticatedError
 
 from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace
 from lance_ns_async.calls.observers import Call
@@ -56,7 +55,7 @@ class Site:
             yield ns
 
     async def describe(self, ns: AsyncNamespace) -> None:
-        await ns.describe_table(DescribeTableRequest(id=self.id))
+        await ns.describe_table(self.id)
 
 
 def iceberg() -> Site:
@@ -112,7 +111,7 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
                 group.start_soon(site.describe, ns)
         assert runs.read_text() == "xx"
         site.expire()
-        with pytest.raises(UnauthenticatedError) as raised:
+        with pytest.raises(err.UnauthenticatedError) as raised:
             await site.describe(ns)
         assert runs.read_text() == "xxx"
         shown = f"{ns!r} {raised.value}"
@@ -122,7 +121,9 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
 async def test_a_failing_command_says_why(site: Site) -> None:
     code = "import sys; sys.exit('Please run az login')"
     async with site.connected(auth_command=[sys.executable, "-c", code]) as ns:  # type: ignore[arg-type]
-        with pytest.raises(UnauthenticatedError, match=r"fetch_token: auth_command .* status 1: Please run az login"):
+        with pytest.raises(
+            err.UnauthenticatedError, match=r"fetch_token: auth_command .* status 1: Please run az login"
+        ):
             await site.describe(ns)
     assert not site.server.requests
 
@@ -172,16 +173,18 @@ async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
             await site.describe(ns)
             provider.fail(400, body={"error": "invalid_client"}, match="POST /token")
             site.expire()
-            with pytest.raises(UnauthenticatedError, match="HTTP 400: invalid_client"):
+            with pytest.raises(err.UnauthenticatedError, match="HTTP 400: invalid_client"):
                 await site.describe(ns)
         form = provider.requests[0].body.decode()
         assert "audience=catalog" in form and "scope=all" in form and "client_id=me" in form
         assert all("X-Gateway" not in request.headers for request in provider.requests)
         async with site.connected(**{**ways, "oauth2_server_uri": f"{provider.url}/tokn"}) as ns:
-            with pytest.raises(InvalidInputError, match=r"Sign in no such page .*/tokn\); is oauth2_server_uri right"):
+            with pytest.raises(
+                err.InvalidInputError, match=r"Sign in no such page .*/tokn\); is oauth2_server_uri right"
+            ):
                 await site.describe(ns)
         async with site.connected(**{**ways, "oauth2_server_uri": "http://127.0.0.1:1"}, max_retries="0") as ns:
-            with pytest.raises(LanceNamespaceError, match="is oauth2_server_uri right and the server up"):
+            with pytest.raises(err.LanceNamespaceError, match="is oauth2_server_uri right and the server up"):
                 await site.describe(ns)
 
 
@@ -191,14 +194,14 @@ async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:
         server.add_table(("a",), "t")
         properties = {f"{TYPE}:id_token": subject, "endpoint": server.endpoint, **QUICK}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
-            await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            await ns.describe_table(["a", "t"])
             server.expire_tokens()
             async with anyio.create_task_group() as group:
                 for _ in range(64):
-                    group.start_soon(ns.describe_table, DescribeTableRequest(id=["a", "t"]))
+                    group.start_soon(ns.describe_table, {"id": ["a", "t"]})
             server.expire_tokens()
             server.tokens.revoke_refresh_tokens()
-            await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            await ns.describe_table(["a", "t"])
             assert [form["grant_type"] for form in server.tokens.forms] == [
                 EXCHANGE,
                 "refresh_token",
@@ -208,8 +211,8 @@ async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:
             server.tokens.subjects.clear()
             server.tokens.revoke_refresh_tokens()
             server.expire_tokens()
-            with pytest.raises(UnauthenticatedError, match="is subject_token still valid") as raised:
-                await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            with pytest.raises(err.UnauthenticatedError, match="is subject_token still valid") as raised:
+                await ns.describe_table(["a", "t"])
             assert "hush" not in f"{raised.value} {ns!r}" and "refresh-token-" not in str(raised.value)
         first = {"grant_type": EXCHANGE, "subject_token": subject, "subject_token_type": f"{TYPE}:id_token"}
         assert server.tokens.forms[0] == {**first, "scope": "catalog"}
@@ -220,17 +223,19 @@ async def test_polaris_exchanges_its_own_tokens() -> None:
         server.add_table("cat", ("a",), "t")
         properties = {"endpoint": server.endpoint, "realm": "north", "subject_token": server.token(), **QUICK}
         async with AsyncNamespace.connect("polaris", properties) as ns:
-            await ns.describe_table(DescribeTableRequest(id=["cat", "a", "t"]))
+            await ns.describe_table(["cat", "a", "t"])
         assert server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"]
         async with AsyncNamespace.connect("polaris", {**properties, "realm": "south"}) as ns:
-            with pytest.raises(InternalError, match=r"fetch_token: HTTP 404: .*is the property realm right") as raised:
-                await ns.describe_table(DescribeTableRequest(id=["cat", "a", "t"]))
+            with pytest.raises(
+                err.InternalError, match=r"fetch_token: HTTP 404: .*is the property realm right"
+            ) as raised:
+                await ns.describe_table(["cat", "a", "t"])
         assert "oauth2_server_uri" not in str(raised.value)
         # The same server as an Iceberg REST catalog.
         properties = {"endpoint": f"{server.endpoint}/api/catalog", "credential": "root:s3cr3t", **QUICK}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
-            with pytest.raises(InvalidInputError, match=r"realm; is the property header.Polaris-Realm right"):
-                await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            with pytest.raises(err.InvalidInputError, match=r"realm; is the property header.Polaris-Realm right"):
+                await ns.describe_table(["a", "t"])
 
 
 @pytest.mark.parametrize("path", ["", "/api/2.1/unity-catalog"])
@@ -241,11 +246,11 @@ async def test_unity_exchanges_the_token_of_an_identity_provider(path: str) -> N
         exchange = {"subject_token": "hush-subject", "subject_token_type": "id_token"}
         properties = {"endpoint": f"{server.url}{path}", "catalog": "main", **exchange, **QUICK}
         async with AsyncNamespace.connect("unity", properties) as ns:
-            await ns.describe_table(DescribeTableRequest(id=["main", "a", "t"]))
+            await ns.describe_table(["main", "a", "t"])
             server.expire_tokens()
             server.subjects.clear()
-            with pytest.raises(UnauthenticatedError, match=r"Invalid subject token.*is subject_token still valid"):
-                await ns.describe_table(DescribeTableRequest(id=["main", "a", "t"]))
+            with pytest.raises(err.UnauthenticatedError, match=r"Invalid subject token.*is subject_token still valid"):
+                await ns.describe_table(["main", "a", "t"])
         assert server.token_forms[0] == {
             "grant_type": EXCHANGE,
             "subject_token": "hush-subject",
@@ -253,7 +258,7 @@ async def test_unity_exchanges_the_token_of_an_identity_provider(path: str) -> N
             "requested_token_type": f"{TYPE}:access_token",
         }
         message = "credential: give oauth2_server_uri with it"
-        with pytest.raises(InvalidInputError, match=message):
+        with pytest.raises(err.InvalidInputError, match=message):
             AsyncNamespace.connect("unity", {"endpoint": server.url, "catalog": "main", "credential": CREDENTIAL})
 
 
@@ -263,8 +268,8 @@ async def test_a_catalog_without_a_token_endpoint_says_what_to_set() -> None:
         async with AsyncNamespace.connect("iceberg", properties) as ns:
             for status in (404, 405):
                 server.fail(status, match="oauth")
-                with pytest.raises(InvalidInputError, match="has oauth2_server_uri to name the token") as raised:
-                    await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+                with pytest.raises(err.InvalidInputError, match="has oauth2_server_uri to name the token") as raised:
+                    await ns.describe_table(["a", "t"])
                 assert "hush" not in str(raised.value)
         # A gateway in front of the catalog may require its header on this call, too.
         assert server.requests[0].headers["X-Gateway"] == "west"
@@ -278,7 +283,7 @@ def token_of_a_module() -> str:
 def test_sync_namespaces_take_callables_and_are_pickled_with_them() -> None:
     with FakeIceberg(token="sesame-token") as server:
         server.add_table(("a",), "t")
-        request = DescribeTableRequest(id=["a", "t"])
+        request = {"id": ["a", "t"]}
         with IcebergNamespace(endpoint=server.endpoint, token=token_of_a_module) as ns:
             assert ns.describe_table(request).location
             assert "sesame" not in f"{ns!r}"
@@ -299,9 +304,9 @@ def test_sync_namespaces_run_commands_in_their_background_loop() -> None:
         server.add_table(("a",), "t")
         command = f"'{sys.executable}' -c 'print(\"sesame-token\")'"
         with IcebergNamespace(endpoint=server.endpoint, auth_command=command) as ns:
-            assert ns.describe_table(DescribeTableRequest(id=["a", "t"])).location
+            assert ns.describe_table(["a", "t"]).location
             with pickle.loads(pickle.dumps(ns)) as copy:
-                assert copy.describe_table(DescribeTableRequest(id=["a", "t"])).location
+                assert copy.describe_table(["a", "t"]).location
 
 
 def test_callables_of_different_principals_have_different_ids() -> None:
@@ -328,6 +333,6 @@ def test_callables_of_different_principals_have_different_ids() -> None:
     ],
 )
 def test_a_callable_that_does_not_fit_is_refused(impl: str, properties: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as raised:
+    with pytest.raises(err.InvalidInputError, match=message) as raised:
         Namespace.connect(impl, properties, token=token_of_a_module)
     assert "hush" not in str(raised.value)

@@ -13,26 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.namespace import DirectoryNamespace
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+from lance_namespace import DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.backends.directory.manifest import Directory, Entries, ManifestChange, ManifestEntry
@@ -57,7 +42,7 @@ async def test_datasets_that_lie_in_the_directory_are_its_tables(tmp_path: Path)
             described = (await ns.describe_tables([[name] for name in "abcd"])).raise_for_errors()
         assert len(calls) == 1
         for name in "abcd":
-            alone = await ns.describe_table(DescribeTableRequest(id=[name]))
+            alone = await ns.describe_table([name])
             assert described.tables[TableId([name])].location == alone.location
             assert lance.dataset(alone.location).count_rows() == 2
 
@@ -75,9 +60,9 @@ async def test_a_page_of_the_root_reads_only_the_folders_that_it_needs(tmp_path:
 
 async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "é b%20c")}) as ns:
-        await ns.create_namespace(CreateNamespaceRequest(id=["db"]))
+        await ns.create_namespace(["db"])
         for name in "abcd":
-            declared = await ns.declare_table(DeclareTableRequest(id=["db", name]))
+            declared = await ns.declare_table(["db", name])
             assert declared.location is not None
             lance.write_dataset(DATA, declared.location)
         described = (await ns.describe_tables([["db", name] for name in "abcd"])).raise_for_errors()
@@ -87,7 +72,7 @@ async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None
 async def test_an_unused_root_is_an_empty_catalog(tmp_path: Path) -> None:
     fresh, made = (AsyncNamespace.connect("dir", {"root": str(tmp_path / name)}) for name in ("fresh", "made"))
     async with fresh, made:
-        await made.create_namespace(CreateNamespaceRequest(id=["other"]))
+        await made.create_namespace(["other"])
         for ns in (fresh, made):
             assert not await ns.exists(["sales"]) and not await ns.exists(["sales", "orders"])
             assert await catch_message(ns.describe_table({"id": ["sales", "orders"]})) == MISSING
@@ -114,7 +99,7 @@ MISSING = "Table not found: sales$orders (describe_table: there is no table of t
 
 async def catch_message(call: Awaitable[object]) -> str:
     """Returns the message of a call's error."""
-    with pytest.raises(LanceNamespaceError) as raised:
+    with pytest.raises(err.LanceNamespaceError) as raised:
         await call
     return str(raised.value)
 
@@ -171,40 +156,40 @@ async def test_many_that_register_at_once_all_keep_their_properties(tmp_path: Pa
 
 async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace(CreateNamespaceRequest(id=["db"]))
-        declared = await ns.declare_table(DeclareTableRequest(id=["db", "t"], properties={"k": "v"}))
-        await ns.declare_table(DeclareTableRequest(id=["t"]))
+        await ns.create_namespace(["db"])
+        declared = await ns.declare_table(["db", "t"], properties={"k": "v"})
+        await ns.declare_table(["t"])
         for id, location in ((["db", "t"], "/somewhere/else.lance"), (["t"], "other.lance")):
-            with pytest.raises(InvalidInputError):
-                await ns.register_table(RegisterTableRequest(id=id, location=location, mode="overwrite"))
+            with pytest.raises(err.InvalidInputError):
+                await ns.register_table(id, location=location, mode="overwrite")
         # pylance refuses this one after the old one is gone.
-        with pytest.raises(InvalidInputError):
+        with pytest.raises(err.InvalidInputError):
             await ns.register_table({"id": ["db", "t"], "location": "../t.lance", "mode": "overwrite"})
-        result = await ns.describe_table(DescribeTableRequest(id=["db", "t"]))
+        result = await ns.describe_table(["db", "t"])
         assert result.location == declared.location and result.properties == {"k": "v"}
         assert await ns.exists(["t"])
 
 
 async def test_what_the_directory_cannot_keep_is_refused(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        with pytest.raises(InvalidInputError, match="stores properties only"):
-            await ns.declare_table(DeclareTableRequest(id=["t"], properties={"k": "v"}))
-        with pytest.raises(InvalidInputError, match=r"it has 247 characters .* at most 246"):
-            await ns.declare_table(DeclareTableRequest(id=["a" * 123, "b" * 123]))
-        with pytest.raises(InvalidInputError, match=r"it has 245 characters .* at most 244"):
-            await ns.create_namespace(CreateNamespaceRequest(id=["a" * 245]))
-        with pytest.raises(InvalidInputError, match=r"the name 'a\$b' is invalid .* letters, digits"):
-            await ns.create_namespace(CreateNamespaceRequest(id=["a$b"]))
-        await ns.declare_table(DeclareTableRequest(id=["t"]))
-        with pytest.raises(UnsupportedOperationError, match="does not rename; deregister it"):
-            await ns.rename_table(RenameTableRequest(id=["t"], new_table_name="u"))
+        with pytest.raises(err.InvalidInputError, match="stores properties only"):
+            await ns.declare_table(["t"], properties={"k": "v"})
+        with pytest.raises(err.InvalidInputError, match=r"it has 247 characters .* at most 246"):
+            await ns.declare_table(["a" * 123, "b" * 123])
+        with pytest.raises(err.InvalidInputError, match=r"it has 245 characters .* at most 244"):
+            await ns.create_namespace(["a" * 245])
+        with pytest.raises(err.InvalidInputError, match=r"the name 'a\$b' is invalid .* letters, digits"):
+            await ns.create_namespace(["a$b"])
+        await ns.declare_table(["t"])
+        with pytest.raises(err.UnsupportedOperationError, match="does not rename; deregister it"):
+            await ns.rename_table(["t"], new_table_name="u")
 
 
 async def test_storage_options_are_given_out_and_shown_nowhere(tmp_path: Path) -> None:
     properties = {"root": str(tmp_path), "storage.region": "eu", "storage.aws_secret_access_key": "sesame"}
     async with AsyncNamespace.connect("dir", properties) as ns:
-        await ns.declare_table(DeclareTableRequest(id=["t"]))
-        result = await ns.describe_table(DescribeTableRequest(id=["t"]))
+        await ns.declare_table(["t"])
+        result = await ns.describe_table(["t"])
         assert result.storage_options == {"region": "eu", "aws_secret_access_key": "sesame"}
         assert "sesame" not in repr(ns)
 
@@ -218,7 +203,7 @@ async def test_a_name_is_free_again_once_its_table_is_gone(tmp_path: Path, home:
         await ns.drop_table({"id": id})
         await ns.declare_table({"id": id})
         await ns.deregister_table({"id": id})
-        with pytest.raises(TableNotFoundError):
+        with pytest.raises(err.TableNotFoundError):
             await ns.describe_table({"id": id})
         assert (await ns.write(id, rows)).to_table() == rows
         assert [*(await ns.list_tables({"id": home})).tables] == ["t"]
@@ -233,7 +218,7 @@ async def test_files_of_a_killed_process_at_the_root_block_no_other_table(tmp_pa
         assert not await ns.exists(["t"])
         assert (await ns.write(["t"], rows)).to_table() == rows
         await ns.deregister_table({"id": ["t"]})
-        with pytest.raises(TableAlreadyExistsError):
+        with pytest.raises(err.TableAlreadyExistsError):
             await ns.declare_table({"id": ["t"]})
         assert lance.dataset(place).to_table() == rows
 
@@ -260,7 +245,7 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
                 await hold.reached()
                 server.clear()
                 server.fail(403, times=None, match=rf"GET \S*/_versions/{2**64 - 1 - version:020d}\.manifest")
-            with pytest.raises(ServiceUnavailableError, match=r"its writer is unknown; .* took effect is unknown"):
+            with pytest.raises(err.ServiceUnavailableError, match=r"its writer is unknown; .* took effect is unknown"):
                 await creating
             assert not [it for it in server.requests if "/data/" in str(it)]
             server.heal()
@@ -296,7 +281,7 @@ async def test_races_for_manifest_end_with_time_of_operation(tmp_path: Path) -> 
         Directory(str(tmp_path), None).change, lambda _: ManifestChange(put=[ManifestEntry("a", "namespace")])
     )
     rival = Rival(tmp_path, 20)
-    with deadline(0.0), pytest.raises(ConcurrentModificationError, match="committed to the manifest first"):
+    with deadline(0.0), pytest.raises(err.ConcurrentModificationError, match="committed to the manifest first"):
         await asyncio.to_thread(Directory(str(tmp_path), None).change, rival.edit)
     assert rival.edits == 1
 
@@ -357,13 +342,13 @@ async def test_what_is_no_folder_is_no_table(kind: str, tmp_path: Path) -> None:
         assert [str(id) async for id in ns.iter_tables()] == ["good"]
         assert not await ns.exists(["bad"])
         for work in (ns.describe_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
-            with pytest.raises(TableNotFoundError):
+            with pytest.raises(err.TableNotFoundError):
                 await work
-        with pytest.raises(InvalidTableStateError, match=str(path)):
+        with pytest.raises(err.InvalidTableStateError, match=str(path)):
             await ns.declare_table({"id": ["bad"]})
         result = await ns.describe_tables([["bad"], ["good"]])
         assert list(result.tables) == [TableId(["good"])] and isinstance(
-            result.errors[TableId(["bad"])], TableNotFoundError
+            result.errors[TableId(["bad"])], err.TableNotFoundError
         )
     assert path.name in os.listdir(tmp_path)
 
@@ -375,7 +360,7 @@ async def test_a_folder_with_a_loop_affects_no_other_table(make: Callable[[Path]
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         assert (await ns.list_tables({"id": []})).tables == ["bad", "good"]
         for work in (ns.declare_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
-            with pytest.raises(InvalidTableStateError, match=f"{tmp_path}/bad.lance"):
+            with pytest.raises(err.InvalidTableStateError, match=f"{tmp_path}/bad.lance"):
                 await work
 
 
@@ -390,7 +375,7 @@ async def test_a_manifest_that_is_a_loop_is_named(tmp_path: Path) -> None:
     (tmp_path / "__manifest").symlink_to("__manifest")
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         for work in (ns.list_tables({"id": []}), ns.create_namespace({"id": ["n"]})):
-            with pytest.raises(InvalidTableStateError, match=f"{tmp_path}/__manifest"):
+            with pytest.raises(err.InvalidTableStateError, match=f"{tmp_path}/__manifest"):
                 await work
 
 
@@ -400,6 +385,6 @@ async def test_a_table_registered_at_a_loop_is_named(tmp_path: Path) -> None:
         await ns.create_namespace({"id": ["n"]})
         await ns.register_table({"id": ["n", "t"], "location": "bad.lance"})
         for work in (ns.open(["n", "t"]), ns.count_table_rows({"id": ["n", "t"]}), ns.drop_table({"id": ["n", "t"]})):
-            with pytest.raises(LanceNamespaceError, match=f"{tmp_path}/bad.lance") as raised:
+            with pytest.raises(err.LanceNamespaceError, match=f"{tmp_path}/bad.lance") as raised:
                 await work
-            assert isinstance(raised.value, InvalidTableStateError)
+            assert isinstance(raised.value, err.InvalidTableStateError)

@@ -8,10 +8,10 @@ import signal
 from pathlib import Path
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import RegisterTableRequest
-from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.directory.backend import DirectoryBackend
@@ -87,7 +87,7 @@ def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
         expected = any(is_file_of(real, other) or is_file_of(other, real) for other in existing)
         try:
             overlaps.check(path)
-        except InvalidInputError:
+        except err.InvalidInputError:
             assert expected, path
         else:
             assert not expected, path
@@ -101,7 +101,7 @@ async def test_locations_of_tables_at_the_root_are_refused(tmp_path: Path) -> No
         result = await ns.register_tables({"id": ["n", id], "location": place} for id, place in locations.items())
         assert [id.name for id in result.tables] == ["b"]
         (error,) = result.errors.values()
-        assert isinstance(error, InvalidInputError) and "of the table 't' at the root" in str(error)
+        assert isinstance(error, err.InvalidInputError) and "of the table 't' at the root" in str(error)
 
 
 KILLED = """

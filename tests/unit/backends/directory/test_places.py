@@ -11,18 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.namespace import DirectoryNamespace
 from lance_namespace import DescribeTableRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.directory.backend import DirSettings
@@ -60,9 +53,9 @@ def plant(root: Path, location: str, id: str = "s$bad") -> None:
     lance.write_dataset(pa.Table.from_pylist([row], schema=manifest.schema), manifest, mode="append")
 
 
-async def refusal(call: Awaitable[object]) -> LanceNamespaceError:
+async def refusal(call: Awaitable[object]) -> err.LanceNamespaceError:
     """Returns the error of a call."""
-    with pytest.raises(LanceNamespaceError) as raised:
+    with pytest.raises(err.LanceNamespaceError) as raised:
         await call
     return raised.value
 
@@ -74,7 +67,7 @@ async def test_no_location_outside_is_registered(ns: AsyncNamespace, location: s
         ns.register_table({"id": ["s", "t"], "location": location, "mode": "Overwrite"}),
         ns.declare_table({"id": ["s", "t"], "location": location}),
     ):
-        assert isinstance(await refusal(call), InvalidInputError)
+        assert isinstance(await refusal(call), err.InvalidInputError)
     assert not await ns.exists(["s", "t"]) and (await ns.list_namespaces({"id": []})).namespaces == ["s"]
 
 
@@ -88,14 +81,14 @@ async def test_a_bad_entry_is_reported_and_never_deleted(ns: AsyncNamespace, roo
     alone = await refusal(ns.describe_table({"id": ["s", "bad"]}))
     bulk = (await ns.describe_tables([["s", name] for name in ("a", "b", "bad")])).errors[TableId(["s", "bad"])]
     assert type(alone) is type(bulk) and str(alone) == str(bulk)
-    assert isinstance(alone, InvalidTableStateError) and str(alone).startswith("Invalid table state: s$bad (")
+    assert isinstance(alone, err.InvalidTableStateError) and str(alone).startswith("Invalid table state: s$bad (")
     assert "deregister it" in str(alone) and repr(location) in str(alone)
     for call in (
         ns.drop_table({"id": ["s", "bad"]}),
         ns.delete_from_table({"id": ["s", "bad"], "predicate": "true"}),
         ns.write(["s", "bad"], DATA, mode="overwrite"),
     ):
-        assert isinstance(await refusal(call), InvalidTableStateError)
+        assert isinstance(await refusal(call), err.InvalidTableStateError)
     assert lance.dataset(outside).to_table() == DATA and len((await ns.list_tables({"id": ["s"]})).tables) == 3
     await ns.deregister_table({"id": ["s", "bad"]})
     assert (await ns.list_tables({"id": ["s"]})).tables == ["a", "b"]
@@ -106,13 +99,13 @@ async def test_symbolic_links_that_lead_out_are_not_followed(ns: AsyncNamespace,
     lance.write_dataset(DATA, outside / "t")
     (root / "link").symlink_to(outside)
     (root / "link.lance").symlink_to(outside / "t")
-    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link/t"})), InvalidInputError)
-    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link"})), InvalidInputError)
+    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link/t"})), err.InvalidInputError)
+    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link"})), err.InvalidInputError)
     plant(root, "link/t")
     for id in (["s", "bad"], ["link"]):
         for call in (ns.describe_table({"id": id}), ns.drop_table({"id": id}), ns.write(id, DATA, mode="overwrite")):
             error = await refusal(call)
-            assert isinstance(error, InvalidTableStateError) and "symbolic link" in str(error)
+            assert isinstance(error, err.InvalidTableStateError) and "symbolic link" in str(error)
     assert lance.dataset(outside / "t").to_table() == DATA
 
 
@@ -124,13 +117,13 @@ async def test_symbolic_links_inside_are_read_and_not_dropped(ns: AsyncNamespace
         await ns.register_table({"id": ["s", name], "location": location})
         assert (await ns.open(["s", name])).to_table() == DATA
     for name in "tu":
-        assert isinstance(await refusal(ns.drop_table({"id": ["s", name]})), InvalidTableStateError)
+        assert isinstance(await refusal(ns.drop_table({"id": ["s", name]})), err.InvalidTableStateError)
     for location in ("manifest", "manifest/data"):
         error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
-        assert isinstance(error, InvalidInputError) and "the catalog's own table" in str(error)
+        assert isinstance(error, err.InvalidInputError) and "the catalog's own table" in str(error)
     for location in ("folder/t/data", "link/t/data/x", "link/t/_versions"):
         error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
-        assert isinstance(error, InvalidInputError) and "overlaps with" in str(error)
+        assert isinstance(error, err.InvalidInputError) and "overlaps with" in str(error)
     await ns.deregister_table({"id": ["s", "u"]})
     await ns.drop_table({"id": ["s", "t"]})
     assert not (root / "folder" / "t").exists()
@@ -144,10 +137,14 @@ async def test_no_place_is_among_the_files_of_a_table_at_the_root(ns: AsyncNames
             ns.declare_table({"id": ["s", "t"], "location": location}),
         ):
             error = await refusal(call)
-            assert isinstance(error, InvalidInputError) and "among the files of the table at 'r.lance'" in str(error)
+            assert isinstance(error, err.InvalidInputError) and "among the files of the table at 'r.lance'" in str(
+                error
+            )
     await ns.declare_table({"id": ["s", "t"], "location": "u.lance/tree/t"})
     error = await refusal(ns.declare_table({"id": ["u"]}))
-    assert isinstance(error, InvalidInputError) and "overlaps with 'u.lance/tree/t', the location of s$t" in str(error)
+    assert isinstance(error, err.InvalidInputError) and "overlaps with 'u.lance/tree/t', the location of s$t" in str(
+        error
+    )
     await ns.drop_table({"id": ["r"]})
 
 
@@ -160,9 +157,9 @@ async def test_a_table_of_a_namespace_is_none_of_the_root(ns: AsyncNamespace, ro
     ghost = (await ns.open(["s", "t.lance"])).uri.rpartition("/")[2].removesuffix(".lance")
     for name in ("t", ghost):
         for call in (ns.describe_table({"id": [name]}), ns.drop_table({"id": [name]}), ns.open([name])):
-            assert isinstance(await refusal(call), TableNotFoundError)
-        assert isinstance(await refusal(ns.deregister_table({"id": [name]})), TableNotFoundError)
-    assert isinstance(await refusal(ns.declare_table({"id": ["t"]})), TableAlreadyExistsError)
+            assert isinstance(await refusal(call), err.TableNotFoundError)
+        assert isinstance(await refusal(ns.deregister_table({"id": [name]})), err.TableNotFoundError)
+    assert isinstance(await refusal(ns.declare_table({"id": ["t"]})), err.TableAlreadyExistsError)
     assert [(await ns.open(["s", name])).to_table() for name in ("t.lance", "u")] == [DATA, DATA]
 
 
@@ -177,7 +174,7 @@ async def refuse_the_location_of_a_table_at_the_root(ns: AsyncNamespace, *locati
             ("register_table", {"id": ["s", "old"], "location": location, "mode": "Overwrite"}),
         ):
             error = await refusal(getattr(ns, operation)(request))
-            assert isinstance(error, InvalidInputError)
+            assert isinstance(error, err.InvalidInputError)
             assert re.search(r"that of the table '\w+' at the root; use that table, or deregister it", str(error))
     assert (await ns.list_tables({"id": []})).tables == ["declared", "t"]
     await ns.deregister_table({"id": ["t"]})
@@ -206,10 +203,10 @@ async def test_one_place_of_two_tables_is_not_deleted(ns: AsyncNamespace) -> Non
     location = (await ns.write(["s", "t"], DATA)).uri
     await ns.register_table({"id": ["s", "u"], "location": location})
     for id, other in (("t", "u"), ("u", "t")):
-        with pytest.raises(InvalidTableStateError, match=rf"also belong to s\${other}, .*deregister one"):
+        with pytest.raises(err.InvalidTableStateError, match=rf"also belong to s\${other}, .*deregister one"):
             await ns.drop_table({"id": ["s", id]})
     for inner in ("data", "data/x", "_versions", "_indices/x"):
-        with pytest.raises(InvalidInputError, match="overlaps with"):
+        with pytest.raises(err.InvalidInputError, match="overlaps with"):
             await ns.register_table({"id": ["s", "v"], "location": f"{location}/{inner}"})
     await ns.deregister_table({"id": ["s", "u"]})
     await ns.drop_table({"id": ["s", "t"]})
@@ -255,7 +252,7 @@ async def test_the_rules_hold_on_an_object_store() -> None:
             await ns.create_namespace({"id": ["s"]})
             for location in ("__manifest", ".", "../t", "%2e%2e/t", "s3://lake/other/t", "s3://lake/a b", "/t"):
                 error = await refusal(ns.register_table({"id": ["s", "t"], "location": location}))
-                assert isinstance(error, InvalidInputError)
+                assert isinstance(error, err.InvalidInputError)
             response = await ns.register_table({"id": ["s", "t"], "location": "s3://lake/a%20b/x/t"})
             assert response.location == "s3://lake/a%20b/x/t"
             bulk = (await ns.describe_tables([["s", "t"]] * 3)).raise_for_errors()
@@ -267,13 +264,13 @@ async def test_a_gateway_refuses_the_catalogs_own_table(ns: AsyncNamespace, root
         for location in ("__manifest", "./__manifest", "../outside", "."):
             for operation in ("register", "declare"):
                 answer = await ask(gateway, "POST", f"/v1/table/s$t/{operation}", {"location": location})
-                assert (answer.status, answer.code) == (400, InvalidInputError.code)
+                assert (answer.status, answer.code) == (400, err.InvalidInputError.code)
     assert (await ns.list_tables({"id": ["s"]})).tables == [] and (root / "__manifest").exists()
 
 
 async def test_memory_is_shared_or_refused() -> None:
     for root in ("memory://", "memory://lake", "MEMORY://lake"):
-        with pytest.raises(InvalidInputError, match=r"is lost after each call; use shared-memory://lake"):
+        with pytest.raises(err.InvalidInputError, match=r"is lost after each call; use shared-memory://lake"):
             AsyncNamespace.connect("dir", {"root": root})
     properties = {"root": "shared-memory://test-directory-places"}
     async with AsyncNamespace.connect("dir", properties) as one, AsyncNamespace.connect("dir", properties) as other:
@@ -296,7 +293,7 @@ def test_credentials_in_a_root_are_not_shown() -> None:
         ns = AsyncNamespace.connect("dir", {"root": root})
         assert masked_uri(root) == visible and DirSettings.parse({"root": root}).identity() == visible
         assert visible in ns.namespace_id() and "sesame" not in repr(ns) + ns.namespace_id()
-    with pytest.raises(InvalidInputError) as raised:
+    with pytest.raises(err.InvalidInputError) as raised:
         AsyncNamespace.connect("dir", {"root": "az://container/lake?sig=sesame"})
     assert "sesame" not in str(raised.value)
 
@@ -346,7 +343,7 @@ async def test_what_may_not_be_read_is_denied(folder: str) -> None:
             _, outcomes = await asyncio.to_thread(run_script, UNREADABLE, str(root), str(other))
         finally:
             os.chmod(root / folder, 0o755)
-        assert outcomes == [PermissionDeniedError.__name__] * 7
+        assert outcomes == [err.PermissionDeniedError.__name__] * 7
 
 
 @pytest.mark.parametrize("files", [[], [".lance-reserved#1"]], ids=["nothing", "begun"])

@@ -4,23 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    ListTablesRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.errors import NotALanceTableError
@@ -38,10 +23,9 @@ def server(shared: FakeGlue) -> FakeGlue:
     return shared
 
 
-async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        answer = await declared(ns, "db", "T", location="s3://Bucket/T/", properties={"Owner": "me"})
-        result = await described(ns, "db", "t")
+async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue, ns: AsyncNamespace) -> None:
+    answer = await declared(ns, "db", "T", location="s3://Bucket/T/", properties={"Owner": "me"})
+    result = await described(ns, "db", "t")
     stored = server.table("", "db", "t")
     kept = {"Owner": "me", "managed_by": "storage", "table_type": "lance"}
     # The identity of the registration, which responses do not contain.
@@ -60,20 +44,17 @@ async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue) ->
         (None, "s3://root/", "s3://root/other/t~2F1"),
     ],
 )
-async def test_a_table_goes_where_its_database_or_the_properties_say(
-    server: FakeGlue, uri: str | None, root: str | None, location: str
-) -> None:
+async def test_default_location(server: FakeGlue, uri: str | None, root: str | None, location: str) -> None:
     server.add_database("", "other", location=uri)
     async with connected(server, unique_locations="false", **({"root": root} if root else {})) as ns:
         assert (await declared(ns, "Other", "T/1")).location == location
 
 
-async def test_without_any_place_a_location_is_requested(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"table db\$t: .* give a location, or set the property root"):
-            await declared(ns, "db", "t")
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none "):
-            await declared(ns, "none", "t")
+async def test_without_any_place_a_location_is_requested(server: FakeGlue, ns: AsyncNamespace) -> None:
+    with pytest.raises(err.InvalidInputError, match=r"table db\$t: .* give a location, or set the property root"):
+        await declared(ns, "db", "t")
+    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none "):
+        await declared(ns, "none", "t")
     assert "CreateTable" not in server.calls
 
 
@@ -91,27 +72,25 @@ async def test_without_any_place_a_location_is_requested(server: FakeGlue) -> No
         ("t", {"location": "s3://b/\x00"}, "has a control character"),
     ],
 )
-async def test_a_declaration_glue_refuses_for_ever_is_refused_before_any_call(
-    server: FakeGlue, name: str, fields: dict[str, object], text: str
+async def test_invalid_declaration(
+    server: FakeGlue, ns: AsyncNamespace, name: str, fields: dict[str, object], text: str
 ) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=text):
-            await ns.declare_table(DeclareTableRequest(id=["db", name], **{"location": "s3://b/t", **fields}))
-        with pytest.raises(InvalidInputError, match=text):
-            request = RegisterTableRequest(id=["db", name], mode="Overwrite", **{"location": "s3://b/t", **fields})
-            await ns.register_table(request)
+    with pytest.raises(err.InvalidInputError, match=text):
+        await ns.declare_table({"id": ["db", name], **{"location": "s3://b/t", **fields}})
+    with pytest.raises(err.InvalidInputError, match=text):
+        request = {"id": ["db", name], "mode": "Overwrite", **{"location": "s3://b/t", **fields}}
+        await ns.register_table(request)
     assert server.calls == []
 
 
 @pytest.mark.parametrize(("kind", "form"), [("lance", "EXTERNAL_TABLE"), ("LANCE", None), ("Lance", "external_table")])
-async def test_lance_is_spelled_in_any_case(server: FakeGlue, kind: str, form: str | None) -> None:
+async def test_lance_is_spelled_in_any_case(server: FakeGlue, ns: AsyncNamespace, kind: str, form: str | None) -> None:
     server.add_table("", "db", "t", parameters={"table_type": kind}, table_type=form)
-    async with connected(server) as ns:
-        assert (await described(ns, "DB", "T")).location == "s3://bucket/db/t.lance"
-        assert (await ns.list_tables(ListTablesRequest(id=["Db"]))).tables == ["t"]
+    assert (await described(ns, "DB", "T")).location == "s3://bucket/db/t.lance"
+    assert (await ns.list_tables(["Db"])).tables == ["t"]
 
 
-async def test_what_is_not_lance_is_reported_and_not_listed(server: FakeGlue) -> None:
+async def test_what_is_not_lance_is_reported_and_not_listed(server: FakeGlue, ns: AsyncNamespace) -> None:
     target = {"CatalogId": server.account, "DatabaseName": "far", "Name": "away"}
     server.add_table("", "db", "iceberg", parameters={"table_type": "ICEBERG"})
     server.add_table("", "db", "untold", parameters=None)
@@ -126,12 +105,11 @@ async def test_what_is_not_lance_is_reported_and_not_listed(server: FakeGlue) ->
         "nowhere": "it has no Location",
         "link": r"it is a resource link; use its target, far\$away",
     }
-    async with connected(server) as ns:
-        for name, reason in reasons.items():
-            with pytest.raises(NotALanceTableError, match=f"{name} is no Lance table: {reason}"):
-                await described(ns, "db", name)
-        assert (await ns.list_tables(ListTablesRequest(id=["db"]))).tables == ["t"]
-        result = await ns.describe_tables([["db", name] for name in (*reasons, "t", "u", "v")])
+    for name, reason in reasons.items():
+        with pytest.raises(NotALanceTableError, match=f"{name} is no Lance table: {reason}"):
+            await described(ns, "db", name)
+    assert (await ns.list_tables(["db"])).tables == ["t"]
+    result = await ns.describe_tables([["db", name] for name in (*reasons, "t", "u", "v")])
     assert {id.name for id in result.tables} == {"t"}
     assert {id.name for id, e in result.errors.items() if isinstance(e, NotALanceTableError)} == set(reasons)
 
@@ -149,28 +127,25 @@ async def test_storage_options_are_the_configured_ones_over_the_table_s(server: 
     assert [table.storage_options for table in result.tables.values()] == [expected] * 12
 
 
-async def test_without_anything_to_say_there_are_no_storage_options(server: FakeGlue) -> None:
+async def test_without_anything_to_say_there_are_no_storage_options(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.add_table("", "db", "t")
-    async with connected(server) as ns:
-        assert (await described(ns, "db", "t")).storage_options is None
+    assert (await described(ns, "db", "t")).storage_options is None
 
 
-async def test_a_missing_database_is_no_missing_table(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$none "):
-            await described(ns, "db", "none")
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
-            await described(ns, "none", "t")
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
-            await ns.deregister_table(DeregisterTableRequest(id=["none", "t"]))
+async def test_a_missing_database_is_no_missing_table(server: FakeGlue, ns: AsyncNamespace) -> None:
+    with pytest.raises(err.TableNotFoundError, match=r"^Table not found: db\$none "):
+        await described(ns, "db", "none")
+    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
+        await described(ns, "none", "t")
+    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
+        await ns.deregister_table(["none", "t"])
     assert server.calls == ["GetTable", "GetDatabase"] * 3
 
 
-async def test_a_missing_table_is_missing_though_its_database_may_not_be_seen(server: FakeGlue) -> None:
+async def test_missing_table_in_a_denied_database(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.deny("GetDatabase")
-    async with connected(server) as ns:
-        with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$none "):
-            await described(ns, "db", "none")
+    with pytest.raises(err.TableNotFoundError, match=r"^Table not found: db\$none "):
+        await described(ns, "db", "none")
 
 
 async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing() -> None:
@@ -178,29 +153,28 @@ async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing
     async with Script(http(body='{"TableList": []}'), gone) as server:
         properties = {"endpoint": server.url, "region": "us-east-1", "access_key_id": "a", "secret_access_key": "s"}
         async with AsyncNamespace.connect("glue", {**properties, "catalogs": "off"}) as ns:
-            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: db "):
-                await ns.list_tables(ListTablesRequest(id=["db"]))
+            with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: db "):
+                await ns.list_tables(["db"])
 
 
 async def test_concurrent_misses_share_one_database_call(server: FakeGlue) -> None:
     server.delay(0.01)
     async with connected(server, bulk_strategy="get") as ns:
         result = await ns.describe_tables([["db", f"none{i}"] for i in range(32)])
-    assert len(result.errors) == 32 and all(isinstance(e, TableNotFoundError) for e in result.errors.values())
+    assert len(result.errors) == 32 and all(isinstance(e, err.TableNotFoundError) for e in result.errors.values())
     assert server.calls.count("GetTable") == 32 and server.calls.count("GetDatabase") < 16
 
 
-async def test_a_denied_table_is_denied_and_spoils_no_other(server: FakeGlue) -> None:
+async def test_a_denied_table_is_denied_and_spoils_no_other(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.add_tables("", "db", ["t", "u"])
     server.fail("AccessDeniedException", operation="GetTable", message="Insufficient Lake Formation permission(s)")
-    async with connected(server) as ns:
-        result = await ns.describe_tables([["db", "t"], ["db", "u"]])
-        assert len(result.tables) == 1
-        [error] = result.errors.values()
-        assert isinstance(error, PermissionDeniedError) and "Insufficient Lake Formation" in str(error)
-        server.deny("GetTables")
-        with pytest.raises(PermissionDeniedError, match=r"^Permission denied: db "):
-            await ns.list_tables(ListTablesRequest(id=["db"]))
+    result = await ns.describe_tables([["db", "t"], ["db", "u"]])
+    assert len(result.tables) == 1
+    [error] = result.errors.values()
+    assert isinstance(error, err.PermissionDeniedError) and "Insufficient Lake Formation" in str(error)
+    server.deny("GetTables")
+    with pytest.raises(err.PermissionDeniedError, match=r"^Permission denied: db "):
+        await ns.list_tables(["db"])
 
 
 async def test_a_declare_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> None:
@@ -215,7 +189,7 @@ async def test_a_declare_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> 
 async def test_a_declare_that_was_lost_and_did_nothing_is_reported_unchanged(server: FakeGlue) -> None:
     server.fail("InternalServiceException", status=500, operation="CreateTable", times=None)
     async with connected(server, **LOST) as ns:
-        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+        with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
             await declared(ns, "db", "t", location="s3://b/t")
     assert server.calls.count("CreateTable") == 1
 
@@ -224,31 +198,28 @@ async def test_a_declare_that_another_was_before_fails_though_its_answer_is_lost
     server.add_table("", "db", "t", location="s3://b/of-another")
     server.cut("CreateTable", when="after")
     async with connected(server, **LOST) as ns:
-        with pytest.raises(TableAlreadyExistsError, match="created by another"):
+        with pytest.raises(err.TableAlreadyExistsError, match="created by another"):
             await declared(ns, "db", "t", location="s3://b/t")
 
 
-async def test_a_delete_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> None:
+async def test_a_delete_whose_answer_is_lost_is_looked_up(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.add_tables("", "db", ["t", "u"])
     server.cut("DeleteTable", when="after")
-    async with connected(server) as ns:
-        await ns.deregister_table(DeregisterTableRequest(id=["db", "t"]))
-        server.cut("DeleteTable", when="before")
-        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-            await ns.deregister_table(DeregisterTableRequest(id=["db", "u"]))
-        assert not await ns.exists(TableId(["db", "t"])) and await ns.exists(TableId(["db", "u"]))
+    await ns.deregister_table(["db", "t"])
+    server.cut("DeleteTable", when="before")
+    with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
+        await ns.deregister_table(["db", "u"])
+    assert not await ns.exists(TableId(["db", "t"])) and await ns.exists(TableId(["db", "u"]))
     assert server.calls.count("DeleteTable") == 2
 
 
-async def test_the_error_of_a_rename_names_a_way(server: FakeGlue) -> None:
+async def test_the_error_of_a_rename_names_a_way(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.add_table("", "db", "t")
-    async with connected(server) as ns:
-        with pytest.raises(UnsupportedOperationError, match=r"register db\$u at the same location, then deregister"):
-            await ns.rename_table(RenameTableRequest(id=["db", "t"], new_table_name="u"))
+    with pytest.raises(err.UnsupportedOperationError, match=r"register db\$u at the same location, then deregister"):
+        await ns.rename_table(["db", "t"], new_table_name="u")
 
 
-async def test_simultaneous_declares_of_one_name_in_any_case_have_one_winner(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        calls = (declared(ns, "db", name, location=f"s3://b/{name}") for name in ("t", "T", "tT", "Tt", "TT"))
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+async def test_concurrent_declares_in_any_case_have_one_winner(server: FakeGlue, ns: AsyncNamespace) -> None:
+    calls = (declared(ns, "db", name, location=f"s3://b/{name}") for name in ("t", "T", "tT", "Tt", "TT"))
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(outcome).__name__ for outcome in outcomes].count("TableAlreadyExistsError") == 3

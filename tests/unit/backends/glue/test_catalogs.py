@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnsupportedOperationError,
-)
 
-from lance_ns_async import NamespaceId, TableId
+from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.backends.glue.wire import catalog_id, is_child
 from lance_ns_async.transports.aws.transport import Service
 from tests.fakes.glue import FakeGlue
@@ -30,32 +24,30 @@ async def test_a_root_of_another_account_or_below_is_named_in_every_call(server:
         assert (await described(ns, "deep", "leaf", "t")).location == "s3://bucket/cat/deep/leaf/t.lance"
         assert server.requests[-1].parameters["CatalogId"] == f"{server.account}:cat/deep"
     async with connected(server, catalog_id="888888888888") as ns:
-        with pytest.raises(PermissionDeniedError, match="888888888888"):
+        with pytest.raises(err.PermissionDeniedError, match="888888888888"):
             await names(ns)
 
 
-async def test_the_account_is_learned_once_and_only_where_it_matters(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        await described(ns, "db", "t")
-        assert server.calls == ["GetTable"] and "CatalogId" not in server.requests[0].parameters
-        server.clear()
-        result = await ns.describe_tables([["cat", "deep", "leaf", "t"], ["cat", "deep", "leaf", "u"]])
-        assert [id.name for id in result.tables] == ["t"] and len(result.errors) == 1
+async def test_the_account_is_learned_once_and_only_where_it_matters(server: FakeGlue, ns: AsyncNamespace) -> None:
+    await described(ns, "db", "t")
+    assert server.calls == ["GetTable"] and "CatalogId" not in server.requests[0].parameters
+    server.clear()
+    result = await ns.describe_tables([["cat", "deep", "leaf", "t"], ["cat", "deep", "leaf", "u"]])
+    assert [id.name for id in result.tables] == ["t"] and len(result.errors) == 1
     assert server.calls.count("GetCatalogs") == 1 and "GetCallerIdentity" not in server.calls
 
 
-async def test_a_server_without_catalogs_has_databases_alone(server: FakeGlue) -> None:
+async def test_a_server_without_catalogs_has_databases_alone(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.switch(no_catalog_api=True)
-    async with connected(server) as ns:
-        assert await names(ns) == ["both", "db"] and await names(ns, "db") == []
-        assert server.calls.count("GetCatalogs") == 1
-        server.clear()
-        assert not await ns.exists(NamespaceId(["none"])) and not await ns.exists(NamespaceId(["db", "none"]))
-        with pytest.raises(UnsupportedOperationError, match="this endpoint has no catalogs"):
-            await made(ns, "new", glue_kind="catalog")
-        with pytest.raises(UnsupportedOperationError, match="this endpoint has no catalogs"):
-            await made(ns, "db", "x")
-        await made(ns, "new")
+    assert await names(ns) == ["both", "db"] and await names(ns, "db") == []
+    assert server.calls.count("GetCatalogs") == 1
+    server.clear()
+    assert not await ns.exists(NamespaceId(["none"])) and not await ns.exists(NamespaceId(["db", "none"]))
+    with pytest.raises(err.UnsupportedOperationError, match="this endpoint has no catalogs"):
+        await made(ns, "new", glue_kind="catalog")
+    with pytest.raises(err.UnsupportedOperationError, match="this endpoint has no catalogs"):
+        await made(ns, "db", "x")
+    await made(ns, "new")
     assert set(server.calls) == {"GetDatabase", "CreateDatabase"}
 
 
@@ -72,11 +64,11 @@ async def test_moto_as_it_comes_has_databases_alone() -> None:
             await made(ns, "db", k="v")
             await declared(ns, "db", "t")
             assert await names(ns) == ["db"] and await about(ns, "db") == {"k": "v"}
-            with pytest.raises(NamespaceNotFoundError):
+            with pytest.raises(err.NamespaceNotFoundError):
                 await about(ns, "none")
-            with pytest.raises(UnsupportedOperationError):
+            with pytest.raises(err.UnsupportedOperationError):
                 await made(ns, "new", glue_kind="catalog")
-            with pytest.raises(NamespaceNotEmptyError):
+            with pytest.raises(err.NamespaceNotEmptyError):
                 await dropped(ns, "db")
 
 
@@ -84,35 +76,33 @@ async def test_a_page_of_html_says_nothing_of_catalogs_that_were_seen(server: Fa
     async with connected(server, max_retries="0") as ns:
         assert await names(ns) == ["both", "cat", "db"]
         server.html_error("GetCatalogs")
-        with pytest.raises(ServiceUnavailableError):
+        with pytest.raises(err.ServiceUnavailableError):
             await names(ns)
         assert await names(ns) == ["both", "cat", "db"]
 
 
-async def test_catalogs_that_may_not_be_seen_are_no_missing_ones(server: FakeGlue) -> None:
+async def test_catalogs_that_may_not_be_seen_are_no_missing_ones(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.deny("GetCatalogs?")
-    async with connected(server) as ns:
-        for call in (names(ns), about(ns, "none"), about(ns, "cat", "deep")):
-            with pytest.raises(PermissionDeniedError, match=r"GetCatalog.* set the property catalogs to off"):
-                await call
-        assert await about(ns, "db") == {"is": "db"} and (await described(ns, "db", "t")).location
+    for call in (names(ns), about(ns, "none"), about(ns, "cat", "deep")):
+        with pytest.raises(err.PermissionDeniedError, match=r"GetCatalog.* set the property catalogs to off"):
+            await call
+    assert await about(ns, "db") == {"is": "db"} and (await described(ns, "db", "t")).location
 
 
 async def test_catalogs_can_be_left_out(server: FakeGlue) -> None:
     server.deny("GetCatalogs?")
     async with connected(server, catalogs="off") as ns:
         assert await names(ns) == ["both", "db"]
-        with pytest.raises(NamespaceNotFoundError):
+        with pytest.raises(err.NamespaceNotFoundError):
             await about(ns, "none")
     assert not [call for call in server.calls if "Catalog" in call]
 
 
-async def test_a_database_that_is_denied_may_be_a_catalog(server: FakeGlue) -> None:
+async def test_a_database_that_is_denied_may_be_a_catalog(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.deny("GetDatabase")
-    async with connected(server) as ns:
-        assert await about(ns, "cat") == {"of": "cat", **CATALOG}
-        with pytest.raises(PermissionDeniedError, match="GetDatabase"):
-            await about(ns, "db")
+    assert await about(ns, "cat") == {"of": "cat", **CATALOG}
+    with pytest.raises(err.PermissionDeniedError, match="GetDatabase"):
+        await about(ns, "db")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace import CreateNamespaceRequest, ListTablesRequest
-from lance_namespace.errors import NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.glue.backend import expressions
@@ -63,9 +62,7 @@ async def resolved(ns: AsyncNamespace, names: Sequence[str]) -> None:
         ("list", 2000, {"GetTables": 20}),
     ],
 )
-async def test_a_strategy_costs_what_it_says(
-    server: FakeGlue, strategy: str, count: int, calls: dict[str, int]
-) -> None:
+async def test_cost_of_a_strategy(server: FakeGlue, strategy: str, count: int, calls: dict[str, int]) -> None:
     # The other five hundred come after the Lance tables in the listing.
     async with connected(server, bulk_strategy=strategy) as ns:
         await resolved(ns, NAMES[:count])
@@ -75,65 +72,60 @@ async def test_a_strategy_costs_what_it_says(
 @pytest.mark.parametrize("strategy", ["auto", "get", "list"])
 async def test_listing_reads_every_page_once(server: FakeGlue, strategy: str) -> None:
     async with connected(server, bulk_strategy=strategy) as ns:
-        page = await ns.list_tables(ListTablesRequest(id=["db"]))
+        page = await ns.list_tables(["db"])
         assert page.tables == NAMES and server.calls == ["GetTables"] * 25
-        first = await ns.list_tables(ListTablesRequest(id=["db"], limit=3))
-        second = await ns.list_tables(ListTablesRequest(id=["db"], limit=3, page_token=first.page_token))
+        first = await ns.list_tables(["db"], limit=3)
+        second = await ns.list_tables(["db"], limit=3, page_token=first.page_token)
     assert [*first.tables, *second.tables] == NAMES[:6]
 
 
-async def test_pages_that_are_short_or_empty_are_not_the_last(server: FakeGlue) -> None:
+async def test_pages_that_are_short_or_empty_are_not_the_last(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.switch(short_pages=True)
-    async with connected(server) as ns:
-        await resolved(ns, NAMES[:20])
-        assert (await ns.list_tables(ListTablesRequest(id=["db"]))).tables == NAMES
+    await resolved(ns, NAMES[:20])
+    assert (await ns.list_tables(["db"])).tables == NAMES
 
 
-async def test_patterns_are_as_short_as_glue_wants_and_side_by_side(server: FakeGlue) -> None:
+async def test_patterns_are_as_short_as_glue_wants_and_side_by_side(server: FakeGlue, ns: AsyncNamespace) -> None:
     names = [f"{i:03}{'x' * 250}" for i in range(40)]
     server.add_database("", "long")
     server.add_tables("", "long", names)
     server.delay(0.02)
-    async with connected(server) as ns:
-        result = (await ns.describe_tables([["long", name] for name in names])).raise_for_errors()
+    result = (await ns.describe_tables([["long", name] for name in names])).raise_for_errors()
     assert len(result) == 40 and server.calls == ["GetTables"] * 5 and server.most_in_flight == 5
     assert all(len(call.parameters["Expression"]) <= 2048 for call in server.requests)
 
 
-async def test_names_are_returned_as_requested(server: FakeGlue) -> None:
+async def test_names_are_returned_as_requested(server: FakeGlue, ns: AsyncNamespace) -> None:
     names = [f"Table_{i:04}" for i in range(8)] + ["TABLE_0000", "table_0000"]
-    async with connected(server) as ns:
-        await resolved(ns, names)
+    await resolved(ns, names)
     assert server.calls == ["GetTables"]
 
 
-async def test_names_that_patterns_could_misread_are_described_individually(server: FakeGlue) -> None:
+async def test_odd_names_are_described_individually(server: FakeGlue, ns: AsyncNamespace) -> None:
     odd = ["a.b", "a*b", "a|b", "[a]", "a?", "é é"]
     server.add_database("", "odd")
     server.add_tables("", "odd", [*odd, "acb", "ab", *NAMES[:8]])
-    async with connected(server) as ns:
-        result = (await ns.describe_tables([["odd", name] for name in (*odd, *NAMES[:8])])).raise_for_errors()
+    result = (await ns.describe_tables([["odd", name] for name in (*odd, *NAMES[:8])])).raise_for_errors()
     assert set(result.tables) == {TableId(["odd", name]) for name in (*odd, *NAMES[:8])}
     assert server.calls.count("GetTables") == 1 and server.calls.count("GetTable") == 5
 
 
-async def test_each_miss_is_confirmed_by_its_own_name(server: FakeGlue) -> None:
+async def test_each_miss_is_confirmed_by_its_own_name(server: FakeGlue, ns: AsyncNamespace) -> None:
     missing = [f"none{i}" for i in range(3)]
-    async with connected(server) as ns:
-        result = await ns.describe_tables([["db", name] for name in (*NAMES[:20], *missing)])
-        assert len(result.tables) == 20 and {id.name for id in result.errors} == set(missing)
-        assert all(isinstance(e, TableNotFoundError) for e in result.errors.values())
-        assert server.calls.count("GetTable") == 3
-        gone = await ns.describe_tables([["gone", name] for name in NAMES[:20]])
-        assert {type(e) for e in gone.errors.values()} == {NamespaceNotFoundError}
-        assert server.calls.count("GetTable") == 3, "a missing database is missing for all its tables"
-        server.clear()
-        await resolved(ns, NAMES[:20])
+    result = await ns.describe_tables([["db", name] for name in (*NAMES[:20], *missing)])
+    assert len(result.tables) == 20 and {id.name for id in result.errors} == set(missing)
+    assert all(isinstance(e, err.TableNotFoundError) for e in result.errors.values())
+    assert server.calls.count("GetTable") == 3
+    gone = await ns.describe_tables([["gone", name] for name in NAMES[:20]])
+    assert {type(e) for e in gone.errors.values()} == {err.NamespaceNotFoundError}
+    assert server.calls.count("GetTable") == 3, "a missing database is missing for all its tables"
+    server.clear()
+    await resolved(ns, NAMES[:20])
     assert server.calls == ["GetTables"], "patterns are still trusted"
 
 
 @pytest.mark.parametrize("quirk", ["ignore_expression", "fnmatch_expression"])
-async def test_a_server_that_does_not_understand_patterns_gets_other_calls(server: FakeGlue, quirk: str) -> None:
+async def test_server_without_patterns(server: FakeGlue, ns: AsyncNamespace, quirk: str) -> None:
     server.switch(**{quirk: True})
     async with opened(server) as backend:
         parent = NamespaceId(["db"])
@@ -146,10 +138,9 @@ async def test_a_server_that_does_not_understand_patterns_gets_other_calls(serve
         assert backend.capabilities.listing_has_locations
         assert backend.capabilities.describe_batch == 100 and backend.server.traits.batches is False
     assert server.calls.count("GetTables") <= 2
-    async with connected(server) as ns:
-        await resolved(ns, NAMES[-100:])
-        server.clear()
-        await resolved(ns, NAMES[:100])
+    await resolved(ns, NAMES[-100:])
+    server.clear()
+    await resolved(ns, NAMES[:100])
     assert not [call for call in server.requests if "Expression" in call.parameters]
 
 
@@ -186,13 +177,12 @@ async def test_every_table_is_resolved_though_a_third_of_the_calls_are_throttled
         await resolved(ns, NAMES[:200])
 
 
-async def test_tables_of_many_databases_are_described_side_by_side(server: FakeGlue) -> None:
+async def test_tables_of_many_databases_are_described_side_by_side(server: FakeGlue, ns: AsyncNamespace) -> None:
     for i in range(4):
         server.add_database("", f"db{i}")
         server.add_tables("", f"db{i}", NAMES[:10])
     ids = [TableId([f"db{i}", name]) for i in range(4) for name in NAMES[:10]]
-    async with connected(server) as ns:
-        result = (await ns.describe_tables(ids)).raise_for_errors()
+    result = (await ns.describe_tables(ids)).raise_for_errors()
     assert set(result.tables) == set(ids) and server.calls == ["GetTables"] * 4
 
 
@@ -210,7 +200,7 @@ async def test_tables_are_described_together_where_no_credentials_come_with_them
     ids = [["n", name] for name in "abcdefgh"]
     with FakeGlue() as server:
         async with connected(server, root=tmp_path.as_uri()) as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
+            await ns.create_namespace(["n"])
             for id in ids:
                 await ns.write(id, ROWS)
             calls: list[Call] = []
@@ -219,4 +209,4 @@ async def test_tables_are_described_together_where_no_credentials_come_with_them
                 opened = await ns.open_many([*ids, ["n", "none"]], progress=lambda *step: steps.append(step))
         assert calls[0].operation == "describe_tables" and {str(call.subject) for call in calls[1:]} == {"n", "n$none"}
         assert [list(id) for id in opened.tables] == ids and steps[-1] == (9, 9)
-        assert [type(error) for error in opened.errors.values()] == [TableNotFoundError]
+        assert [type(error) for error in opened.errors.values()] == [err.TableNotFoundError]

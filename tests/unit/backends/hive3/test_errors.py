@@ -5,23 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeregisterTableRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.backends.hive3.backend import HiveBackend
@@ -58,12 +43,12 @@ DOES: dict[str, Do] = {
     "get_table_req": lambda ns: ns.describe_table(describe("lake", "d", "t")),
     "create_table": lambda ns: ns.declare_table(declare("lake", "d", "new")),
     ALTER: lambda ns: ns.rename_table(rename("lake", "d", "t", to="u")),
-    "drop_table": lambda ns: ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "t"])),
+    "drop_table": lambda ns: ns.deregister_table(["lake", "d", "t"]),
 }
 """An operation that calls each method."""
 
-ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
-    NamespaceNotFoundError: [
+ANSWERS: dict[type[err.LanceNamespaceError], list[tuple[str, str, str]]] = {
+    err.NamespaceNotFoundError: [
         ("get_catalog", "NoSuchObjectException", "No catalog lake"),
         ("drop_catalog", "NoSuchObjectException", "No catalog lake"),
         ("get_database", "NoSuchObjectException", "d"),
@@ -79,31 +64,31 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         (ALTER, "InvalidOperationException", "Unable to change. Database lake.e doesn't exist."),
         ("drop_database", "MetaException", 'java.lang.NullPointerException: Cannot invoke x() because "db" is null'),
     ],
-    NamespaceAlreadyExistsError: [
+    err.NamespaceAlreadyExistsError: [
         ("create_catalog", "AlreadyExistsException", "Catalog new already exists"),
         ("create_database", "AlreadyExistsException", "Database new already exists"),
         ("create_database", "MetaException", "Duplicate entry 'new' for key 'UNIQUE_DATABASE'"),
     ],
-    NamespaceNotEmptyError: [
+    err.NamespaceNotEmptyError: [
         ("drop_database", "InvalidOperationException", "Database d is not empty. One or more tables exist."),
         ("drop_catalog", "InvalidOperationException", "There are non-default databases in the catalog lake so it"),
         ("drop_catalog", "InvalidOperationException", "There are still objects in the default database for catalog"),
     ],
-    TableNotFoundError: [
+    err.TableNotFoundError: [
         ("get_table_req", "NoSuchObjectException", "lake.d.t table not found"),
         ("drop_table", "NoSuchObjectException", "lake.d.t table not found"),
         (ALTER, "InvalidOperationException", "lake.d.t table not found"),
         (ALTER, "InvalidOperationException", "table lake.d.t doesn't exist"),
     ],
-    TableAlreadyExistsError: [
+    err.TableAlreadyExistsError: [
         ("create_table", "AlreadyExistsException", "Table lake.d.new already exists"),
         ("create_table", "MetaException", 'violates unique constraint "UNIQUETABLE"'),
         (ALTER, "InvalidOperationException", "new table d.u already exists"),
     ],
-    PermissionDeniedError: [
+    err.PermissionDeniedError: [
         ("create_table", "MetaException", "AccessControlException Permission denied: user=me, access=WRITE")
     ],
-    InvalidInputError: [
+    err.InvalidInputError: [
         ("create_database", "InvalidObjectException", "n w is not a valid database name"),
         ("create_catalog", "InvalidObjectException", "You must specify a path for the catalog"),
         ("create_table", "InvalidObjectException", "n w is not a valid object name"),
@@ -122,14 +107,14 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         ("create_database", "MetaException", 'Attempt to store value "x" in column "NAME" that has maximum length'),
         ("create_database", "MetaException", "Put request failed : INSERT INTO DATABASE_PARAMS"),
     ],
-    ConcurrentModificationError: [
+    err.ConcurrentModificationError: [
         (
             ALTER,
             "MetaException",
             "The table has been modified. The parameter value for key 'k' is 'a'. The expected was value was 'b'",
         )
     ],
-    InternalError: [
+    err.InternalError: [
         ("create_table", "MetaException", 'java.lang.NullPointerException: because "cols" is null'),
         ("create_table", "MetaException", "Invalid SerDeInfo object"),
         ("get_catalogs", "MetaException", "the database is down"),
@@ -143,13 +128,17 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
     ("error", "method", "exception", "message"),
     [(error, *answer) for error, answers in ANSWERS.items() for answer in answers],
 )
-async def test_each_answer_is_the_error_it_means(
-    server: FakeHive, error: type[LanceNamespaceError], method: str, exception: str, message: str
+async def test_error_of_each_answer(
+    server: FakeHive,
+    ns: AsyncNamespace,
+    error: type[err.LanceNamespaceError],
+    method: str,
+    exception: str,
+    message: str,
 ) -> None:
     server.fail(exception, message, match=f"^{method} ")
-    async with connected(server) as ns:
-        with pytest.raises(error) as caught:
-            await DOES[method](ns)
+    with pytest.raises(error) as caught:
+        await DOES[method](ns)
     assert type(caught.value) is error
     assert server.calls.count(method) == 1
 
@@ -158,45 +147,41 @@ async def test_each_answer_is_the_error_it_means(
     ("exception", "message", "error"),
     [
         ("InvalidOperationException", "table lake.d.t doesn't exist", None),
-        ("MetaException", "Put request failed : INSERT INTO TABLE_PARAMS", ConcurrentModificationError),
+        ("MetaException", "Put request failed : INSERT INTO TABLE_PARAMS", err.ConcurrentModificationError),
     ],
 )
-async def test_a_replacement_of_a_table_that_another_client_drops(
-    server: FakeHive, exception: str, message: str, error: type[LanceNamespaceError] | None
+async def test_replacement_of_a_dropped_table(
+    server: FakeHive, ns: AsyncNamespace, exception: str, message: str, error: type[err.LanceNamespaceError] | None
 ) -> None:
     server.fail(exception, message, match="^alter_table")
     location = "file:///elsewhere/t"
-    async with connected(server) as ns:
-        replace = ns.register_table({"id": ["lake", "d", "t"], "location": location, "mode": "Overwrite"})
-        if error is None:
-            assert (await replace).location == location
-        else:
-            with pytest.raises(error, match="Put request failed"):
-                await replace
+    replace = ns.register_table({"id": ["lake", "d", "t"], "location": location, "mode": "Overwrite"})
+    if error is None:
+        assert (await replace).location == location
+    else:
+        with pytest.raises(error, match="Put request failed"):
+            await replace
 
 
-async def test_a_database_that_cannot_compare_parameters_is_asked_without(server: FakeHive) -> None:
+async def test_a_database_that_cannot_compare_parameters_is_asked_without(server: FakeHive, ns: AsyncNamespace) -> None:
     sql = 'Error executing SQL query "update "TABLE_PARAMS" set "PARAM_VALUE"=?"'
     server.fail("MetaException", f"JDODataStoreException: {sql}. ERROR 42818: 'CLOB (UCS_BASIC)'", match=f"^{ALTER} ")
-    async with connected(server) as ns:
-        await ns.rename_table(rename("lake", "d", "t", to="u"))
-        assert await tables(ns, "lake", "d") == ["u"]
+    await ns.rename_table(rename("lake", "d", "t", to="u"))
+    assert await tables(ns, "lake", "d") == ["u"]
 
 
-async def test_a_method_that_is_not_there_is_unsupported(server: FakeHive) -> None:
+async def test_a_method_that_is_not_there_is_unsupported(server: FakeHive, ns: AsyncNamespace) -> None:
     refusal = b"\x80\x01\x00\x03\x00\x00\x00\x0cget_catalogs\x00\x00\x00\x01\x08\x00\x02\x00\x00\x00\x01\x00"
     server.garbage(refusal)
-    async with connected(server) as ns:
-        with pytest.raises(UnsupportedOperationError, match="UNKNOWN_METHOD of get_catalogs"):
-            await namespaces(ns)
+    with pytest.raises(err.UnsupportedOperationError, match="UNKNOWN_METHOD of get_catalogs"):
+        await namespaces(ns)
 
 
-async def test_a_server_that_is_not_there_is_unavailable(server: FakeHive) -> None:
+async def test_a_server_that_is_not_there_is_unavailable(server: FakeHive, ns: AsyncNamespace) -> None:
     server.stop()
-    async with connected(server) as ns:
-        for do in DOES.values():
-            with pytest.raises(ServiceUnavailableError, match="cannot connect to"):
-                await do(ns)
+    for do in DOES.values():
+        with pytest.raises(err.ServiceUnavailableError, match="cannot connect to"):
+            await do(ns)
 
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "seqid", "name", "silence"])
@@ -212,7 +197,7 @@ async def test_a_read_that_fails_on_its_way_is_unavailable(server: FakeHive, fau
     attempt_timeout = "250ms" if fault == "silence" else "10s"
     with server.hold("nothing" if fault != "silence" else ""):
         async with connected(server, attempt_timeout=attempt_timeout, max_retries="1") as ns:
-            with pytest.raises(ServiceUnavailableError, match="2 attempts"):
+            with pytest.raises(err.ServiceUnavailableError, match="2 attempts"):
                 await kept(ns, "lake")
     assert len(server.requests) == 2
 
@@ -283,14 +268,14 @@ def test_no_more_is_in_flight_than_there_are_connections(pool: str, slots: str, 
     ],
 )
 def test_what_does_not_fit_is_reported(properties: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as caught:
+    with pytest.raises(err.InvalidInputError, match=message) as caught:
         HiveSettings.parse(properties)
     assert "sesame" not in str(caught.value) and "secret" not in str(caught.value)
 
 
 def test_a_certificate_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     settings = HiveSettings.parse({"use_ssl": "true", "ca_bundle": str(tmp_path / "none.pem")})
-    with pytest.raises(InvalidInputError, match=r"cannot load .*none\.pem"):
+    with pytest.raises(err.InvalidInputError, match=r"cannot load .*none\.pem"):
         settings.route()
 
 
@@ -312,7 +297,7 @@ async def test_a_password_is_sent_over_tls_and_shown_nowhere(tmp_path: Path, cap
             assert await namespaces(ns) == ["hive"]
             assert "sesame" not in repr(ns) + ns.namespace_id()
         async with connected(server, **secure, password="sesame2") as ns:
-            with pytest.raises(UnauthenticatedError) as caught:
+            with pytest.raises(err.UnauthenticatedError) as caught:
                 await namespaces(ns)
         assert "sesame" not in str(caught.value) + caplog.text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.hive3 import FakeHive
@@ -43,27 +43,27 @@ async def test_the_root_contains_databases_and_no_others(server: FakeHive) -> No
     async with connected(server, impl="hive2") as ns:
         assert (await kept(ns, "default"))["database.description"] == "Default Hive database"
         for call in (kept(ns, "none"), tables(ns, "none"), ns.describe_table(describe("none", "t"))):
-            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none "):
+            with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none "):
                 await call
-        with pytest.raises(TableNotFoundError, match=r"^Table not found: default\$t "):
+        with pytest.raises(err.TableNotFoundError, match=r"^Table not found: default\$t "):
             await ns.describe_table(describe("default", "t"))
         for id in (["t"], ["a", "b", "t"]):
-            with pytest.raises(InvalidInputError):
+            with pytest.raises(err.InvalidInputError):
                 await ns.describe_table(describe(*id))
-        with pytest.raises(InvalidInputError):
+        with pytest.raises(err.InvalidInputError):
             await ns.create_namespace(create("a", "b"))
-        with pytest.raises(InvalidInputError, match="Can not drop default database"):
+        with pytest.raises(err.InvalidInputError, match="Can not drop default database"):
             await ns.drop_namespace(drop("default"))
 
 
 @pytest.mark.parametrize(
     ("id", "error", "message"),
     [
-        (("d ", "t"), NamespaceNotFoundError, r"^Namespace not found: d  \(no metastore"),
-        (("default", "t "), TableNotFoundError, r"^Table not found: default\$t  \(no metastore"),
+        (("d ", "t"), err.NamespaceNotFoundError, r"^Namespace not found: d  \(no metastore"),
+        (("default", "t "), err.TableNotFoundError, r"^Table not found: default\$t  \(no metastore"),
     ],
 )
-async def test_names_that_a_server_would_change_are_found_nowhere(
+async def test_ambiguous_names_are_not_found(
     server: FakeHive, id: tuple[str, str], error: type[Exception], message: str
 ) -> None:
     async with connected(server, impl="hive2") as ns:
@@ -75,7 +75,7 @@ async def test_names_that_a_server_would_change_are_found_nowhere(
 @pytest.mark.parametrize("id", [("d" * 129,), ("d-d",)])
 async def test_a_database_is_checked_as_one(server: FakeHive, id: tuple[str]) -> None:
     async with connected(server, impl="hive2") as ns:
-        with pytest.raises(InvalidInputError, match=r"at most 128|is invalid"):
+        with pytest.raises(err.InvalidInputError, match=r"at most 128|is invalid"):
             await ns.create_namespace(create(*id))
     assert server.calls == []
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeclareTableRequest, DescribeTableRequest, DescribeTableResponse, ListTableVersionsRequest
-from lance_namespace.errors import InternalError, InvalidInputError, PermissionDeniedError, ServiceUnavailableError
+from lance_namespace import DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import MANAGED, VENDING, FakeIceberg
@@ -52,7 +52,7 @@ async def connected(server: FakeIceberg, **properties: str) -> AsyncIterator[Asy
 
 
 async def described(ns: AsyncNamespace, *, vend: bool | None = True, name: str = "t") -> DescribeTableResponse:
-    return await ns.describe_table(DescribeTableRequest(id=["a", name], vend_credentials=vend))
+    return await ns.describe_table(["a", name], vend_credentials=vend)
 
 
 def calls(server: FakeIceberg) -> list[str]:
@@ -100,7 +100,7 @@ async def test_a_property_enables_credentials_by_default() -> None:
         async with connected(server, vend_credentials="true") as ns:
             assert (await described(ns, vend=None)).storage_options == OPTIONS
             assert (await described(ns, vend=False)).storage_options is None
-            declared = await ns.declare_table(DeclareTableRequest(id=["a", "u"], location="s3://bucket/u"))
+            declared = await ns.declare_table(["a", "u"], location="s3://bucket/u")
             assert declared.storage_options == OPTIONS
 
 
@@ -158,7 +158,7 @@ async def test_an_endpoint_that_gives_none_changes_nothing(status: int) -> None:
             assert (await described(ns)).storage_options is None
 
 
-@pytest.mark.parametrize(("status", "error"), [(403, PermissionDeniedError), (503, ServiceUnavailableError)])
+@pytest.mark.parametrize(("status", "error"), [(403, err.PermissionDeniedError), (503, err.ServiceUnavailableError)])
 async def test_an_endpoint_that_fails_is_reported(status: int, error: type[Exception]) -> None:
     with vending(renews=[]) as server:
         server.fail(status, match="credentials", times=None)
@@ -170,7 +170,7 @@ async def test_an_endpoint_that_fails_is_reported(status: int, error: type[Excep
 async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
     with vending(refuses_delegation=400) as server:
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="vending is not enabled"):
+            with pytest.raises(err.InvalidInputError, match="vending is not enabled"):
                 await described(ns)
             assert (await described(ns, vend=None)).location == "s3://bucket/x/t"
 
@@ -178,7 +178,7 @@ async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
 async def test_configured_options_do_where_credentials_are_forbidden() -> None:
     with vending(refuses_delegation=403) as server:
         async with connected(server) as ns:
-            with pytest.raises(PermissionDeniedError, match="vending is not enabled"):
+            with pytest.raises(err.PermissionDeniedError, match="vending is not enabled"):
                 await described(ns)
         async with connected(server, **{"storage.timeout": "60s"}) as ns:
             assert (await described(ns)).storage_options == {"timeout": "60s"}
@@ -195,7 +195,7 @@ async def test_concurrent_requests_share_a_call() -> None:
 async def test_an_invalid_expiry_is_reported_without_secrets() -> None:
     with vending(vends=[entry(changes={"s3.session-token-expires-at-ms": "soon"})]) as server:
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="is not a number") as caught:
+            with pytest.raises(err.InternalError, match="is not a number") as caught:
                 await described(ns)
         assert "sesame" not in str(caught.value)
 
@@ -205,7 +205,7 @@ async def test_versions_come_with_credentials_where_the_property_says_so(propert
     with vending(vends=[entry()]) as server:
         server.add_table(("a",), "managed", properties=MANAGED, location=tmp_path.as_uri())
         async with connected(server, vend_credentials=property) as ns:
-            await ns.list_table_versions(ListTableVersionsRequest(id=["a", "managed"], limit=1, descending=True))
+            await ns.list_table_versions(["a", "managed"], limit=1, descending=True)
         flags = [VENDING in request.headers for request in server.requests if "managed" in request.path]
         assert flags and flags == [property == "true"] * len(flags)
 

@@ -6,15 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeclareTableRequest, RegisterTableRequest
-from lance_namespace.errors import ServiceUnavailableError, TableAlreadyExistsError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.shared.iceberg_wire import new_key, routes
 from tests.fakes.iceberg import FakeIceberg
 
-DECLARE = DeclareTableRequest(id=["a", "t"], location="s3://bucket/t")
+DECLARE = {"id": ["a", "t"], "location": "s3://bucket/t"}
 IN_PROGRESS = {"message": "in progress", "type": "Conflict", "code": 409, "subtype": "request_in_progress"}
 
 
@@ -42,7 +41,7 @@ async def test_a_declaration_whose_answer_is_lost_is_sent_again_with_its_key() -
             assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
             # Without a key, the table would be described after the lost response.
             assert [request.method for request in server.requests] == ["GET", *["POST"] * 3]
-            with pytest.raises(TableAlreadyExistsError):
+            with pytest.raises(err.TableAlreadyExistsError):
                 await ns.declare_table(DECLARE)
         first, *again, other = keys(server)
         assert first and again == [first] * 2 and other != first
@@ -53,7 +52,7 @@ async def test_a_replacement_has_a_key_too() -> None:
         server.add_table(("a",), "t")
         async with connected(server) as ns:
             server.cut(match="POST", when="after")
-            request = RegisterTableRequest(id=["a", "t"], location="s3://bucket/new", mode="Overwrite")
+            request = {"id": ["a", "t"], "location": "s3://bucket/new", "mode": "Overwrite"}
             assert (await ns.register_table(request)).location == "s3://bucket/new"
         first, again = keys(server)
         assert first and again == first
@@ -81,7 +80,7 @@ async def test_a_call_that_fails_to_the_end_is_looked_up() -> None:
     with keeping() as server:
         server.cut(match="POST", times=None)
         async with connected(server, max_retries="2") as ns:
-            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+            with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
                 await ns.declare_table(DECLARE)
         assert len(set(keys(server))) == 1 and len(keys(server)) == 3
 

@@ -6,15 +6,9 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import RenameTableRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotEmptyError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.fleet.copies import copy
@@ -26,7 +20,7 @@ NFC, NFD = "\u00e9", "e\u0301"
 
 
 async def _rename(ns: AsyncNamespace, old: list[str], new: list[str]) -> None:
-    await ns.rename_table(RenameTableRequest(id=old, new_namespace_id=new[:-1], new_table_name=new[-1]))
+    await ns.rename_table(old, new_namespace_id=new[:-1], new_table_name=new[-1])
 
 
 @pytest.mark.parametrize("place", ["requested", "n/a"])
@@ -63,16 +57,14 @@ async def test_a_drop_at_a_location_of_the_server_describes_no_other_table(tmp_p
 
 
 @pytest.mark.parametrize("taken", [["n", "taken"], ["N", "TAKEN"], ["m", "other"], ["n", "delta"]])
-async def test_a_rename_onto_a_table_says_that_it_exists(taken: list[str]) -> None:
-    with FakeLakekeeper() as server:
-        server.add_table(("n",), "t")
-        server.add_table(("n",), "taken")
-        server.add_table(("m",), "other")
-        server.add_table(("n",), "delta", format="delta")
-        async with connect(server) as ns:
-            with pytest.raises(TableAlreadyExistsError, match=rf"(?i)Table already exists: {taken[0]}\${taken[1]} "):
-                await _rename(ns, ["n", "t"], taken)
-            assert await ns.exists(["n", "t"])
+async def test_rename_onto_a_table(server: FakeLakekeeper, ns: AsyncNamespace, taken: list[str]) -> None:
+    server.add_table(("n",), "t")
+    server.add_table(("n",), "taken")
+    server.add_table(("m",), "other")
+    server.add_table(("n",), "delta", format="delta")
+    with pytest.raises(err.TableAlreadyExistsError, match=rf"(?i)Table already exists: {taken[0]}\${taken[1]} "):
+        await _rename(ns, ["n", "t"], taken)
+    assert await ns.exists(["n", "t"])
 
 
 async def test_a_rename_onto_an_invisible_name_says_what_takes_it() -> None:
@@ -84,68 +76,59 @@ async def test_a_rename_onto_an_invisible_name_says_what_takes_it() -> None:
             await ns.deregister_table({"id": ["n", "deleted"]})
             for name in ("deleted", "iceberg"):
                 with pytest.raises(
-                    TableAlreadyExistsError, match=r"n\$\w+ .*an Iceberg table or view, or by a deleted"
+                    err.TableAlreadyExistsError, match=r"n\$\w+ .*an Iceberg table or view, or by a deleted"
                 ):
                     await _rename(ns, ["n", "t"], ["n", name])
 
 
-async def test_a_rename_of_a_table_that_was_just_removed_names_the_table() -> None:
-    with FakeLakekeeper() as server:
-        server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            await describe(ns, "n", "t")
-            server.warehouse.drop_table(("n",), "t", force=True)
-            backend = ns.session.backend
-            with pytest.raises(TableNotFoundError, match=r"n\$t "):
-                await backend.rename_table(ns.session.table(["n", "t"]), ns.session.table(["n", "u"]))
+async def test_rename_of_a_removed_table(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_table(("n",), "t")
+    await describe(ns, "n", "t")
+    server.warehouse.drop_table(("n",), "t", force=True)
+    backend = ns.session.backend
+    with pytest.raises(err.TableNotFoundError, match=r"n\$t "):
+        await backend.rename_table(ns.session.table(["n", "t"]), ns.session.table(["n", "u"]))
 
 
-async def test_a_rename_may_spell_the_namespace_otherwise() -> None:
-    with FakeLakekeeper() as server:
-        server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            await _rename(ns, ["n", "t"], ["N", "T"])
-            assert [str(id) async for id in ns.iter_tables(["n"])] == ["n$T"]
+async def test_a_rename_may_spell_the_namespace_otherwise(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_table(("n",), "t")
+    await _rename(ns, ["n", "t"], ["N", "T"])
+    assert [str(id) async for id in ns.iter_tables(["n"])] == ["n$T"]
 
 
 @pytest.mark.parametrize(
     ("stored", "name"),
     [(NFC, NFD), (NFD, NFC), ("x2", "x\u00b2"), ("az", "a\u200dz"), ("kg", "\u338f"), ("1", "\u2460")],
 )
-async def test_a_name_in_other_characters_is_refused_at_once(stored: str, name: str) -> None:
-    with FakeLakekeeper() as server:
-        server.add_table(("n",), stored)
-        server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            await ns.describe_table({"id": ["n", stored]})
-            for operation in ("describe_table", "drop_table", "deregister_table"):
-                server.clear()
-                with pytest.raises(InvalidInputError, match="takes both names for equal") as caught:
-                    await getattr(ns, operation)({"id": ["n", name]})
-                assert ascii(stored) in str(caught.value) and ascii(name) in str(caught.value)
-                # A drop describes with credentials, and then without.
-                assert len(server.requests) <= 2
-            for operation in ("declare_table", "create_empty_table"):
-                with pytest.raises(TableAlreadyExistsError):
-                    await getattr(ns, operation)({"id": ["n", name]})
-            with pytest.raises(TableAlreadyExistsError):
-                await _rename(ns, ["n", "t"], ["n", name])
+async def test_equivalent_characters_are_refused(
+    server: FakeLakekeeper, ns: AsyncNamespace, stored: str, name: str
+) -> None:
+    server.add_table(("n",), stored)
+    server.add_table(("n",), "t")
+    await ns.describe_table({"id": ["n", stored]})
+    for operation in ("describe_table", "drop_table", "deregister_table"):
+        server.clear()
+        with pytest.raises(err.InvalidInputError, match="takes both names for equal") as caught:
+            await getattr(ns, operation)({"id": ["n", name]})
+        assert ascii(stored) in str(caught.value) and ascii(name) in str(caught.value)
+        # A drop describes with credentials, and then without.
+        assert len(server.requests) <= 2
+    for operation in ("declare_table", "create_empty_table"):
+        with pytest.raises(err.TableAlreadyExistsError):
+            await getattr(ns, operation)({"id": ["n", name]})
+    with pytest.raises(err.TableAlreadyExistsError):
+        await _rename(ns, ["n", "t"], ["n", name])
 
 
-async def test_an_answer_about_another_table_is_still_a_mix_up() -> None:
-    with FakeLakekeeper() as server:
-        server.add_table(("n",), "t")
-        async with connect(server, max_retries="0") as ns:
-            body = {
-                "table": {
-                    "name": unicodedata.normalize("NFKD", "\u00fc"),
-                    "format": "lance",
-                    "base-location": "s3://b/t",
-                }
-            }
-            server.fail(200, body=body, match="GET .*generic-tables/t")
-            with pytest.raises(Exception, match="is there a proxy"):
-                await describe(ns, "n", "t")
+async def test_an_answer_about_another_table_is_still_a_mix_up(server: FakeLakekeeper) -> None:
+    server.add_table(("n",), "t")
+    async with connect(server, max_retries="0") as ns:
+        body = {
+            "table": {"name": unicodedata.normalize("NFKD", "\u00fc"), "format": "lance", "base-location": "s3://b/t"}
+        }
+        server.fail(200, body=body, match="GET .*generic-tables/t")
+        with pytest.raises(Exception, match="is there a proxy"):
+            await describe(ns, "n", "t")
 
 
 CHANGES: dict[str, Any] = {
@@ -186,32 +169,30 @@ async def test_a_namespace_with_deleted_tables_says_why_it_stays() -> None:
     with FakeLakekeeper(soft=True) as server:
         server.add_table(("n",), "t")
         async with connect(server) as ns:
-            with pytest.raises(NamespaceNotEmptyError) as caught:
+            with pytest.raises(err.NamespaceNotEmptyError) as caught:
                 await ns.drop_namespace({"id": ["n"]})
             assert "deleted" not in str(caught.value)
             await ns.deregister_table({"id": ["n", "t"]})
-            with pytest.raises(NamespaceNotEmptyError, match="can still be restored are in it: 1; wait until they"):
+            with pytest.raises(err.NamespaceNotEmptyError, match="can still be restored are in it: 1; wait until they"):
                 await ns.drop_namespace({"id": ["n"]})
 
 
-async def test_a_request_that_is_too_large_is_invalid_input() -> None:
-    with FakeLakekeeper() as server:
-        server.add_namespace(["n"])
-        async with connect(server) as ns:
-            with pytest.raises(InvalidInputError, match="length limit exceeded"):
-                await ns.declare_table({"id": ["n", "t"], "properties": {"k": "v" * 2**21}})
+async def test_a_request_that_is_too_large_is_invalid_input(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_namespace(["n"])
+    with pytest.raises(err.InvalidInputError, match="length limit exceeded"):
+        await ns.declare_table({"id": ["n", "t"], "properties": {"k": "v" * 2**21}})
 
 
 @pytest.mark.parametrize("properties", [{"k": "a\0b"}, {"a\0b": "v"}])
-async def test_a_null_character_in_a_property_is_refused_before_any_call(properties: dict[str, str]) -> None:
-    with FakeLakekeeper() as server:
-        server.add_namespace(["n"])
-        async with connect(server) as ns:
-            for request in ({"id": ["n", "t"]}, {"id": ["m"]}):
-                call = ns.declare_table if len(request["id"]) == 2 else ns.create_namespace
-                with pytest.raises(InvalidInputError, match=r"property .*: Lakekeeper cannot store"):
-                    await call({**request, "properties": properties})
-        assert server.requests == []
+async def test_null_character_in_a_property(
+    server: FakeLakekeeper, ns: AsyncNamespace, properties: dict[str, str]
+) -> None:
+    server.add_namespace(["n"])
+    for request in ({"id": ["n", "t"]}, {"id": ["m"]}):
+        call = ns.declare_table if len(request["id"]) == 2 else ns.create_namespace
+        with pytest.raises(err.InvalidInputError, match=r"property .*: Lakekeeper cannot store"):
+            await call({**request, "properties": properties})
+    assert server.requests == []
 
 
 async def test_credentials_are_not_made_unless_they_are_requested() -> None:
@@ -223,7 +204,7 @@ async def test_credentials_are_not_made_unless_they_are_requested() -> None:
             assert not (await describe(ns, "n", "t")).storage_options
             await ns.declare_table({"id": ["n", "u"]})
             await ns.rename_table({"id": ["n", "t"], "new_table_name": "v"})
-            with pytest.raises(TableAlreadyExistsError):
+            with pytest.raises(err.TableAlreadyExistsError):
                 await ns.rename_table({"id": ["n", "v"], "new_table_name": "u"})
         loads = [it for it in server.requests if it.method == "GET" and "/generic-tables/" in it.path]
         assert len(loads) > 2

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.polaris.backend import PolarisBackend, PolarisSettings
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import connected, described, list_requests, open_server
+from tests.support.polaris import connected, described, list_requests
 
 ENDPOINT = {"endpoint": "http://localhost:8181"}
 
@@ -81,16 +81,14 @@ def test_every_property_may_carry_the_backends_name() -> None:
         ({"warehouse": "x"}, "warehouse: unknown"),
     ],
 )
-def test_what_is_wrong_with_the_properties_is_reported_without_secrets(
-    properties: dict[str, str], message: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=f"polaris properties: .*{message}") as raised:
+def test_invalid_properties(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(err.InvalidInputError, match=f"polaris properties: .*{message}") as raised:
         parsed(**properties)
     assert "sesame" not in str(raised.value)
 
 
 def test_an_endpoint_is_needed() -> None:
-    with pytest.raises(InvalidInputError, match="endpoint: Field required"):
+    with pytest.raises(err.InvalidInputError, match="endpoint: Field required"):
         PolarisSettings.parse({})
 
 
@@ -118,12 +116,11 @@ def test_the_filter_decides_what_the_backend_says_of_its_listings(text: str, lis
     assert PolarisBackend.capabilities.lists_only_lance
 
 
-async def test_a_slash_at_the_end_of_the_endpoint_is_none_in_a_path() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        async with connected(server, endpoint=f"{server.endpoint}/") as ns:
-            await described(ns, "cat", "a", "t")
-        assert list_requests(server) == ["GET catalog/polaris/v1/cat/namespaces/a/generic-tables/t"]
+async def test_a_slash_at_the_end_of_the_endpoint_is_none_in_a_path(server: FakePolaris) -> None:
+    server.add_table("cat", ("a",), "t")
+    async with connected(server, endpoint=f"{server.endpoint}/") as ns:
+        await described(ns, "cat", "a", "t")
+    assert list_requests(server) == ["GET catalog/polaris/v1/cat/namespaces/a/generic-tables/t"]
 
 
 async def test_headers_of_ones_own_are_sent_on_every_call_for_a_token_too() -> None:
@@ -137,10 +134,9 @@ async def test_headers_of_ones_own_are_sent_on_every_call_for_a_token_too() -> N
         assert [request.headers.getall("Polaris-Realm") for request in server.requests] == [["north"], ["north"]]
 
 
-async def test_headers_of_ones_own_are_sent() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        async with connected(server, **{"header.X-Team": "blue", "auth_token": "sesame"}) as ns:
-            await described(ns, "cat", "a", "t")
-        headers = server.requests[0].headers
-        assert (headers["X-Team"], headers["Authorization"]) == ("blue", "Bearer sesame")
+async def test_headers_of_ones_own_are_sent(server: FakePolaris) -> None:
+    server.add_table("cat", ("a",), "t")
+    async with connected(server, **{"header.X-Team": "blue", "auth_token": "sesame"}) as ns:
+        await described(ns, "cat", "a", "t")
+    headers = server.requests[0].headers
+    assert (headers["X-Team"], headers["Authorization"]) == ("blue", "Bearer sesame")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
 from lance.namespace import RestAdapter
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError, ServiceUnavailableError
 
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.rest import FakeRest
@@ -149,7 +149,7 @@ async def test_an_incomplete_listing_is_an_error() -> None:
     with fake() as server:
         server.reply('{"tables": ["a$t"], "context": {"lance-ns.unavailable": "c"}}', match="GET /v1/table?")
         async with connect(server) as ns:
-            with pytest.raises(ServiceUnavailableError, match="lacks c"):
+            with pytest.raises(err.ServiceUnavailableError, match="lacks c"):
                 await ns.list_all_tables({"id": []})
             assert (await ns.list_all_tables({"id": []})).tables == NAMES
 
@@ -158,7 +158,7 @@ async def test_errors_of_the_listing_are_errors() -> None:
     with fake() as server:
         server.fail(403, match="GET /v1/table?")
         async with connect(server) as ns:
-            with pytest.raises(PermissionDeniedError):
+            with pytest.raises(err.PermissionDeniedError):
                 await ns.list_all_tables({"id": []})
 
 
@@ -166,5 +166,5 @@ async def test_errors_of_the_listing_are_errors() -> None:
 async def test_a_walk_does_not_continue_another_listing(token: str) -> None:
     with fake() as server:
         async with connect(server, max_depth="3") as ns:
-            with pytest.raises(InvalidInputError, match="not one of this listing"):
+            with pytest.raises(err.InvalidInputError, match="not one of this listing"):
                 await ns.list_all_tables({"id": [], "page_token": token})

@@ -7,16 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.namespace import RestAdapter
-from lance_namespace.errors import (
-    InternalError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    TableTagNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.faults import Answer, Received
@@ -81,7 +75,7 @@ async def test_a_server_performs_the_operations_that_it_has(properties: dict[str
             await ns.create_table({"id": T}, stream(ROWS))
             await ns.insert_into_table({"id": T}, stream(ROW))
             await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
-            with pytest.raises(TableTagNotFoundError):
+            with pytest.raises(err.TableTagNotFoundError):
                 await ns.delete_table_tag({"id": T, "tag": "none"})
             assert (await ns.count_table_rows({"id": T})).count == 4
     assert [call.operation for call in calls] == [
@@ -117,15 +111,15 @@ async def test_each_operation_is_asked_for_by_itself(location: str, dialect: Res
 @pytest.mark.parametrize(
     ("status", "body", "error"),
     [
-        (500, '{"error": "Not supported: in the middle", "code": 18}', UnsupportedOperationError),
-        (500, '{"error": "not supported", "code": 0}', UnsupportedOperationError),
-        (500, "", InternalError),
-        (503, "", ServiceUnavailableError),
-        (408, "", ServiceUnavailableError),
+        (500, '{"error": "Not supported: in the middle", "code": 18}', err.UnsupportedOperationError),
+        (500, '{"error": "not supported", "code": 0}', err.UnsupportedOperationError),
+        (500, "", err.InternalError),
+        (503, "", err.ServiceUnavailableError),
+        (408, "", err.ServiceUnavailableError),
     ],
 )
-async def test_a_change_that_may_have_happened_is_not_repeated(
-    location: str, status: int, body: str, error: type[LanceNamespaceError]
+async def test_change_in_doubt_is_not_repeated(
+    location: str, status: int, body: str, error: type[err.LanceNamespaceError]
 ) -> None:
     with RowServer() as server:
         server.fail(status, match="insert", when="after", times=2, body=body)
@@ -140,7 +134,7 @@ async def test_a_change_whose_response_is_lost_is_not_repeated(location: str) ->
     with RowServer() as server:
         server.cut(match="insert", when="after")
         async with connect(server, location) as ns:
-            with pytest.raises(ServiceUnavailableError):
+            with pytest.raises(err.ServiceUnavailableError):
                 await ns.insert_into_table({"id": T}, stream(ROW))
     assert server.operations() == [INSERT] and rows(location) == 4
 
@@ -153,21 +147,20 @@ async def test_a_reader_is_sent_only_to_a_server_that_has_the_operation(location
             await ns.insert_into_table({"id": T}, reader())
             assert rows(location) == 6
             server.fail(404, match="insert", body="")
-            with pytest.raises(UnsupportedOperationError):
+            with pytest.raises(err.UnsupportedOperationError):
                 await ns.insert_into_table({"id": T}, reader())
             await ns.insert_into_table({"id": T}, reader())
     assert server.operations() == [DESCRIBE, INSERT, INSERT, INSERT, DESCRIBE] and rows(location) == 7
 
 
-async def test_what_servers_may_ignore_stays_here(location: str) -> None:
+async def test_what_servers_may_ignore_stays_here(server: FakeRest, location: str) -> None:
     """A server that ignores a version in a describe would return another one."""
-    with FakeRest() as server:
-        async with connect(server, location) as ns:
-            await ns.insert_into_table({"id": T}, reader())
-            details = await ns.describe_table({"id": T, "version": 1})
-            await ns.table_exists({"id": T, "version": 2})
-            tables: Any = await ns.list_tables({"id": ["sales"], "include_declared": False})
-            with pytest.raises(UnsupportedOperationError):
-                await ns.alter_table_backfill_columns({"id": T, "column": "c"})
+    async with connect(server, location) as ns:
+        await ns.insert_into_table({"id": T}, reader())
+        details = await ns.describe_table({"id": T, "version": 1})
+        await ns.table_exists({"id": T, "version": 2})
+        tables: Any = await ns.list_tables({"id": ["sales"], "include_declared": False})
+        with pytest.raises(err.UnsupportedOperationError):
+            await ns.alter_table_backfill_columns({"id": T, "column": "c"})
     assert details.version == 1 and tables.tables == ["t"]
     assert server.operations()[-1] == "table/backfill_column"

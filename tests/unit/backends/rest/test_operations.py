@@ -7,17 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.namespace import RestAdapter
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    TableNotFoundError,
-    TableTagNotFoundError,
-    ThrottlingError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Call
 from lance_ns_async.operations import rows as row_operations
@@ -71,7 +64,7 @@ async def test_rows_are_written_and_read_by_the_server(properties: dict[str, str
         response = await ns.query_table({"id": T, "k": 10, "vector": {}, "filter": "id > 2", "columns": None})
         assert rows(response.data) == [3, 4]
         await ns.drop_table({"id": T})
-        with pytest.raises(TableNotFoundError):
+        with pytest.raises(err.TableNotFoundError):
             await ns.count_table_rows({"id": T})
     assert table.location is not None
     assert [call.operation for call in calls] == [
@@ -100,7 +93,7 @@ async def test_many_rows_are_sent_and_received(properties: dict[str, str]) -> No
 async def test_more_rows_than_a_server_accepts_are_an_invalid_input(tmp_path: Path) -> None:
     with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as server:
         async with connect({"uri": f"http://127.0.0.1:{server.port}"}) as (ns, _):
-            with pytest.raises(InvalidInputError, match="length limit exceeded"):
+            with pytest.raises(err.InvalidInputError, match="length limit exceeded"):
                 await ns.create_table({"id": T}, stream(pa.table({"id": range(500_000)})))
 
 
@@ -116,7 +109,7 @@ async def test_indexes_tags_and_versions_are_those_of_the_server(properties: dic
         await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
         assert (await ns.get_table_tag_version({"id": T, "tag": "first"})).version == 1
         assert list((await ns.list_table_tags({"id": T})).tags) == ["first"]
-        with pytest.raises(TableTagNotFoundError):
+        with pytest.raises(err.TableTagNotFoundError):
             await ns.delete_table_tag({"id": T, "tag": "none"})
         versions = await ns.list_table_versions({"id": T, "descending": True, "limit": 1})
         assert len(versions.versions) == 1
@@ -146,23 +139,20 @@ async def test_rows_stay_with_this_process_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["local", "remote"])
-async def test_what_only_a_server_can_do_is_asked_of_it(mode: str) -> None:
-    with FakeRest() as server:
-        server.add_table("sales", "t")
-        server.reply('{"job_id": "7"}', match="backfill_column")
-        async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": mode}) as ns:
-            job = await ns.alter_table_backfill_columns({"id": T, "column": "c"})
-            with pytest.raises(UnsupportedOperationError, match=r"^Not supported: sales\$t\$1 \(describe_transaction"):
-                await ns.describe_transaction({"id": [*T, "1"]})
-            with pytest.raises(InvalidInputError, match="AlterTableBackfillColumnsRequest"):
-                await ns.alter_table_backfill_columns({"id": T})
+async def test_what_only_a_server_can_do_is_asked_of_it(server: FakeRest, mode: str) -> None:
+    server.add_table("sales", "t")
+    server.reply('{"job_id": "7"}', match="backfill_column")
+    async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": mode}) as ns:
+        job = await ns.alter_table_backfill_columns({"id": T, "column": "c"})
+        with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: sales\$t\$1 \(describe_transaction"):
+            await ns.describe_transaction({"id": [*T, "1"]})
+        with pytest.raises(err.InvalidInputError, match="AlterTableBackfillColumnsRequest"):
+            await ns.alter_table_backfill_columns({"id": T})
     assert job.job_id == "7"
     assert server.operations() == ["table/backfill_column", "transaction/describe"]
 
 
-async def test_a_scan_asks_for_parts_of_one_version(
-    properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_scan_reads_parts_of_one_version(properties: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_operations, "_PART_BYTES", 4000)
     table = pa.table({"id": range(40), "name": ["x" * 100] * 40})
     async with connect(properties) as (ns, calls):
@@ -177,7 +167,7 @@ async def test_a_scan_asks_for_parts_of_one_version(
         assert pa.Table.from_batches(scanned) == table
         assert 3 < [call.operation for call in calls].count("query_table") < 15
         assert [it async for batch in ns.scan(T, filter="id % 2 = 0") for it in batch["id"].to_pylist()] == [0, 2, 4]
-        with pytest.raises(TableNotFoundError):
+        with pytest.raises(err.TableNotFoundError):
             await anext(ns.scan(["sales", "none"]))
 
 
@@ -190,17 +180,16 @@ async def test_a_scan_asks_for_fewer_rows_if_a_response_is_too_long(properties: 
         assert pa.Table.from_batches([batch async for batch in ns.scan(T)]) == table
         assert "unreadable" in {call.outcome for call in calls}
         # pylance's server returns another class.
-        with pytest.raises((InvalidInputError, InternalError), match="Error parsing statement"):
+        with pytest.raises((err.InvalidInputError, err.InternalError), match="Error parsing statement"):
             await anext(ns.scan(T, filter="id >"))
 
 
-async def test_rows_are_the_body_and_the_other_fields_the_query() -> None:
-    with FakeRest() as server:
-        server.reply('{"location": "s3://lake/t", "version": 1}', match="create")
-        async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": "remote"}) as ns:
-            request = {"id": T, "mode": "Overwrite", "properties": {"a": "b c"}, "storage_options": {"k": "hush"}}
-            response = await ns.create_table(request, stream(ROWS))
-        (wire_request,) = server.requests
+async def test_rows_are_the_body_and_the_other_fields_the_query(server: FakeRest) -> None:
+    server.reply('{"location": "s3://lake/t", "version": 1}', match="create")
+    async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": "remote"}) as ns:
+        request = {"id": T, "mode": "Overwrite", "properties": {"a": "b c"}, "storage_options": {"k": "hush"}}
+        response = await ns.create_table(request, stream(ROWS))
+    (wire_request,) = server.requests
     assert response.version == 1 and wire_request.body == stream(ROWS)
     assert wire_request.headers["content-type"] == "application/vnd.apache.arrow.stream"
     assert wire_request.path == (
@@ -244,19 +233,18 @@ async def test_a_failing_reader_inserts_nothing(tmp_path: Path) -> None:
         async with connect({"uri": gateway.url, **token}) as (ns, _):
             await ns.create_namespace({"id": ["sales"]})
             await ns.create_table({"id": T}, stream(ROWS))
-            with pytest.raises(InvalidInputError, match="the source is gone"):
+            with pytest.raises(err.InvalidInputError, match="the source is gone"):
                 await ns.insert_into_table({"id": T}, pa.RecordBatchReader.from_batches(ROWS.schema, fail()))
             assert (await ns.count_table_rows({"id": T})).count == 3
 
 
-async def test_streamed_rows_are_sent_once() -> None:
+async def test_streamed_rows_are_sent_once(server: FakeRest) -> None:
     held: list[int] = []
-    with FakeRest() as server:
-        server.add_table("sales", "t")
-        server.fail(429, match="insert")
-        async with connect({"uri": server.url}) as (ns, calls):
-            with pytest.raises(ThrottlingError):
-                await ns.insert_into_table({"id": T}, batches(2, held))
+    server.add_table("sales", "t")
+    server.fail(429, match="insert")
+    async with connect({"uri": server.url}) as (ns, calls):
+        with pytest.raises(err.ThrottlingError):
+            await ns.insert_into_table({"id": T}, batches(2, held))
     assert [call.operation for call in calls] == ["insert_into_table"]
     assert 1 <= len(held) <= 2
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.rest.backend import RestSettings
 
@@ -50,7 +50,7 @@ def test_our_own_names_mean_the_same() -> None:
     ],
 )
 def test_a_wrong_property_is_named(properties: dict[str, str], problem: str) -> None:
-    with pytest.raises(InvalidInputError) as caught:
+    with pytest.raises(err.InvalidInputError) as caught:
         RestSettings.parse(properties)
     assert problem in str(caught.value)
 

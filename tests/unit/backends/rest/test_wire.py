@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.rest import wire
@@ -36,13 +36,13 @@ def test_the_root_is_the_delimiter() -> None:
     ("names", "delimiter"), [(["a$b", "t"], "$"), (["a", "$"], "$"), (["a$", "$b"], "$$"), (["a.b"], ".")]
 )
 def test_a_name_with_the_delimiter_is_refused(names: list[str], delimiter: str) -> None:
-    with pytest.raises(InvalidInputError, match="set the property delimiter"):
+    with pytest.raises(err.InvalidInputError, match="set the property delimiter"):
         wire.path_segment(TableId(names), delimiter)
 
 
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_segment_that_proxies_rewrite_is_refused(name: str) -> None:
-    with pytest.raises(InvalidInputError, match="proxies rewrite it"):
+    with pytest.raises(err.InvalidInputError, match="proxies rewrite it"):
         wire.path_segment(NamespaceId([name]), "$")
 
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeclareTableRequest, RegisterTableRequest
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-)
 
 from tests.support.polaris import connected, described, list_requests, open_server
 
@@ -22,12 +15,12 @@ async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(tmp_pa
     with open_server() as server:
         server.add_namespace("cat", ("a", "b"))
         async with connected(server, unique_locations="false") as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "b", "x y"]))
+            declared = await ns.declare_table(["cat", "a", "b", "x y"])
             assert declared.location == "file:///data/cat/a/b/x~20y"
             assert len(list_requests(server)) == 2
         server.clear()
         async with connected(server, root=str(tmp_path), unique_locations="false") as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "b", "t"]))
+            declared = await ns.declare_table(["cat", "a", "b", "t"])
             assert declared.location == f"{tmp_path.as_uri()}/cat/a/b/t"
             assert len(list_requests(server)) == 1
 
@@ -37,10 +30,10 @@ async def test_an_unknown_location_is_required() -> None:
         server.add_namespace("cat", ("a",))
         server.reply('{"namespace": ["a"], "properties": {}}', match="GET")
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="its namespace has no location; give one"):
-                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"]))
-            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: cat\$none "):
-                await ns.declare_table(DeclareTableRequest(id=["cat", "none", "t"]))
+            with pytest.raises(err.InvalidInputError, match="its namespace has no location; give one"):
+                await ns.declare_table(["cat", "a", "t"])
+            with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: cat\$none "):
+                await ns.declare_table(["cat", "none", "t"])
 
 
 @pytest.mark.parametrize("level", ["a?b", "a#b", "a%2Fb", "a/b"])
@@ -48,9 +41,9 @@ async def test_a_place_in_a_namespace_that_may_be_read_as_another_is_refused(lev
     with open_server() as server:
         server.add_namespace("cat", (level,))
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="may also be that of another namespace"):
-                await ns.declare_table(DeclareTableRequest(id=["cat", level, "t"]))
-            request = DeclareTableRequest(id=["cat", level, "t"], location="file:///data/elsewhere")
+            with pytest.raises(err.InvalidInputError, match="may also be that of another namespace"):
+                await ns.declare_table(["cat", level, "t"])
+            request = {"id": ["cat", level, "t"], "location": "file:///data/elsewhere"}
             assert (await ns.declare_table(request)).location == "file:///data/elsewhere"
 
 
@@ -59,7 +52,7 @@ async def test_a_location_is_kept_as_it_was_given(location: str) -> None:
     with open_server() as server:
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location=location))
+            declared = await ns.declare_table(["cat", "a", "t"], location=location)
             assert declared.location == (await described(ns, "cat", "a", "t")).location == location
 
 
@@ -69,8 +62,8 @@ async def test_a_location_that_the_server_changes_is_an_error_and_nothing_is_lef
         server.add_namespace("cat", ("a",))
         server.reply(json.dumps({"table": table}), match="POST", when="after")
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="would register it at s3://other/t, not at s3://mine/t"):
-                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://mine/t"))
+            with pytest.raises(err.InternalError, match="would register it at s3://other/t, not at s3://mine/t"):
+                await ns.declare_table(["cat", "a", "t"], location="s3://mine/t")
             assert not await ns.exists(["cat", "a", "t"])
 
 
@@ -81,8 +74,10 @@ async def test_data_left_at_a_location_is_reported() -> None:
         server.reply(json.dumps({"table": table}), match="POST", when="after")
         server.fail(503, match="DELETE")
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="would register it at s3://other/t, not at s3://mine/t") as raised:
-                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://mine/t"))
+            with pytest.raises(
+                err.InternalError, match="would register it at s3://other/t, not at s3://mine/t"
+            ) as raised:
+                await ns.declare_table(["cat", "a", "t"], location="s3://mine/t")
             [note] = raised.value.__notes__
             assert note.startswith("and it is still registered there, because that could not be undone (Service unav")
             assert await ns.exists(["cat", "a", "t"])
@@ -93,11 +88,11 @@ async def test_an_empty_location_is_not_the_default_one() -> None:
         location = server.add_table("cat", ("a",), "t")
         async with connected(server) as ns:
             for work in (
-                ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="")),
-                ns.register_table(RegisterTableRequest(id=["cat", "a", "u"], location="")),
-                ns.register_table(RegisterTableRequest(id=["cat", "a", "t"], location="", mode="overwrite")),
+                ns.declare_table(["cat", "a", "u"], location=""),
+                ns.register_table(["cat", "a", "u"], location=""),
+                ns.register_table(["cat", "a", "t"], location="", mode="overwrite"),
             ):
-                with pytest.raises(InvalidInputError, match="its location '' is empty; omit it"):
+                with pytest.raises(err.InvalidInputError, match="its location '' is empty; omit it"):
                     await work
             assert list_requests(server) == []
             assert (await described(ns, "cat", "a", "t")).location == location
@@ -108,12 +103,15 @@ async def test_what_the_server_would_never_take_is_refused_before_any_call() -> 
         location = server.add_table("cat", ("a",), "t")
         async with connected(server) as ns:
             properties = {"polaris.x": "1"}
-            with pytest.raises(InvalidInputError, match=r"property 'polaris\.x'"):
-                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], properties=properties))
-            with pytest.raises(InvalidInputError, match=r"property 'polaris\.x'"):
-                request = RegisterTableRequest(
-                    id=["cat", "a", "t"], location="s3://b/t", mode="overwrite", properties=properties
-                )
+            with pytest.raises(err.InvalidInputError, match=r"property 'polaris\.x'"):
+                await ns.declare_table(["cat", "a", "u"], properties=properties)
+            with pytest.raises(err.InvalidInputError, match=r"property 'polaris\.x'"):
+                request = {
+                    "id": ["cat", "a", "t"],
+                    "location": "s3://b/t",
+                    "mode": "overwrite",
+                    "properties": properties,
+                }
                 await ns.register_table(request)
             assert list_requests(server) == []
             assert (await described(ns, "cat", "a", "t")).location == location
@@ -124,7 +122,7 @@ async def test_a_declare_whose_answer_was_lost_is_looked_up_and_not_sent_again()
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
             server.cut(match="POST", when="after")
-            request = DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t", properties={"doc": "d"})
+            request = {"id": ["cat", "a", "t"], "location": "s3://b/t", "properties": {"doc": "d"}}
             declared = await ns.declare_table(request)
             assert (declared.location, declared.properties) == ("s3://b/t", {"doc": "d", "table_type": "lance"})
         assert sum(path.startswith("POST") for path in list_requests(server)) == 1
@@ -136,9 +134,9 @@ async def test_a_declare_that_did_not_arrive_is_reported_as_unknown(status: int)
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
             server.fail(status, match="POST")
-            error = InternalError if status == 500 else ServiceUnavailableError
+            error = err.InternalError if status == 500 else err.ServiceUnavailableError
             with pytest.raises(error, match=rf"cat\$a\$t .*HTTP {status}.*whether it took effect is unknown"):
-                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
+                await ns.declare_table(["cat", "a", "t"], location="s3://b/t")
             assert not await ns.exists(["cat", "a", "t"])
         assert sum(path.startswith("POST") for path in list_requests(server)) == 1
 
@@ -153,8 +151,8 @@ async def test_a_lost_declare_that_somebody_else_won_is_not_ours(others: dict[st
         server.add_table("cat", ("a",), "t", **{"base_location": "s3://b/t", **others})  # type: ignore[arg-type]
         async with connected(server) as ns:
             server.cut(match="POST", when="before")
-            with pytest.raises(TableAlreadyExistsError, match="created by another"):
-                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))
+            with pytest.raises(err.TableAlreadyExistsError, match="created by another"):
+                await ns.declare_table(["cat", "a", "t"], location="s3://b/t")
 
 
 async def test_a_throttled_declare_did_nothing_and_is_sent_again() -> None:
@@ -162,5 +160,5 @@ async def test_a_throttled_declare_did_nothing_and_is_sent_again() -> None:
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
             server.fail(429, times=2, match="POST")
-            assert (await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location="s3://b/t"))).location
+            assert (await ns.declare_table(["cat", "a", "t"], location="s3://b/t")).location
         assert sum(path.startswith("POST") for path in list_requests(server)) == 3

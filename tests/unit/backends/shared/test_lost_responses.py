@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    InternalError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import NamespaceId, TableId
 from lance_ns_async.backends.shared.lost_responses import LOST_RACE, create_or_find, remove_or_check
@@ -24,7 +15,7 @@ from lance_ns_async.errors import Failure, with_failure
 ID = TableId(["a", "t"])
 
 
-def failing(error: LanceNamespaceError, cause: Exception | None = None) -> Callable[[], Awaitable[NoReturn]]:
+def failing(error: err.LanceNamespaceError, cause: Exception | None = None) -> Callable[[], Awaitable[NoReturn]]:
     if isinstance(cause, Failure):
         with_failure(error, cause)
 
@@ -35,7 +26,7 @@ def failing(error: LanceNamespaceError, cause: Exception | None = None) -> Calla
 
 
 def lost(delivered: bool | None = None) -> Callable[[], Awaitable[NoReturn]]:
-    return failing(ServiceUnavailableError("lost"), Failure("disconnected", message="cut", delivered=delivered))
+    return failing(err.ServiceUnavailableError("lost"), Failure("disconnected", message="cut", delivered=delivered))
 
 
 async def it() -> str:
@@ -47,47 +38,49 @@ async def nothing() -> None:
 
 
 async def test_what_was_answered_is_not_looked_up() -> None:
-    assert await create_or_find(ID, it, failing(InternalError("looked up"))) == "it"
-    await remove_or_check(nothing, failing(InternalError("looked up")))
+    assert await create_or_find(ID, it, failing(err.InternalError("looked up"))) == "it"
+    await remove_or_check(nothing, failing(err.InternalError("looked up")))
 
 
 @pytest.mark.parametrize("delivered", [None, True])
 async def test_what_may_have_been_done_is_looked_up(delivered: bool | None) -> None:
     assert await create_or_find(ID, lost(delivered), it) == "it"
-    for missing in (TableNotFoundError("gone"), NamespaceNotFoundError("gone")):
+    for missing in (err.TableNotFoundError("gone"), err.NamespaceNotFoundError("gone")):
         await remove_or_check(lost(delivered), failing(missing))
-    with pytest.raises(ServiceUnavailableError, match="lost"):
+    with pytest.raises(err.ServiceUnavailableError, match="lost"):
         await remove_or_check(lost(delivered), it)
 
 
 async def test_an_object_of_others_is_reported_as_existing() -> None:
-    with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: a\$t \(created by another client\)$"):
+    with pytest.raises(
+        err.TableAlreadyExistsError, match=r"^Table already exists: a\$t \(created by another client\)$"
+    ):
         await create_or_find(ID, lost(), nothing)
     with pytest.raises(
-        NamespaceAlreadyExistsError, match=r"^Namespace already exists: a \(created by another client\)$"
+        err.NamespaceAlreadyExistsError, match=r"^Namespace already exists: a \(created by another client\)$"
     ):
-        await create_or_find(NamespaceId(["a"]), lost(), nothing, NamespaceAlreadyExistsError)
+        await create_or_find(NamespaceId(["a"]), lost(), nothing, err.NamespaceAlreadyExistsError)
 
 
 async def test_a_creation_that_lost_a_race_did_not_create_what_is_found() -> None:
-    rolled_back = failing(InternalError("lost"), Failure(LOST_RACE, message="another was first"))
-    with pytest.raises(TableAlreadyExistsError):
+    rolled_back = failing(err.InternalError("lost"), Failure(LOST_RACE, message="another was first"))
+    with pytest.raises(err.TableAlreadyExistsError):
         await create_or_find(ID, rolled_back, it)
 
 
 async def test_if_the_lookup_fails_the_first_error_is_raised() -> None:
-    find = failing(PermissionDeniedError("not yours"))
+    find = failing(err.PermissionDeniedError("not yours"))
     for work in (create_or_find(ID, lost(), find), remove_or_check(lost(), find)):
-        with pytest.raises(ServiceUnavailableError, match="lost") as raised:
+        with pytest.raises(err.ServiceUnavailableError, match="lost") as raised:
             await work
-        assert isinstance(raised.value.__cause__, PermissionDeniedError)
+        assert isinstance(raised.value.__cause__, err.PermissionDeniedError)
 
 
 async def test_a_call_that_may_have_acted_is_known_whatever_its_error_was_raised_from() -> None:
     """If a lookup failed, too, the error has that of the lookup as its cause."""
 
     async def create() -> str:
-        return await create_or_find(ID, lost(), failing(PermissionDeniedError("not yours")))
+        return await create_or_find(ID, lost(), failing(err.PermissionDeniedError("not yours")))
 
     assert await create_or_find(ID, create, it) == "it"
 
@@ -97,19 +90,19 @@ async def test_a_call_that_may_have_acted_is_known_whatever_its_error_was_raised
     [
         lost(delivered=False),
         # It waited for a token that another call then failed to get: such an error has no failure of its own.
-        failing(ServiceUnavailableError("lost"), ServiceUnavailableError("no token")),
-        failing(ServiceUnavailableError("lost")),
+        failing(err.ServiceUnavailableError("lost"), err.ServiceUnavailableError("no token")),
+        failing(err.ServiceUnavailableError("lost")),
     ],
     ids=["refused", "shared", "waited"],
 )
 async def test_what_was_never_sent_is_not_looked_up(create: Callable[[], Awaitable[NoReturn]]) -> None:
-    for work in (create_or_find(ID, create, it), remove_or_check(create, failing(TableNotFoundError("gone")))):
-        with pytest.raises(ServiceUnavailableError, match="lost"):
+    for work in (create_or_find(ID, create, it), remove_or_check(create, failing(err.TableNotFoundError("gone")))):
+        with pytest.raises(err.ServiceUnavailableError, match="lost"):
             await work
 
 
 async def test_another_error_is_no_lost_answer() -> None:
-    denied = failing(PermissionDeniedError("not yours"), Failure(403, message="no", delivered=None))
-    for work in (create_or_find(ID, denied, it), remove_or_check(denied, failing(TableNotFoundError("gone")))):
-        with pytest.raises(PermissionDeniedError):
+    denied = failing(err.PermissionDeniedError("not yours"), Failure(403, message="no", delivered=None))
+    for work in (create_or_find(ID, denied, it), remove_or_check(denied, failing(err.TableNotFoundError("gone")))):
+        with pytest.raises(err.PermissionDeniedError):
             await work

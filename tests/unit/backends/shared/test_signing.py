@@ -7,17 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-)
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError, UnauthenticatedError
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg
@@ -59,20 +50,20 @@ async def connected(server: FakePolaris | FakeIceberg, **more: str) -> AsyncIter
 
 
 async def described(ns: AsyncNamespace, *id: str) -> None:
-    await ns.describe_table(DescribeTableRequest(id=list(id or ("lake", "a", "t"))))
+    await ns.describe_table(list(id or ("lake", "a", "t")))
 
 
 @pytest.mark.parametrize("name", ["plain", "a+b", "é漢字", "a=b&c", "~.-_", "$'()*!"])
 async def test_every_kind_of_request_is_signed(name: str) -> None:
     with signing(realm="north") as server:
         async with connected(server, realm="north", **{"header.X-Tenant": " two "}) as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=["lake", name], properties={"k": name}))
-            assert (await ns.list_namespaces(ListNamespacesRequest(id=["lake", name]))).namespaces == []
-            await ns.declare_table(DeclareTableRequest(id=["lake", name, f"{name}/t"], location="s3://lake/odd"))
-            assert (await ns.list_tables(ListTablesRequest(id=["lake", name]))).tables == [f"{name}/t"]
+            await ns.create_namespace(["lake", name], properties={"k": name})
+            assert (await ns.list_namespaces(["lake", name])).namespaces == []
+            await ns.declare_table(["lake", name, f"{name}/t"], location="s3://lake/odd")
+            assert (await ns.list_tables(["lake", name])).tables == [f"{name}/t"]
             await described(ns, "lake", name, f"{name}/t")
-            await ns.deregister_table(DeregisterTableRequest(id=["lake", name, f"{name}/t"]))
-            await ns.drop_namespace(DropNamespaceRequest(id=["lake", name]))
+            await ns.deregister_table(["lake", name, f"{name}/t"])
+            await ns.drop_namespace(["lake", name])
         assert server.signatures and len(server.signatures.accepted) == len(server.requests)
         always = {"host", "x-amz-date", "x-amz-content-sha256", "x-tenant", "polaris-realm"}
         assert all(signed >= always for signed in server.signatures.accepted)
@@ -90,11 +81,11 @@ async def test_a_token_of_polaris_is_sent_beside_the_signature() -> None:
 async def test_rejected_signatures_and_denials_are_explained() -> None:
     with signing() as server:
         async with connected(server, **{"rest.signing-name": "glue"}) as ns:
-            with pytest.raises(UnauthenticatedError, match=r"correct service.*rest\.signing-name.*keys right\?"):
+            with pytest.raises(err.UnauthenticatedError, match=r"correct service.*rest\.signing-name.*keys right\?"):
                 await described(ns)
         server.fail(403, headers={"x-amzn-ErrorType": "AccessDeniedException"}, body={"Message": "User: x may not"})
         async with connected(server) as ns:
-            with pytest.raises(PermissionDeniedError, match="User: x may not"):
+            with pytest.raises(err.PermissionDeniedError, match="User: x may not"):
                 await described(ns)
 
 
@@ -157,7 +148,7 @@ async def test_iceberg_signs_with_a_role_too() -> None:
 async def test_a_role_that_cannot_be_assumed_is_an_error(polaris: FakePolaris, sts: FakeSts) -> None:
     sts.fail(403, times=None)
     async with connected(polaris, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
-        with pytest.raises(PermissionDeniedError, match="assume_role"):
+        with pytest.raises(err.PermissionDeniedError, match="assume_role"):
             await described(ns)
     assert not polaris.requests
 
@@ -171,5 +162,5 @@ async def test_a_role_that_cannot_be_assumed_is_an_error(polaris: FakePolaris, s
     ],
 )
 def test_properties_that_do_not_fit_together(properties: dict[str, str], text: str) -> None:
-    with pytest.raises(InvalidInputError, match=text):
+    with pytest.raises(err.InvalidInputError, match=text):
         AsyncNamespace.connect("polaris", {"endpoint": "http://127.0.0.1", **properties})

@@ -10,9 +10,8 @@ from typing import Any
 
 import anyio.to_thread
 import lance
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeclareTableRequest
-from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.shared.vended_credentials import combine, nearest, storage_options
 from lance_ns_async.storage.options import merge_options
@@ -163,7 +162,7 @@ def test_the_scheme_of_the_location_selects_among_several_stores() -> None:
         ),
     ],
 )
-def test_credentials_for_the_location_replace_those_of_the_table(
+def test_combined_credentials(
     config: Mapping[str, str], credentials: Mapping[str, str], combined: Mapping[str, str]
 ) -> None:
     assert combine(config, credentials) == combined
@@ -235,7 +234,7 @@ class Storage(FakeServer):
     ],
     ids=["s3", "gcs", "azure"],
 )
-async def test_lance_shows_the_storage_what_was_vended(
+async def test_storage_receives_the_credentials(
     location: str, config: Mapping[str, str], endpoint: str, shown: list[str], configured: Mapping[str, str]
 ) -> None:
     with Storage() as server:
@@ -299,7 +298,7 @@ async def test_a_property_enables_credentials_by_default() -> None:
         async with connected(server, vend_credentials="true") as ns:
             assert (await described(ns, "cat", "a", "t")).storage_options == OPTIONS
             assert (await described(ns, "cat", "a", "t", vend=False)).storage_options is None
-            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="s3://bucket/u"))
+            declared = await ns.declare_table(["cat", "a", "u"], location="s3://bucket/u")
             assert declared.storage_options == OPTIONS
 
 
@@ -324,7 +323,7 @@ async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
     with FakePolaris(credential=None, refuses_delegation=True) as server:
         location = server.add_table("cat", ("a",), "t")
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="vending is not supported"):
+            with pytest.raises(err.InvalidInputError, match="vending is not supported"):
                 await described(ns, "cat", "a", "t", vend=True)
             assert (await described(ns, "cat", "a", "t")).location == location
 

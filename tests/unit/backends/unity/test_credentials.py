@@ -5,14 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.unity import FakeUnity
@@ -35,9 +29,7 @@ KINDS: list[tuple[dict[str, Any], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("credentials", "options"), KINDS, ids=["aws", "azure", "gcp"])
-async def test_credentials_are_requested_to_write_and_get_lances_names(
-    credentials: dict[str, Any], options: dict[str, str]
-) -> None:
+async def test_names_of_credentials(credentials: dict[str, Any], options: dict[str, str]) -> None:
     with FakeUnity(credentials={**credentials, "expiration_time": UNTIL}) as server:
         server.add_table(*TABLE)
         async with connected(server, **{"storage.region": "us-west-2"}) as ns:
@@ -79,7 +71,7 @@ async def test_the_requested_access_can_be_chosen(setting: str, asked_for: list[
         server.add_table(*TABLE)
         server.fail(403, times=None, match="POST")
         async with connected(server, credentials_operation=setting) as ns:
-            with pytest.raises(PermissionDeniedError):
+            with pytest.raises(err.PermissionDeniedError):
                 await described(ns, *TABLE, vend=True)
         assert operations(server) == asked_for
 
@@ -112,7 +104,7 @@ async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
 
 def test_an_operation_that_there_is_not_is_refused() -> None:
     properties = {"endpoint": "http://127.0.0.1:1", "catalog": "main", "credentials_operation": "write"}
-    with pytest.raises(InvalidInputError, match="credentials_operation: Input should be 'auto', 'read'"):
+    with pytest.raises(err.InvalidInputError, match="credentials_operation: Input should be 'auto', 'read'"):
         AsyncNamespace.connect("unity", properties)
 
 
@@ -139,19 +131,23 @@ async def test_a_local_table_needs_none() -> None:
             assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
 
 
-async def test_a_server_that_is_not_set_up_for_it_changes_nothing() -> None:
-    with FakeUnity() as server:
-        server.add_table(*TABLE)
-        async with connected(server, **{"storage.region": "x"}) as ns:
+async def test_a_server_that_is_not_set_up_for_it_changes_nothing(server: FakeUnity) -> None:
+    server.add_table(*TABLE)
+    async with connected(server, **{"storage.region": "x"}) as ns:
+        assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
+        for status in (404, 405):
+            server.fail(status, match="POST", body="Status: Not Found")
             assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
-            for status in (404, 405):
-                server.fail(status, match="POST", body="Status: Not Found")
-                assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
 
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(401, UnauthenticatedError), (403, PermissionDeniedError), (404, InternalError), (500, InternalError)],
+    [
+        (401, err.UnauthenticatedError),
+        (403, err.PermissionDeniedError),
+        (404, err.InternalError),
+        (500, err.InternalError),
+    ],
 )
 async def test_a_refusal_is_reported(status: int, error: type[Exception]) -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
@@ -183,7 +179,7 @@ async def test_asking_is_no_change_and_so_is_done_again() -> None:
             assert (await described(ns, *TABLE, vend=True)).storage_options
         async with connected(server) as ns:
             server.fail(503, times=None, match="POST")
-            with pytest.raises(ServiceUnavailableError, match="4 attempts"):
+            with pytest.raises(err.ServiceUnavailableError, match="4 attempts"):
                 await described(ns, *TABLE, vend=True)
 
 
@@ -192,7 +188,7 @@ async def test_secrets_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> No
     with FakeUnity(credentials={"aws_temp_credentials": {**AWS, "secret_access_key": 7}}) as server:
         server.add_table(*TABLE)
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="unknown form") as caught:
+            with pytest.raises(err.InternalError, match="unknown form") as caught:
                 await described(ns, *TABLE, vend=True)
             assert "t0ken" not in str(caught.value)
     assert "t0ken" not in caplog.text

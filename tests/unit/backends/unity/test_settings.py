@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import InvalidInputError, UnauthenticatedError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.unity.backend import UnitySettings
@@ -25,13 +25,13 @@ def test_the_defaults_are_those_of_the_spec() -> None:
 
 @pytest.mark.parametrize("missing", ["endpoint", "catalog"])
 def test_required_properties(missing: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"unity properties: {missing}: Field required"):
+    with pytest.raises(err.InvalidInputError, match=f"unity properties: {missing}: Field required"):
         UnitySettings.parse({key: value for key, value in LEAST.items() if key != missing})
 
 
 @pytest.mark.parametrize("catalog", ["a.b", "a b", "é", "a/b", "x" * 256, ""])
 def test_a_catalog_that_cannot_be_is_refused(catalog: str) -> None:
-    with pytest.raises(InvalidInputError, match="catalog: not a valid catalog name"):
+    with pytest.raises(err.InvalidInputError, match="catalog: not a valid catalog name"):
         UnitySettings.parse({**LEAST, "catalog": catalog})
 
 
@@ -47,7 +47,7 @@ def test_times_are_seconds_unless_they_say_otherwise(text: str, seconds: float) 
 @pytest.mark.parametrize("text", ["1000", "10000", " 30000.0 "])
 def test_milliseconds_that_were_copied_are_not_taken_for_hours(key: str, text: str) -> None:
     with pytest.raises(
-        InvalidInputError, match=rf"{key}: {text.strip()} would be seconds here; write '{text.strip()}ms'"
+        err.InvalidInputError, match=rf"{key}: {text.strip()} would be seconds here; write '{text.strip()}ms'"
     ):
         UnitySettings.parse({**LEAST, key: text})
 
@@ -66,7 +66,7 @@ def test_properties_may_be_prefixed() -> None:
 
 @pytest.mark.parametrize("path", ["/api?x=1", "/a b", "/é", "#"])
 def test_an_api_path_that_is_none_is_refused(path: str) -> None:
-    with pytest.raises(InvalidInputError, match="api_path: not a path"):
+    with pytest.raises(err.InvalidInputError, match="api_path: not a path"):
         UnitySettings.parse({**LEAST, "api_path": path})
 
 
@@ -74,12 +74,11 @@ def test_an_api_path_that_is_none_is_refused(path: str) -> None:
     ("endpoint", "api_path"),
     [("", API), ("/", API.strip("/")), (API, API), (f"{API}/", f"{API}/"), (API, ""), ("/api", "/2.1/unity-catalog")],
 )
-async def test_the_api_path_is_put_between_once(endpoint: str, api_path: str) -> None:
-    with FakeUnity() as server:
-        server.add_table("main", "a", "t")
-        async with connected(server, endpoint=server.url + endpoint, api_path=api_path) as ns:
-            await described(ns, "main", "a", "t")
-        assert server.requests[0].path == f"{API}/tables/main.a.t"
+async def test_the_api_path_is_put_between_once(server: FakeUnity, endpoint: str, api_path: str) -> None:
+    server.add_table("main", "a", "t")
+    async with connected(server, endpoint=server.url + endpoint, api_path=api_path) as ns:
+        await described(ns, "main", "a", "t")
+    assert server.requests[0].path == f"{API}/tables/main.a.t"
 
 
 async def test_a_bearer_token_is_sent_and_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,10 +89,10 @@ async def test_a_bearer_token_is_sent_and_shown_nowhere(caplog: pytest.LogCaptur
             await described(ns, "main", "a", "t")
             assert "sesame" not in repr(ns) + ns.namespace_id()
         async with connected(server, auth_token="sesame-wrong") as ns:
-            with pytest.raises(UnauthenticatedError, match=r"Invalid access token\.") as caught:
+            with pytest.raises(err.UnauthenticatedError, match=r"Invalid access token\.") as caught:
                 await described(ns, "main", "a", "t")
             assert "sesame" not in str(caught.value)
-        with pytest.raises(UnauthenticatedError, match=r"No authorization found\."):
+        with pytest.raises(err.UnauthenticatedError, match=r"No authorization found\."):
             async with AsyncNamespace.connect("unity", {"endpoint": server.url, "catalog": "main", **QUICK}) as ns:
                 await described(ns, "main", "a", "t")
     assert "sesame" not in caplog.text
@@ -104,15 +103,14 @@ async def test_the_namespace_is_named_by_endpoint_and_catalog() -> None:
         assert "http://localhost:8080|main" in ns.namespace_id()
 
 
-async def test_storage_properties_are_options_of_every_table() -> None:
-    with FakeUnity() as server:
-        names = server.add_lance_tables("main", "a", 101)
-        async with connected(server, **{"storage.region": "us-west-2", "unity.storage.allow_http": "true"}) as ns:
-            options = {"region": "us-west-2", "allow_http": "true"}
-            assert (await described(ns, "main", "a", "t0000")).storage_options == options
-            assert (await declared(ns, "main", "a", "new")).storage_options == options
-            many = await ns.describe_tables([["main", "a", name] for name in names])
-            assert all(table.storage_options == options for table in many.raise_for_errors().tables.values())
+async def test_storage_properties_are_options_of_every_table(server: FakeUnity) -> None:
+    names = server.add_lance_tables("main", "a", 101)
+    async with connected(server, **{"storage.region": "us-west-2", "unity.storage.allow_http": "true"}) as ns:
+        options = {"region": "us-west-2", "allow_http": "true"}
+        assert (await described(ns, "main", "a", "t0000")).storage_options == options
+        assert (await declared(ns, "main", "a", "new")).storage_options == options
+        many = await ns.describe_tables([["main", "a", name] for name in names])
+        assert all(table.storage_options == options for table in many.raise_for_errors().tables.values())
 
 
 @pytest.mark.parametrize(
@@ -125,9 +123,7 @@ async def test_storage_properties_are_options_of_every_table() -> None:
         (None, f"{Path.cwd().as_uri()}/main/a/t"),
     ],
 )
-async def test_the_default_place_is_absolute_and_below_the_root(root: str | None, place: str) -> None:
-    with FakeUnity() as server:
-        server.add_schema("main", "a")
-        async with connected(server, unique_locations="false", **({"root": root} if root else {})) as ns:
-            assert (await declared(ns, "main", "a", "t")).location == place
-        assert server.requests[0].json["storage_location"] == place
+async def test_default_location_is_absolute(server: FakeUnity, root: str | None, place: str) -> None:
+    async with connected(server, unique_locations="false", **({"root": root} if root else {})) as ns:
+        assert (await declared(ns, "main", "a", "t")).location == place
+    assert server.requests[0].json["storage_location"] == place
