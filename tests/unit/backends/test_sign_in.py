@@ -23,6 +23,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.tokens import EXCHANGE, FakeIdentityProvider, Tokens
 from tests.fakes.unity import FakeUnity
+from tests.support.errors import catch
 
 TYPE = "urn:ietf:params:oauth:token-type"
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
@@ -111,8 +112,7 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
                 group.start_soon(site.describe, ns)
         assert runs.read_text() == "xx"
         site.expire()
-        with pytest.raises(err.UnauthenticatedError) as raised:
-            await site.describe(ns)
+        raised = await catch(err.UnauthenticatedError, site.describe(ns))
         assert runs.read_text() == "xxx"
         shown = f"{ns!r} {raised.value}"
     assert not any(token in shown for token in site.minted)
@@ -173,8 +173,7 @@ async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
             await site.describe(ns)
             provider.fail(400, body={"error": "invalid_client"}, match="POST /token")
             site.expire()
-            with pytest.raises(err.UnauthenticatedError, match="HTTP 400: invalid_client"):
-                await site.describe(ns)
+            await catch(err.UnauthenticatedError, site.describe(ns), "HTTP 400: invalid_client")
         form = provider.requests[0].body.decode()
         assert "audience=catalog" in form and "scope=all" in form and "client_id=me" in form
         assert all("X-Gateway" not in request.headers for request in provider.requests)
@@ -184,8 +183,7 @@ async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
             ):
                 await site.describe(ns)
         async with site.connected(**{**ways, "oauth2_server_uri": "http://127.0.0.1:1"}, max_retries="0") as ns:
-            with pytest.raises(err.LanceNamespaceError, match="is oauth2_server_uri right and the server up"):
-                await site.describe(ns)
+            await catch(err.LanceNamespaceError, site.describe(ns), "is oauth2_server_uri right and the server up")
 
 
 async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:

@@ -28,6 +28,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.model import Page
 from tests.fakes.s3 import FakeS3
+from tests.support.errors import catch
 from tests.support.lake import stream
 
 DATA = pa.table({"id": [1, 2]})
@@ -99,8 +100,7 @@ MISSING = "Table not found: sales$orders (describe_table: there is no table of t
 
 async def catch_message(call: Awaitable[object]) -> str:
     """Returns the message of a call's error."""
-    with pytest.raises(err.LanceNamespaceError) as raised:
-        await call
+    raised = await catch(err.LanceNamespaceError, call)
     return str(raised.value)
 
 
@@ -160,8 +160,7 @@ async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Pat
         declared = await ns.declare_table(["db", "t"], properties={"k": "v"})
         await ns.declare_table(["t"])
         for id, location in ((["db", "t"], "/somewhere/else.lance"), (["t"], "other.lance")):
-            with pytest.raises(err.InvalidInputError):
-                await ns.register_table(id, location=location, mode="overwrite")
+            await catch(err.InvalidInputError, ns.register_table(id, location=location, mode="overwrite"))
         # pylance refuses this one after the old one is gone.
         with pytest.raises(err.InvalidInputError):
             await ns.register_table({"id": ["db", "t"], "location": "../t.lance", "mode": "overwrite"})
@@ -172,12 +171,10 @@ async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Pat
 
 async def test_what_the_directory_cannot_keep_is_refused(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        with pytest.raises(err.InvalidInputError, match="stores properties only"):
-            await ns.declare_table(["t"], properties={"k": "v"})
+        await catch(err.InvalidInputError, ns.declare_table(["t"], properties={"k": "v"}), "stores properties only")
         with pytest.raises(err.InvalidInputError, match=r"it has 247 characters .* at most 246"):
             await ns.declare_table(["a" * 123, "b" * 123])
-        with pytest.raises(err.InvalidInputError, match=r"it has 245 characters .* at most 244"):
-            await ns.create_namespace(["a" * 245])
+        await catch(err.InvalidInputError, ns.create_namespace(["a" * 245]), r"it has 245 characters .* at most 244")
         with pytest.raises(err.InvalidInputError, match=r"the name 'a\$b' is invalid .* letters, digits"):
             await ns.create_namespace(["a$b"])
         await ns.declare_table(["t"])
@@ -203,8 +200,7 @@ async def test_a_name_is_free_again_once_its_table_is_gone(tmp_path: Path, home:
         await ns.drop_table({"id": id})
         await ns.declare_table({"id": id})
         await ns.deregister_table({"id": id})
-        with pytest.raises(err.TableNotFoundError):
-            await ns.describe_table({"id": id})
+        await catch(err.TableNotFoundError, ns.describe_table({"id": id}))
         assert (await ns.write(id, rows)).to_table() == rows
         assert [*(await ns.list_tables({"id": home})).tables] == ["t"]
 
@@ -218,8 +214,7 @@ async def test_files_of_a_killed_process_at_the_root_block_no_other_table(tmp_pa
         assert not await ns.exists(["t"])
         assert (await ns.write(["t"], rows)).to_table() == rows
         await ns.deregister_table({"id": ["t"]})
-        with pytest.raises(err.TableAlreadyExistsError):
-            await ns.declare_table({"id": ["t"]})
+        await catch(err.TableAlreadyExistsError, ns.declare_table({"id": ["t"]}))
         assert lance.dataset(place).to_table() == rows
 
 
@@ -245,8 +240,7 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
                 await hold.reached()
                 server.clear()
                 server.fail(403, times=None, match=rf"GET \S*/_versions/{2**64 - 1 - version:020d}\.manifest")
-            with pytest.raises(err.ServiceUnavailableError, match=r"its writer is unknown; .* took effect is unknown"):
-                await creating
+            await catch(err.ServiceUnavailableError, creating, r"its writer is unknown; .* took effect is unknown")
             assert not [it for it in server.requests if "/data/" in str(it)]
             server.heal()
             assert (await ns.list_namespaces({"id": []})).namespaces == ["s"]
@@ -342,10 +336,8 @@ async def test_what_is_no_folder_is_no_table(kind: str, tmp_path: Path) -> None:
         assert [str(id) async for id in ns.iter_tables()] == ["good"]
         assert not await ns.exists(["bad"])
         for work in (ns.describe_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
-            with pytest.raises(err.TableNotFoundError):
-                await work
-        with pytest.raises(err.InvalidTableStateError, match=str(path)):
-            await ns.declare_table({"id": ["bad"]})
+            await catch(err.TableNotFoundError, work)
+        await catch(err.InvalidTableStateError, ns.declare_table({"id": ["bad"]}), str(path))
         result = await ns.describe_tables([["bad"], ["good"]])
         assert list(result.tables) == [TableId(["good"])] and isinstance(
             result.errors[TableId(["bad"])], err.TableNotFoundError
@@ -360,8 +352,7 @@ async def test_a_folder_with_a_loop_affects_no_other_table(make: Callable[[Path]
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         assert (await ns.list_tables({"id": []})).tables == ["bad", "good"]
         for work in (ns.declare_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
-            with pytest.raises(err.InvalidTableStateError, match=f"{tmp_path}/bad.lance"):
-                await work
+            await catch(err.InvalidTableStateError, work, f"{tmp_path}/bad.lance")
 
 
 @pytest.mark.parametrize(("requested", "limit"), [(1, 1), (64, 64), (1000, 64)])
@@ -375,8 +366,7 @@ async def test_a_manifest_that_is_a_loop_is_named(tmp_path: Path) -> None:
     (tmp_path / "__manifest").symlink_to("__manifest")
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         for work in (ns.list_tables({"id": []}), ns.create_namespace({"id": ["n"]})):
-            with pytest.raises(err.InvalidTableStateError, match=f"{tmp_path}/__manifest"):
-                await work
+            await catch(err.InvalidTableStateError, work, f"{tmp_path}/__manifest")
 
 
 async def test_a_table_registered_at_a_loop_is_named(tmp_path: Path) -> None:
@@ -385,6 +375,5 @@ async def test_a_table_registered_at_a_loop_is_named(tmp_path: Path) -> None:
         await ns.create_namespace({"id": ["n"]})
         await ns.register_table({"id": ["n", "t"], "location": "bad.lance"})
         for work in (ns.open(["n", "t"]), ns.count_table_rows({"id": ["n", "t"]}), ns.drop_table({"id": ["n", "t"]})):
-            with pytest.raises(err.LanceNamespaceError, match=f"{tmp_path}/bad.lance") as raised:
-                await work
+            raised = await catch(err.LanceNamespaceError, work, f"{tmp_path}/bad.lance")
             assert isinstance(raised.value, err.InvalidTableStateError)

@@ -10,6 +10,7 @@ from lance_namespace import DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.glue import FakeGlue
+from tests.support.errors import catch
 from tests.support.glue import connected
 
 VEND = "GetTemporaryGlueTableCredentials"
@@ -136,8 +137,7 @@ async def test_configured_options_are_used_if_credentials_are_denied(server: Fak
 async def test_filters_of_cells_are_denied_without_a_second_call(server: FakeGlue) -> None:
     server.filter_cells("db/t")
     async with connected(server, **server.vending) as ns:
-        with pytest.raises(err.PermissionDeniedError, match="filters of rows or cells"):
-            await described(ns, "db", "t")
+        await catch(err.PermissionDeniedError, described(ns, "db", "t"), "filters of rows or cells")
     assert server.calls == ["GetTable", VEND]
 
 
@@ -154,8 +154,7 @@ async def test_filters_of_cells_are_denied_without_a_second_call(server: FakeGlu
 async def test_errors_of_lake_formation(server: FakeGlue, code: str, status: int, error: type[Exception]) -> None:
     server.fail(code, status=status, operation=VEND, times=None)
     async with connected(server, **server.vending, max_retries="1") as ns:
-        with pytest.raises(error, match=code):
-            await described(ns, "db", "t")
+        await catch(error, described(ns, "db", "t"), code)
 
 
 async def test_a_passing_failure_is_repeated(server: FakeGlue) -> None:
@@ -169,8 +168,7 @@ async def test_a_passing_failure_is_repeated(server: FakeGlue) -> None:
 async def test_an_unreadable_answer_is_an_error_without_secrets(server: FakeGlue) -> None:
     server.html_error(VEND, times=None)
     async with connected(server, **server.vending, max_retries="0") as ns:
-        with pytest.raises(err.ServiceUnavailableError):
-            await described(ns, "db", "t")
+        await catch(err.ServiceUnavailableError, described(ns, "db", "t"))
 
 
 async def test_in_bulk_each_table_has_its_own_keys_or_error(server: FakeGlue) -> None:
@@ -202,8 +200,7 @@ async def test_the_role_of_the_catalog_requests_the_keys(server: FakeGlue) -> No
 async def test_names_that_a_resource_name_cannot_hold_are_refused(server: FakeGlue, name: str) -> None:
     server.add_table("", "db", name)
     async with connected(server, **server.vending) as ns:
-        with pytest.raises(err.InvalidInputError, match="resource name"):
-            await described(ns, "db", name)
+        await catch(err.InvalidInputError, described(ns, "db", name), "resource name")
         assert (await described(ns, "db", name, vend=None)).storage_options is None
     assert VEND not in server.calls
 

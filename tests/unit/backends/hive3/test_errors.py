@@ -14,6 +14,7 @@ from lance_ns_async.backends.hive3.responses import ERRORS
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from tests.fakes.certificates import Certificates
 from tests.fakes.hive3 import FakeHive
+from tests.support.errors import catch
 from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables
 
 Do = Callable[[AsyncNamespace], Awaitable[object]]
@@ -137,8 +138,7 @@ async def test_error_of_each_answer(
     message: str,
 ) -> None:
     server.fail(exception, message, match=f"^{method} ")
-    with pytest.raises(error) as caught:
-        await DOES[method](ns)
+    caught = await catch(error, DOES[method](ns))
     assert type(caught.value) is error
     assert server.calls.count(method) == 1
 
@@ -159,8 +159,7 @@ async def test_replacement_of_a_dropped_table(
     if error is None:
         assert (await replace).location == location
     else:
-        with pytest.raises(error, match="Put request failed"):
-            await replace
+        await catch(error, replace, "Put request failed")
 
 
 async def test_a_database_that_cannot_compare_parameters_is_asked_without(server: FakeHive, ns: AsyncNamespace) -> None:
@@ -173,15 +172,13 @@ async def test_a_database_that_cannot_compare_parameters_is_asked_without(server
 async def test_a_method_that_is_not_there_is_unsupported(server: FakeHive, ns: AsyncNamespace) -> None:
     refusal = b"\x80\x01\x00\x03\x00\x00\x00\x0cget_catalogs\x00\x00\x00\x01\x08\x00\x02\x00\x00\x00\x01\x00"
     server.garbage(refusal)
-    with pytest.raises(err.UnsupportedOperationError, match="UNKNOWN_METHOD of get_catalogs"):
-        await namespaces(ns)
+    await catch(err.UnsupportedOperationError, namespaces(ns), "UNKNOWN_METHOD of get_catalogs")
 
 
 async def test_a_server_that_is_not_there_is_unavailable(server: FakeHive, ns: AsyncNamespace) -> None:
     server.stop()
     for do in DOES.values():
-        with pytest.raises(err.ServiceUnavailableError, match="cannot connect to"):
-            await do(ns)
+        await catch(err.ServiceUnavailableError, do(ns), "cannot connect to")
 
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "seqid", "name", "silence"])
@@ -197,8 +194,7 @@ async def test_a_read_that_fails_on_its_way_is_unavailable(server: FakeHive, fau
     attempt_timeout = "250ms" if fault == "silence" else "10s"
     with server.hold("nothing" if fault != "silence" else ""):
         async with connected(server, attempt_timeout=attempt_timeout, max_retries="1") as ns:
-            with pytest.raises(err.ServiceUnavailableError, match="2 attempts"):
-                await kept(ns, "lake")
+            await catch(err.ServiceUnavailableError, kept(ns, "lake"), "2 attempts")
     assert len(server.requests) == 2
 
 
@@ -297,8 +293,7 @@ async def test_a_password_is_sent_over_tls_and_shown_nowhere(tmp_path: Path, cap
             assert await namespaces(ns) == ["hive"]
             assert "sesame" not in repr(ns) + ns.namespace_id()
         async with connected(server, **secure, password="sesame2") as ns:
-            with pytest.raises(err.UnauthenticatedError) as caught:
-                await namespaces(ns)
+            caught = await catch(err.UnauthenticatedError, namespaces(ns))
         assert "sesame" not in str(caught.value) + caplog.text
 
 

@@ -10,6 +10,7 @@ import pytest
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import Struct
+from tests.support.errors import catch
 from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables
 
 
@@ -43,17 +44,13 @@ async def test_the_root_contains_databases_and_no_others(server: FakeHive) -> No
     async with connected(server, impl="hive2") as ns:
         assert (await kept(ns, "default"))["database.description"] == "Default Hive database"
         for call in (kept(ns, "none"), tables(ns, "none"), ns.describe_table(describe("none", "t"))):
-            with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none "):
-                await call
+            await catch(err.NamespaceNotFoundError, call, r"^Namespace not found: none ")
         with pytest.raises(err.TableNotFoundError, match=r"^Table not found: default\$t "):
             await ns.describe_table(describe("default", "t"))
         for id in (["t"], ["a", "b", "t"]):
-            with pytest.raises(err.InvalidInputError):
-                await ns.describe_table(describe(*id))
-        with pytest.raises(err.InvalidInputError):
-            await ns.create_namespace(create("a", "b"))
-        with pytest.raises(err.InvalidInputError, match="Can not drop default database"):
-            await ns.drop_namespace(drop("default"))
+            await catch(err.InvalidInputError, ns.describe_table(describe(*id)))
+        await catch(err.InvalidInputError, ns.create_namespace(create("a", "b")))
+        await catch(err.InvalidInputError, ns.drop_namespace(drop("default")), "Can not drop default database")
 
 
 @pytest.mark.parametrize(
@@ -67,16 +64,14 @@ async def test_ambiguous_names_are_not_found(
     server: FakeHive, id: tuple[str, str], error: type[Exception], message: str
 ) -> None:
     async with connected(server, impl="hive2") as ns:
-        with pytest.raises(error, match=message):
-            await ns.describe_table(describe(*id))
+        await catch(error, ns.describe_table(describe(*id)), message)
     assert server.calls == []
 
 
 @pytest.mark.parametrize("id", [("d" * 129,), ("d-d",)])
 async def test_a_database_is_checked_as_one(server: FakeHive, id: tuple[str]) -> None:
     async with connected(server, impl="hive2") as ns:
-        with pytest.raises(err.InvalidInputError, match=r"at most 128|is invalid"):
-            await ns.create_namespace(create(*id))
+        await catch(err.InvalidInputError, ns.create_namespace(create(*id)), r"at most 128|is invalid")
     assert server.calls == []
 
 

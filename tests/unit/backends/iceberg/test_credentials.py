@@ -16,6 +16,7 @@ from lance_namespace import DescribeTableResponse
 from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import MANAGED, VENDING, FakeIceberg
 from tests.fakes.iceberg.catalog import NESSIE
+from tests.support.errors import catch
 
 UNTIL = "1795224088134"
 KEYS = {
@@ -163,23 +164,20 @@ async def test_an_endpoint_that_fails_is_reported(status: int, error: type[Excep
     with vending(renews=[]) as server:
         server.fail(status, match="credentials", times=None)
         async with connected(server, max_retries="0") as ns:
-            with pytest.raises(error, match="on demand"):
-                await described(ns)
+            await catch(error, described(ns), "on demand")
 
 
 async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
     with vending(refuses_delegation=400) as server:
         async with connected(server) as ns:
-            with pytest.raises(err.InvalidInputError, match="vending is not enabled"):
-                await described(ns)
+            await catch(err.InvalidInputError, described(ns), "vending is not enabled")
             assert (await described(ns, vend=None)).location == "s3://bucket/x/t"
 
 
 async def test_configured_options_do_where_credentials_are_forbidden() -> None:
     with vending(refuses_delegation=403) as server:
         async with connected(server) as ns:
-            with pytest.raises(err.PermissionDeniedError, match="vending is not enabled"):
-                await described(ns)
+            await catch(err.PermissionDeniedError, described(ns), "vending is not enabled")
         async with connected(server, **{"storage.timeout": "60s"}) as ns:
             assert (await described(ns)).storage_options == {"timeout": "60s"}
 
@@ -195,8 +193,7 @@ async def test_concurrent_requests_share_a_call() -> None:
 async def test_an_invalid_expiry_is_reported_without_secrets() -> None:
     with vending(vends=[entry(changes={"s3.session-token-expires-at-ms": "soon"})]) as server:
         async with connected(server) as ns:
-            with pytest.raises(err.InternalError, match="is not a number") as caught:
-                await described(ns)
+            caught = await catch(err.InternalError, described(ns), "is not a number")
         assert "sesame" not in str(caught.value)
 
 

@@ -11,6 +11,7 @@ import pytest
 from lance_ns_async import AsyncNamespace, CacheUse, Namespace, TableId
 from tests.fakes.iceberg import LANCE, FakeIceberg
 from tests.fakes.iceberg.catalog import Quirks
+from tests.support.errors import catch
 
 KEY = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
 T = ["a", "t"]
@@ -77,8 +78,7 @@ async def test_changes_by_other_clients_are_seen_at_once(server: FakeIceberg) ->
         properties = (await ns.describe_table(T)).properties
         assert properties == {**(before.properties or {}), "team": "data"}
         await other.deregister_table(T)
-        with pytest.raises(err.TableNotFoundError):
-            await ns.describe_table(T)
+        await catch(err.TableNotFoundError, ns.describe_table(T))
         await other.declare_table(T, location="s3://bucket/new")
         assert (await ns.describe_table(T)).location == "s3://bucket/new" != before.location
         assert ns.table_cache() == CacheUse(entries=1, max_entries=10, hits=0, misses=3)
@@ -124,18 +124,15 @@ async def test_credentials_are_always_requested_anew(server: FakeIceberg, ns: As
 
 async def test_a_304_for_a_table_that_is_not_kept_is_an_error(server: FakeIceberg, ns: AsyncNamespace) -> None:
     server.reply(b"", status=304, match="/tables/", times=2)
-    with pytest.raises(err.InternalError, match="HTTP 304: unchanged, but the request named no known response"):
-        await ns.describe_table(T)
-    with pytest.raises(err.InternalError, match="HTTP 304"):
-        await ns.describe_table(T, vend_credentials=True)
+    await catch(err.InternalError, ns.describe_table(T), "HTTP 304: unchanged, but the request named no known response")
+    await catch(err.InternalError, ns.describe_table(T, vend_credentials=True), "HTTP 304")
     assert ns.table_cache().entries == 0
 
 
 async def test_a_principal_without_the_right_gets_no_kept_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
     await ns.describe_table(T)
     server.fail(403, match="/tables/")
-    with pytest.raises(err.PermissionDeniedError):
-        await ns.describe_table(T)
+    await catch(err.PermissionDeniedError, ns.describe_table(T))
 
 
 async def test_namespaces_with_equal_properties_share_no_tables(server: FakeIceberg) -> None:

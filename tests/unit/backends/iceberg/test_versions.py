@@ -20,6 +20,7 @@ from lance_namespace_urllib3_client.models.create_table_version_entry import Cre
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.iceberg import MANAGED, FakeIceberg
 from tests.fakes.iceberg.catalog import NESSIE, Quirks
+from tests.support.errors import catch
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}
 COMMIT = "POST .*/tables/t$"
@@ -255,8 +256,7 @@ async def test_a_stale_writer_gets_an_error_and_sends_nothing(here: Site) -> Non
     await here.create(1)
     await here.create(2)
     here.server.clear()
-    with pytest.raises(err.ConcurrentModificationError, match=r"^Concurrent modification: a\$t \(version 1 is taken"):
-        await here.create(1)
+    await catch(err.ConcurrentModificationError, here.create(1), r"^Concurrent modification: a\$t \(version 1 is taken")
     assert not here.commits()
 
 
@@ -310,8 +310,7 @@ async def test_a_commit_that_never_arrived_is_sent_again(here: Site, fails: int 
 async def test_a_commit_that_gets_no_answer_ever_is_of_unknown_outcome(here: Site) -> None:
     await here.declared()
     here.server.cut(match=COMMIT, times=None)
-    with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
-        await here.create(1)
+    await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")
     assert len(here.commits()) == 3 and await here.latest() is None
 
 
@@ -319,8 +318,7 @@ async def test_a_repetition_waits_as_long_as_the_server_requests(here: Site) -> 
     await here.declared()
     here.server.fail(503, match=COMMIT, headers={"Retry-After": "3600"})
     # There is not enough time left, so it fails at once, and nothing is sent again.
-    with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
-        await here.create(1)
+    await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")
     assert len(here.commits()) == 1 and await here.latest() is None
 
 
@@ -328,8 +326,7 @@ async def test_what_is_in_doubt_stays_so_whatever_becomes_of_the_repetitions(her
     await here.declared()
     here.server.cut(match=COMMIT)
     here.server.fail(409, match=COMMIT, times=None)
-    with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
-        await here.create(1)
+    await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")
     assert len(here.commits()) == 3
 
 
@@ -340,8 +337,7 @@ async def test_where_looking_fails_the_outcome_is_unknown(here: Site) -> None:
         async with anyio.create_task_group() as group:
 
             async def write() -> None:
-                with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
-                    await here.create(1)
+                await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")
 
             group.start_soon(write)
             await hold.reached()
@@ -373,8 +369,7 @@ async def test_lost_commit_below_another(tmp_path: Path, written: Path, quirks: 
             if message is None:
                 await here.create(1)
             else:
-                with pytest.raises(err.ServiceUnavailableError, match=message):
-                    await here.create(1)
+                await catch(err.ServiceUnavailableError, here.create(1), message)
         assert len(here.commits()) == 1 and await here.latest() == 2
 
 
@@ -382,8 +377,7 @@ async def test_lost_commit_below_another(tmp_path: Path, written: Path, quirks: 
 async def test_refusals_are_reported_unchanged(here: Site, status: int, cls: type[err.LanceNamespaceError]) -> None:
     await here.declared()
     here.server.fail(status, match=COMMIT)
-    with pytest.raises(cls, match="create_table_version"):
-        await here.create(1)
+    await catch(cls, here.create(1), "create_table_version")
     assert len(here.commits()) == 1
 
 
@@ -393,8 +387,7 @@ async def test_an_unexplained_refusal_is_checked(here: Site) -> None:
     await here.create(1)
     assert len(here.commits()) == 2
     here.server.fail(409, match=COMMIT, times=None)
-    with pytest.raises(err.InternalError, match=r"rejected a commit without a conflicting version: .* HTTP 409"):
-        await here.create(2)
+    await catch(err.InternalError, here.create(2), r"rejected a commit without a conflicting version: .* HTTP 409")
     assert len(here.commits()) == 5 and await here.latest() == 1
 
 
@@ -462,5 +455,4 @@ async def test_missing_tables_are_missing(here: Site) -> None:
         here.ns.describe_table_version(["a", "t"], version=1),
         here.ns.batch_delete_table_versions({"id": ["a", "t"], "ranges": []}),
     ):
-        with pytest.raises(err.TableNotFoundError, match=r"^Table not found: a\$t"):
-            await call
+        await catch(err.TableNotFoundError, call, r"^Table not found: a\$t")

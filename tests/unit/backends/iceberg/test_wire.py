@@ -12,6 +12,7 @@ import pytest
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.shared.iceberg_wire import new_key, routes
 from tests.fakes.iceberg import FakeIceberg
+from tests.support.errors import catch
 
 DECLARE = {"id": ["a", "t"], "location": "s3://bucket/t"}
 IN_PROGRESS = {"message": "in progress", "type": "Conflict", "code": 409, "subtype": "request_in_progress"}
@@ -41,8 +42,7 @@ async def test_a_declaration_whose_answer_is_lost_is_sent_again_with_its_key() -
             assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
             # Without a key, the table would be described after the lost response.
             assert [request.method for request in server.requests] == ["GET", *["POST"] * 3]
-            with pytest.raises(err.TableAlreadyExistsError):
-                await ns.declare_table(DECLARE)
+            await catch(err.TableAlreadyExistsError, ns.declare_table(DECLARE))
         first, *again, other = keys(server)
         assert first and again == [first] * 2 and other != first
 
@@ -80,8 +80,7 @@ async def test_a_call_that_fails_to_the_end_is_looked_up() -> None:
     with keeping() as server:
         server.cut(match="POST", times=None)
         async with connected(server, max_retries="2") as ns:
-            with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
-                await ns.declare_table(DECLARE)
+            await catch(err.ServiceUnavailableError, ns.declare_table(DECLARE), "whether it took effect is unknown")
         assert len(set(keys(server))) == 1 and len(keys(server)) == 3
 
 

@@ -1,17 +1,22 @@
-"""The differences of Lakekeeper: its paths and bodies, names, renames, deletions, locations and credentials."""
+"""The differences of Lakekeeper: paths, names, renames, deletions, locations, credentials, and those from its API."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import lance_namespace.errors as err
+import pyarrow as pa
 import pytest
 from lance_namespace import DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.fleet.copies import copy
 from tests.fakes.lakekeeper import FakeLakekeeper
+from tests.support.errors import catch
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "secret", "s3.session-token": "token"}
@@ -70,8 +75,7 @@ async def test_one_configuration_serves_all_operations_and_names_the_warehouse(s
 
 async def test_a_missing_warehouse_is_no_missing_table(server: FakeLakekeeper) -> None:
     async with connect(server, warehouse="none") as ns:
-        with pytest.raises(err.InvalidInputError, match="Warehouse 'none' not found"):
-            await describe(ns, "n", "t")
+        await catch(err.InvalidInputError, describe(ns, "n", "t"), "Warehouse 'none' not found")
 
 
 async def test_a_declaration_leaves_the_location_to_the_server(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -99,8 +103,7 @@ async def test_case_of_names(server: FakeLakekeeper, ns: AsyncNamespace) -> None
     declared = await ns.declare_table(["Sales", "Orders"])
     assert (await describe(ns, "sales", "ORDERS")).location == declared.location
     assert (await ns.list_tables(["SALES"])).tables == ["Orders"]
-    with pytest.raises(err.TableAlreadyExistsError):
-        await ns.declare_table(["sales", "orders"])
+    await catch(err.TableAlreadyExistsError, ns.declare_table(["sales", "orders"]))
     await ns.rename_table(["sales", "orders"], new_table_name="ORDERS")
     assert (await ns.list_tables(["sales"])).tables == ["ORDERS"]
 
@@ -116,16 +119,14 @@ async def test_plus_in_a_namespace_is_refused(server: FakeLakekeeper, ns: AsyncN
         "create": lambda: ns.create_namespace(["a+b", "c"]),
         "table": lambda: describe(ns, "a+b", "t"),
     }
-    with pytest.raises(err.InvalidInputError, match="as a blank; choose another name"):
-        await calls[operation]()
+    await catch(err.InvalidInputError, calls[operation](), "as a blank; choose another name")
     assert len(server.warehouse.spaces) == 3 and requests_of(server) == []
 
 
 @pytest.mark.parametrize("levels", [["a.b"], ["a", "b", "c", "d", "e", "f"]])
 async def test_invalid_namespace(server: FakeLakekeeper, ns: AsyncNamespace, levels: list[str]) -> None:
     server.add_namespace(levels[:-1] or ["a"])
-    with pytest.raises(err.InvalidInputError):
-        await ns.create_namespace(levels)
+    await catch(err.InvalidInputError, ns.create_namespace(levels))
 
 
 async def test_a_table_moves_to_another_namespace(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -134,8 +135,7 @@ async def test_a_table_moves_to_another_namespace(server: FakeLakekeeper, ns: As
     request = {"id": ["n", "t"], "new_namespace_id": ["m", "n"], "new_table_name": "u"}
     await ns.rename_table(request)
     assert (await describe(ns, "m", "n", "u")).location == location
-    with pytest.raises(err.TableNotFoundError):
-        await describe(ns, "n", "t")
+    await catch(err.TableNotFoundError, describe(ns, "n", "t"))
     with pytest.raises(err.NamespaceNotFoundError):
         await ns.rename_table(["m", "n", "u"], new_namespace_id=["none"], new_table_name="u")
     [body, _] = [request.json for request in server.requests if request.method == "POST"]
@@ -145,10 +145,8 @@ async def test_a_table_moves_to_another_namespace(server: FakeLakekeeper, ns: As
 async def test_an_iceberg_table_takes_the_name(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
     server.add_iceberg_table(("n",), "t")
     server.add_table(("n",), "u")
-    with pytest.raises(err.TableAlreadyExistsError):
-        await ns.declare_table(["n", "t"])
-    with pytest.raises(err.TableAlreadyExistsError):
-        await ns.rename_table(["n", "u"], new_table_name="T")
+    await catch(err.TableAlreadyExistsError, ns.declare_table(["n", "t"]))
+    await catch(err.TableAlreadyExistsError, ns.rename_table(["n", "u"], new_table_name="T"))
     assert (await ns.list_tables(["n"])).tables == ["u"]
 
 
@@ -158,8 +156,7 @@ async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> 
         async with connect(server) as ns:
             await ns.deregister_table(["n", "t"])
             assert [table["name"] for table in server.warehouse.deleted] == ["t"]
-            with pytest.raises(err.TableNotFoundError):
-                await describe(ns, "n", "t")
+            await catch(err.TableNotFoundError, describe(ns, "n", "t"))
             with pytest.raises(err.InvalidInputError, match="a deleted table that can still be restored"):
                 await ns.register_table(["n", "t"], location=location)
             again = await ns.declare_table(["n", "t"])
@@ -168,8 +165,7 @@ async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> 
 
 async def test_a_protected_table_is_not_removed(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
     location = server.add_table(("n",), "t", protected=True)
-    with pytest.raises(err.PermissionDeniedError, match="protected"):
-        await ns.deregister_table(["n", "t"])
+    await catch(err.PermissionDeniedError, ns.deregister_table(["n", "t"]), "protected")
     assert (await describe(ns, "n", "t")).location == location
     assert list(server.warehouse.spaces[("n",)].tables) == ["t"]
 
@@ -216,8 +212,7 @@ async def test_a_token_comes_from_the_identity_provider() -> None:
         async with connect(server, credential="me:s3cr3t", oauth2_server_uri=uri) as ns:
             await describe(ns, "n", "t")
         async with connect(server, auth_token="wrong") as ns:
-            with pytest.raises(err.UnauthenticatedError):
-                await describe(ns, "n", "t")
+            await catch(err.UnauthenticatedError, describe(ns, "n", "t"))
 
 
 @pytest.mark.parametrize(
@@ -246,5 +241,195 @@ async def test_type_of_an_error(
 ) -> None:
     body = {"error": {"message": "no", "type": type, "code": status}}
     server.fail(status, body=body, times=None, match="generic-tables")
-    with pytest.raises(error):
-        await describe(ns, "n", "t")
+    await catch(error, describe(ns, "n", "t"))
+
+
+DATA = pa.table({"id": [1, 2, 3]})
+NFC, NFD = "\u00e9", "e\u0301"
+
+
+async def _rename(ns: AsyncNamespace, old: list[str], new: list[str]) -> None:
+    await ns.rename_table(old, new_namespace_id=new[:-1], new_table_name=new[-1])
+
+
+@pytest.mark.parametrize("place", ["requested", "n/a"])
+@pytest.mark.parametrize("rooted", [False, True])
+async def test_a_drop_keeps_the_rows_of_a_table_at_its_location(tmp_path: Path, place: str, rooted: bool) -> None:
+    with FakeLakekeeper(base=tmp_path.as_uri()) as server:
+        location = f"{tmp_path.as_uri()}/{place}"
+        async with connect(server, **({"root": tmp_path.as_uri()} if rooted else {})) as ns:
+            server.add_table(("n",), "a", location=location)
+            server.add_table(("n",), "b", location=location)
+            await ns.write(["n", "a"], DATA, mode="append")
+            await ns.drop_table({"id": ["n", "b"]})
+            assert (await ns.open(["n", "a"])).count_rows() == 3
+            await ns.drop_table({"id": ["n", "a"]})
+        assert not (tmp_path / place).exists()
+
+
+async def test_a_location_with_the_names_of_a_table_may_be_that_of_another(tmp_path: Path) -> None:
+    with FakeLakekeeper(base=tmp_path.as_uri()) as server:
+        for name in ("a", "b"):
+            server.add_table(("n",), name, location=f"{tmp_path.as_uri()}/n/a")
+        async with connect(server) as ns:
+            await ns.write(["n", "b"], DATA, mode="append")
+            await ns.drop_table({"id": ["n", "a"]})
+            assert (await ns.open(["n", "b"])).count_rows() == 3
+
+
+async def test_a_drop_at_a_location_of_the_server_describes_no_other_table(tmp_path: Path) -> None:
+    with FakeLakekeeper(base=tmp_path.as_uri()) as server:
+        server.add_lance_tables(("n",), 3)
+        async with connect(server) as ns:
+            await ns.drop_table({"id": ["n", "t0001"]})
+        assert not [request for request in requests_of(server) if "t0000" in request or "t0002" in request]
+
+
+@pytest.mark.parametrize("taken", [["n", "taken"], ["N", "TAKEN"], ["m", "other"], ["n", "delta"]])
+async def test_rename_onto_a_table(server: FakeLakekeeper, ns: AsyncNamespace, taken: list[str]) -> None:
+    server.add_table(("n",), "t")
+    server.add_table(("n",), "taken")
+    server.add_table(("m",), "other")
+    server.add_table(("n",), "delta", format="delta")
+    with pytest.raises(err.TableAlreadyExistsError, match=rf"(?i)Table already exists: {taken[0]}\${taken[1]} "):
+        await _rename(ns, ["n", "t"], taken)
+    assert await ns.exists(["n", "t"])
+
+
+async def test_a_rename_onto_an_invisible_name_says_what_takes_it() -> None:
+    with FakeLakekeeper(soft=True) as server:
+        for name in ("t", "deleted"):
+            server.add_table(("n",), name)
+        server.add_iceberg_table(("n",), "iceberg")
+        async with connect(server) as ns:
+            await ns.deregister_table({"id": ["n", "deleted"]})
+            for name in ("deleted", "iceberg"):
+                with pytest.raises(
+                    err.TableAlreadyExistsError, match=r"n\$\w+ .*an Iceberg table or view, or by a deleted"
+                ):
+                    await _rename(ns, ["n", "t"], ["n", name])
+
+
+async def test_rename_of_a_removed_table(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_table(("n",), "t")
+    await describe(ns, "n", "t")
+    server.warehouse.drop_table(("n",), "t", force=True)
+    backend = ns.session.backend
+    with pytest.raises(err.TableNotFoundError, match=r"n\$t "):
+        await backend.rename_table(ns.session.table(["n", "t"]), ns.session.table(["n", "u"]))
+
+
+async def test_a_rename_may_spell_the_namespace_otherwise(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_table(("n",), "t")
+    await _rename(ns, ["n", "t"], ["N", "T"])
+    assert [str(id) async for id in ns.iter_tables(["n"])] == ["n$T"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "name"),
+    [(NFC, NFD), (NFD, NFC), ("x2", "x\u00b2"), ("az", "a\u200dz"), ("kg", "\u338f"), ("1", "\u2460")],
+)
+async def test_equivalent_characters_are_refused(
+    server: FakeLakekeeper, ns: AsyncNamespace, stored: str, name: str
+) -> None:
+    server.add_table(("n",), stored)
+    server.add_table(("n",), "t")
+    await ns.describe_table({"id": ["n", stored]})
+    for operation in ("describe_table", "drop_table", "deregister_table"):
+        server.clear()
+        with pytest.raises(err.InvalidInputError, match="takes both names for equal") as caught:
+            await getattr(ns, operation)({"id": ["n", name]})
+        assert ascii(stored) in str(caught.value) and ascii(name) in str(caught.value)
+        # A drop describes with credentials, and then without.
+        assert len(server.requests) <= 2
+    for operation in ("declare_table", "create_empty_table"):
+        await catch(err.TableAlreadyExistsError, getattr(ns, operation)({"id": ["n", name]}))
+    await catch(err.TableAlreadyExistsError, _rename(ns, ["n", "t"], ["n", name]))
+
+
+async def test_an_answer_about_another_table_is_still_a_mix_up(server: FakeLakekeeper) -> None:
+    server.add_table(("n",), "t")
+    async with connect(server, max_retries="0") as ns:
+        body = {
+            "table": {"name": unicodedata.normalize("NFKD", "\u00fc"), "format": "lance", "base-location": "s3://b/t"}
+        }
+        server.fail(200, body=body, match="GET .*generic-tables/t")
+        await catch(Exception, describe(ns, "n", "t"), "is there a proxy")
+
+
+CHANGES: dict[str, Any] = {
+    "create_namespace": {"id": ["new"]},
+    "drop_namespace": {"id": ["empty"]},
+    "declare_table": {"id": ["n", "new"]},
+    "rename_table": {"id": ["n", "t"], "new_table_name": "u"},
+    "deregister_table": {"id": ["n", "t"]},
+    "drop_table": {"id": ["n", "t"]},
+}
+
+
+@pytest.mark.parametrize("operation", CHANGES)
+async def test_a_change_whose_answer_was_lost_is_sent_again_by_its_key(tmp_path: Path, operation: str) -> None:
+    with FakeLakekeeper(base=tmp_path.as_uri()) as server:
+        server.add_table(("n",), "t")
+        server.add_namespace(["empty"])
+        server.cut(match="^(POST|DELETE) ", when="after")
+        async with connect(server) as ns:
+            await getattr(ns, operation)(CHANGES[operation])
+        changes = [request for request in server.requests if request.method in ("POST", "DELETE")]
+        keys = {request.headers["Idempotency-Key"] for request in changes}
+        assert len(changes) == 2 and len(keys) == 1
+
+
+async def test_a_copy_leaves_the_ids_of_namespaces_behind(tmp_path: Path) -> None:
+    with FakeLakekeeper(base=tmp_path.as_uri()) as one, FakeLakekeeper(base=tmp_path.as_uri()) as two:
+        one.add_namespace(["n"], {"k": "v"})
+        one.add_table(("n",), "t")
+        async with connect(one) as source, connect(two) as target:
+            await copy(source, target)
+            report = await copy(source, target)
+        assert two.warehouse.spaces[("n",)].properties["k"] == "v"
+        assert [(row.outcome, row.reason) for row in report.rows] == [("unchanged", "")]
+
+
+async def test_a_namespace_with_deleted_tables_says_why_it_stays() -> None:
+    with FakeLakekeeper(soft=True) as server:
+        server.add_table(("n",), "t")
+        async with connect(server) as ns:
+            caught = await catch(err.NamespaceNotEmptyError, ns.drop_namespace({"id": ["n"]}))
+            assert "deleted" not in str(caught.value)
+            await ns.deregister_table({"id": ["n", "t"]})
+            with pytest.raises(err.NamespaceNotEmptyError, match="can still be restored are in it: 1; wait until they"):
+                await ns.drop_namespace({"id": ["n"]})
+
+
+async def test_a_request_that_is_too_large_is_invalid_input(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_namespace(["n"])
+    with pytest.raises(err.InvalidInputError, match="length limit exceeded"):
+        await ns.declare_table({"id": ["n", "t"], "properties": {"k": "v" * 2**21}})
+
+
+@pytest.mark.parametrize("properties", [{"k": "a\0b"}, {"a\0b": "v"}])
+async def test_null_character_in_a_property(
+    server: FakeLakekeeper, ns: AsyncNamespace, properties: dict[str, str]
+) -> None:
+    server.add_namespace(["n"])
+    for request in ({"id": ["n", "t"]}, {"id": ["m"]}):
+        call = ns.declare_table if len(request["id"]) == 2 else ns.create_namespace
+        with pytest.raises(err.InvalidInputError, match=r"property .*: Lakekeeper cannot store"):
+            await call({**request, "properties": properties})
+    assert server.requests == []
+
+
+async def test_credentials_are_not_made_unless_they_are_requested() -> None:
+    with FakeLakekeeper(vends=[{"prefix": "s3://", "config": KEYS}]) as server:
+        server.add_table(("n",), "t")
+        server.add_namespace(["empty"])
+        server.cut(match="^POST ", when="after", times=1)
+        async with connect(server) as ns:
+            assert not (await describe(ns, "n", "t")).storage_options
+            await ns.declare_table({"id": ["n", "u"]})
+            await ns.rename_table({"id": ["n", "t"], "new_table_name": "v"})
+            await catch(err.TableAlreadyExistsError, ns.rename_table({"id": ["n", "v"], "new_table_name": "u"}))
+        loads = [it for it in server.requests if it.method == "GET" and "/generic-tables/" in it.path]
+        assert len(loads) > 2
+        assert {it.headers.get("X-Iceberg-Access-Delegation") for it in loads} == {"client-managed"}

@@ -15,6 +15,7 @@ from lance_ns_async.errors import HTTP_ERRORS
 from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 from tests.fakes.faults import When
 from tests.fakes.polaris import FakePolaris
+from tests.support.errors import catch
 from tests.support.polaris import connected, described, list_requests
 
 Operation = Callable[[AsyncNamespace], Coroutine[Any, Any, object]]
@@ -113,8 +114,7 @@ async def test_typed_error(
     server.fail(
         status, times=None, match=METHODS.get(operation, "GET"), body=body, headers={"X-Request-ID": "req-4711"}
     )
-    with pytest.raises(error) as raised:
-        await OPERATIONS[operation](ns)
+    raised = await catch(error, OPERATIONS[operation](ns))
     assert raised.type is error
     assert f"({operation}: HTTP {status}: {type}: so it is" in str(raised.value)
     assert "(X-Request-ID req-4711)" in str(raised.value)
@@ -136,8 +136,7 @@ async def test_untyped_error(
 ) -> None:
     server.add_table("cat", ("a",), "t")
     server.fail(status, times=None, match=METHODS.get(operation, "GET"), body=body)
-    with pytest.raises(error, match=f"{operation}: HTTP {status}: ") as raised:
-        await OPERATIONS[operation](ns)
+    raised = await catch(error, OPERATIONS[operation](ns), f"{operation}: HTTP {status}: ")
     assert raised.type is error
 
 
@@ -153,8 +152,7 @@ async def test_location_of_another_namespace(server: FakePolaris, ns: AsyncNames
         await ns.create_namespace(["cat", "a/b"])
     body = {"error": {"message": TAKEN, "type": "ForbiddenException", "code": 403}}
     server.fail(403, match="POST", body=body)
-    with pytest.raises(err.InvalidInputError, match="HTTP 403"):
-        await ns.create_namespace(["cat", "b"])
+    await catch(err.InvalidInputError, ns.create_namespace(["cat", "b"]), "HTTP 403")
 
 
 async def test_a_namespace_with_a_place_of_its_own_is_refused(server: FakePolaris, ns: AsyncNamespace) -> None:
@@ -165,31 +163,22 @@ async def test_a_namespace_with_a_place_of_its_own_is_refused(server: FakePolari
 
 async def test_missing_parents(server: FakePolaris, ns: AsyncNamespace) -> None:
     for id in (["cat", "a", "none"], ["cat", "none", "t"], ["none", "a", "t"]):
-        with pytest.raises(err.TableNotFoundError, match=rf"^Table not found: {'[$]'.join(id)} "):
-            await described(ns, *id)
+        await catch(err.TableNotFoundError, described(ns, *id), rf"^Table not found: {'[$]'.join(id)} ")
     for parent in (["cat", "none"], ["none", "a"], ["cat", "a", "none"]):
         named = rf"^Namespace not found: {'[$]'.join(parent)} "
-        with pytest.raises(err.NamespaceNotFoundError, match=named):
-            await ns.list_tables(parent)
-        with pytest.raises(err.NamespaceNotFoundError, match=named):
-            await ns.declare_table([*parent, "t"], location="s3://b/t")
-        with pytest.raises(err.NamespaceNotFoundError, match=named):
-            await ns.list_namespaces(parent)
-        with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: "):
-            await ns.create_namespace([*parent, "new"])
-        with pytest.raises(err.NamespaceNotFoundError, match=named):
-            await ns.drop_namespace(parent)
+        await catch(err.NamespaceNotFoundError, ns.list_tables(parent), named)
+        await catch(err.NamespaceNotFoundError, ns.declare_table([*parent, "t"], location="s3://b/t"), named)
+        await catch(err.NamespaceNotFoundError, ns.list_namespaces(parent), named)
+        await catch(err.NamespaceNotFoundError, ns.create_namespace([*parent, "new"]), r"^Namespace not found: ")
+        await catch(err.NamespaceNotFoundError, ns.drop_namespace(parent), named)
         await ns.drop_namespace(parent, mode="skip")
 
 
 async def test_iceberg_table_of_the_same_name(server: FakePolaris, ns: AsyncNamespace) -> None:
     server.add_iceberg_table("cat", ("a",), "ice")
-    with pytest.raises(err.TableAlreadyExistsError, match=r"Table already exists: a\.ice"):
-        await ns.declare_table(["cat", "a", "ice"])
-    with pytest.raises(err.TableNotFoundError):
-        await described(ns, "cat", "a", "ice")
-    with pytest.raises(err.NamespaceNotEmptyError):
-        await ns.drop_namespace(["cat", "a"])
+    await catch(err.TableAlreadyExistsError, ns.declare_table(["cat", "a", "ice"]), r"Table already exists: a\.ice")
+    await catch(err.TableNotFoundError, described(ns, "cat", "a", "ice"))
+    await catch(err.NamespaceNotEmptyError, ns.drop_namespace(["cat", "a"]))
 
 
 async def test_rights_are_distinguished_from_missing_things() -> None:
@@ -197,21 +186,16 @@ async def test_rights_are_distinguished_from_missing_things() -> None:
         server.add_table("cat", ("a",), "t")
         async with connected(server, credential="bob:pw") as ns:
             for operation in OPERATIONS.values():
-                with pytest.raises(err.PermissionDeniedError, match="Principal 'bob'"):
-                    await operation(ns)
-            with pytest.raises(err.TableNotFoundError):
-                await described(ns, "cat", "a", "none")
-            with pytest.raises(err.NamespaceNotFoundError):
-                await ns.list_tables(["cat", "none"])
+                await catch(err.PermissionDeniedError, operation(ns), "Principal 'bob'")
+            await catch(err.TableNotFoundError, described(ns, "cat", "a", "none"))
+            await catch(err.NamespaceNotFoundError, ns.list_tables(["cat", "none"]))
 
 
 async def test_an_address_that_is_no_polaris_is_no_missing_table(server: FakePolaris) -> None:
     server.add_table("cat", ("a",), "t")
     async with connected(server, endpoint=f"{server.endpoint}/not/here") as ns:
-        with pytest.raises(err.InternalError, match="NotFoundException: HTTP 404 Not Found"):
-            await described(ns, "cat", "a", "t")
-        with pytest.raises(err.InternalError):
-            await ns.exists(["cat", "a", "t"])
+        await catch(err.InternalError, described(ns, "cat", "a", "t"), "NotFoundException: HTTP 404 Not Found")
+        await catch(err.InternalError, ns.exists(["cat", "a", "t"]))
 
 
 @pytest.mark.parametrize(
@@ -228,56 +212,13 @@ async def test_an_address_that_is_no_polaris_is_no_missing_table(server: FakePol
 )
 async def test_malformed_answer(server: FakePolaris, ns: AsyncNamespace, answer: str, message: str) -> None:
     server.reply(answer)
-    with pytest.raises(err.InternalError, match=message):
-        await described(ns, "cat", "a", "t")
+    await catch(err.InternalError, described(ns, "cat", "a", "t"), message)
 
 
 async def test_an_answer_that_is_cut_short_quotes_no_secret(server: FakePolaris, ns: AsyncNamespace) -> None:
     server.reply('{"storage-access-configs": [{"config": {"s3.secret-access-key": "sesame"')
-    with pytest.raises(err.InternalError) as raised:
-        await described(ns, "cat", "a", "t", vend=True)
+    raised = await catch(err.InternalError, described(ns, "cat", "a", "t", vend=True))
     assert "sesame" not in str(raised.value)
-
-
-@pytest.mark.parametrize("headers", [{}, {"Retry-After": "0"}], ids=["alone", "retry-after"])
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-async def test_reads_are_retried(server: FakePolaris, ns: AsyncNamespace, status: int, headers: dict[str, str]) -> None:
-    server.add_table("cat", ("a",), "t")
-    server.fail(status, times=2, headers=headers)
-    assert (await described(ns, "cat", "a", "t")).location
-    assert len(list_requests(server)) == 3
-
-
-@pytest.mark.parametrize(("retries", "attempts"), [("0", 1), ("2", 3), (None, 4)])
-async def test_there_are_no_more_attempts_than_allowed(server: FakePolaris, retries: str | None, attempts: int) -> None:
-    server.fail(429, times=None)
-    async with connected(server, **({"max_retries": retries} if retries else {})) as ns:
-        with pytest.raises(err.ThrottlingError):
-            await described(ns, "cat", "a", "t")
-    assert len(list_requests(server)) == attempts
-
-
-async def test_a_connection_that_breaks_is_made_anew_for_what_changes_nothing(server: FakePolaris) -> None:
-    server.add_table("cat", ("a",), "t")
-    async with connected(server) as ns:
-        server.cut(times=2, match="GET")
-        assert (await described(ns, "cat", "a", "t")).location
-        server.clear()
-        server.cut(match="POST")
-        with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
-            await ns.create_namespace(["cat", "new"])
-        assert len(list_requests(server)) == 1
-    server.stop()
-    async with connected(server, max_retries="1") as ns:
-        with pytest.raises(err.ServiceUnavailableError, match=r"is the endpoint right and the server up.*2 attempts"):
-            await ns.create_namespace(["cat", "new"])
-
-
-async def test_an_answer_that_does_not_come_is_awaited_as_long_as_configured(server: FakePolaris) -> None:
-    with server.hold():
-        async with connected(server, read_timeout="100", connect_timeout="400", max_retries="0") as ns:
-            with pytest.raises(err.ServiceUnavailableError, match=r"no answer within 0\.5 s"):
-                await described(ns, "cat", "a", "t")
 
 
 async def test_one_bad_table_spoils_no_other(server: FakePolaris, ns: AsyncNamespace) -> None:
@@ -313,8 +254,7 @@ async def test_lost_race_is_looked_up(
     server.fail(500, match="POST", body=body, when=when)
     create = ns.create_namespace(["lake", "a"], mode=mode, properties={"k": "v"})
     if when == "after" and mode == "Create":
-        with pytest.raises(err.NamespaceAlreadyExistsError, match="at the same time"):
-            await create
+        await catch(err.NamespaceAlreadyExistsError, create, "at the same time")
     else:
         assert ("k", "v") in ((await create).properties or {}).items()
     assert await ns.exists(NamespaceId(["lake", "a"]))
@@ -325,7 +265,6 @@ async def test_a_creation_that_loses_every_race_fails(server: FakePolaris, ns: A
     body = {"error": {"message": RACES[0][1], "type": RACES[0][0], "code": 500}}
     server.fail(500, match="POST", body=body, times=None)
     server.clear()
-    with pytest.raises(err.InternalError, match="sibling entities"):
-        await ns.create_namespace(["lake", "a"])
+    await catch(err.InternalError, ns.create_namespace(["lake", "a"]), "sibling entities")
     post = "POST catalog/v1/lake/namespaces"
     assert list_requests(server) == [post, "GET catalog/v1/lake/namespaces/a", post]

@@ -12,6 +12,7 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.transports.http.token_sources import RenewedTokens, Token
 from tests.fakes.polaris import FakePolaris
+from tests.support.errors import catch
 from tests.support.polaris import connected, described, list_requests
 
 TOKENS = "POST catalog/v1/oauth/tokens"
@@ -90,8 +91,7 @@ async def test_a_refused_token_is_renewed_once_and_the_call_repeated(status: int
             assert list_requests(server)[:4] == [TOKENS, tables, TOKENS, tables]
             server.clear()
             server.fail(status, times=2, match="DELETE")
-            with pytest.raises(err.UnauthenticatedError, match=f"drop_namespace: HTTP {status}"):
-                await ns.drop_namespace(["cat", "a"])
+            await catch(err.UnauthenticatedError, ns.drop_namespace(["cat", "a"]), f"drop_namespace: HTTP {status}")
             drop = "DELETE catalog/v1/cat/namespaces/a"
             assert list_requests(server) == [drop, TOKENS, drop]
 
@@ -126,12 +126,10 @@ async def test_a_static_token_that_is_refused_is_reported_immediately(status: in
         async with AsyncNamespace.connect("polaris", {**properties, "auth_token": server.token()}) as ns:
             await described(ns, "cat", "a", "t")
             server.fail(status, body=b"")
-            with pytest.raises(err.UnauthenticatedError, match=f"HTTP {status}"):
-                await described(ns, "cat", "a", "t")
+            await catch(err.UnauthenticatedError, described(ns, "cat", "a", "t"), f"HTTP {status}")
         assert len(list_requests(server)) == 2 and server.token_requests == 0
         async with AsyncNamespace.connect("polaris", {**properties, "auth_token": "sesame"}) as ns:
-            with pytest.raises(err.UnauthenticatedError, match="HTTP 401: Unauthorized") as raised:
-                await described(ns, "cat", "a", "t")
+            raised = await catch(err.UnauthenticatedError, described(ns, "cat", "a", "t"), "HTTP 401: Unauthorized")
         assert "sesame" not in str(raised.value)
 
 
@@ -148,8 +146,7 @@ async def test_a_static_token_that_is_refused_is_reported_immediately(status: in
 async def test_refused_credential(properties: dict[str, str], message: str) -> None:
     with FakePolaris() as server:
         async with connected(server, **properties) as ns:
-            with pytest.raises(err.UnauthenticatedError, match=f"fetch_token: {message}") as raised:
-                await described(ns, "cat", "a", "t")
+            raised = await catch(err.UnauthenticatedError, described(ns, "cat", "a", "t"), f"fetch_token: {message}")
         assert server.token_requests == 1 and "wr0ng" not in str(raised.value)
 
 
@@ -163,11 +160,9 @@ async def test_a_busy_token_endpoint_is_called_again() -> None:
             await described(ns, "cat", "a", "t")
             server.expire_tokens()
             server.fail(429, times=4, match="oauth")
-            with pytest.raises(err.ThrottlingError, match=r"fetch_token: HTTP 429.*4 attempts"):
-                await described(ns, "cat", "a", "t")
+            await catch(err.ThrottlingError, described(ns, "cat", "a", "t"), r"fetch_token: HTTP 429.*4 attempts")
             server.fail(503, times=4, match="oauth")
-            with pytest.raises(err.ServiceUnavailableError, match="fetch_token"):
-                await described(ns, "cat", "a", "t")
+            await catch(err.ServiceUnavailableError, described(ns, "cat", "a", "t"), "fetch_token")
             await described(ns, "cat", "a", "t")
 
 
@@ -178,13 +173,11 @@ async def test_a_declare_that_got_no_token_was_never_sent(location: str) -> None
         async with connected(server, max_retries="0") as ns:
             request = {"id": ["cat", "a", "t"], "location": location}
             server.fail(503, match="oauth")
-            with pytest.raises(err.ServiceUnavailableError, match="fetch_token"):
-                await ns.declare_table(request)
+            await catch(err.ServiceUnavailableError, ns.declare_table(request), "fetch_token")
             await ns.list_tables(["cat", "a"])
             server.fail(401, match="generic-tables")
             server.fail(503, match="oauth")
-            with pytest.raises(err.ServiceUnavailableError, match="fetch_token"):
-                await ns.declare_table(request)
+            await catch(err.ServiceUnavailableError, ns.declare_table(request), "fetch_token")
         assert not any(path.startswith("GET") and path.endswith("/t") for path in list_requests(server))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.fakes.polaris import FakePolaris
+from tests.support.errors import catch
 from tests.support.polaris import connected, described, list_requests
 
 TABLES = [
@@ -91,25 +92,19 @@ async def test_level_that_the_server_refuses(server: FakePolaris, ns: AsyncNames
 )
 async def test_name_that_proxies_rewrite(server: FakePolaris, ns: AsyncNamespace, id: list[str]) -> None:
     server.add_lance_tables("cat", ("a",), 3)
-    with pytest.raises(err.InvalidInputError, match="cannot address"):
-        await described(ns, *id)
-    with pytest.raises(err.InvalidInputError, match="cannot address"):
-        await ns.declare_table(id, location="s3://b/t")
+    await catch(err.InvalidInputError, described(ns, *id), "cannot address")
+    await catch(err.InvalidInputError, ns.declare_table(id, location="s3://b/t"), "cannot address")
     if id[:-1] != ["cat", "a"]:
-        with pytest.raises(err.InvalidInputError, match="cannot address"):
-            await ns.list_tables(id[:-1])
-        with pytest.raises(err.InvalidInputError, match="cannot address"):
-            await ns.create_namespace(id[:-1])
+        await catch(err.InvalidInputError, ns.list_tables(id[:-1]), "cannot address")
+        await catch(err.InvalidInputError, ns.create_namespace(id[:-1]), "cannot address")
     assert list_requests(server) == []
 
 
 async def test_what_separates_levels_is_refused_in_one(server: FakePolaris, ns: AsyncNamespace) -> None:
     server.add_table("cat", ("a", "b"), "t")
     for id in (["cat", "a\x1fb"], ["cat", "a", "\x1f"]):
-        with pytest.raises(err.InvalidInputError, match=r"cannot address .*separates levels"):
-            await ns.create_namespace(id)
-        with pytest.raises(err.InvalidInputError, match=r"cannot address .*separates levels"):
-            await described(ns, *id, "t")
+        await catch(err.InvalidInputError, ns.create_namespace(id), r"cannot address .*separates levels")
+        await catch(err.InvalidInputError, described(ns, *id, "t"), r"cannot address .*separates levels")
     assert list_requests(server) == []
 
 
@@ -117,8 +112,7 @@ async def test_a_name_that_reads_like_a_message_decides_nothing(server: FakePola
     name = "conflicts with existing table or namespace at"
     assert not await ns.exists(["cat", "a", name])
     assert not await ns.exists(NamespaceId(["cat", name]))
-    with pytest.raises(err.TableNotFoundError):
-        await ns.deregister_table(["cat", "a", name])
+    await catch(err.TableNotFoundError, ns.deregister_table(["cat", "a", name]))
 
 
 async def test_answer_about_another_table(server: FakePolaris, ns: AsyncNamespace) -> None:
@@ -131,8 +125,7 @@ async def test_answer_about_another_table(server: FakePolaris, ns: AsyncNamespac
 
 @pytest.mark.parametrize("id", [["cat", "a", ""], ["cat", "", "t"], ["", "a", "t"]])
 async def test_an_empty_name_is_refused_before_any_call(server: FakePolaris, ns: AsyncNamespace, id: list[str]) -> None:
-    with pytest.raises(err.InvalidInputError, match="non-empty"):
-        await described(ns, *id)
+    await catch(err.InvalidInputError, described(ns, *id), "non-empty")
     assert list_requests(server) == []
 
 
@@ -142,23 +135,18 @@ async def test_newer_servers_refuse_more_when_a_table_is_made(release: str, name
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
             advice = r"HTTP 400: .*Polaris from 1\.5 on accepts .*; choose another name"
-            with pytest.raises(err.InvalidInputError, match=advice):
-                await ns.declare_table(["cat", "a", name])
+            await catch(err.InvalidInputError, ns.declare_table(["cat", "a", name]), advice)
             if name not in (" x", "a\tb"):
                 # These are refused by 1.4.1, too.
-                with pytest.raises(err.InvalidInputError, match=advice):
-                    await ns.create_namespace(["cat", name])
-            with pytest.raises(err.TableNotFoundError):
-                await described(ns, "cat", "a", name)
+                await catch(err.InvalidInputError, ns.create_namespace(["cat", name]), advice)
+            await catch(err.TableNotFoundError, described(ns, "cat", "a", name))
 
 
 @pytest.mark.parametrize("length", [256, 600])
 async def test_folder_with_too_long_a_name(server: FakePolaris, ns: AsyncNamespace, length: int) -> None:
     place = f"file:///data/{'x' * length}/t"
     server.add_table("cat", ("a",), "old", base_location=place)
-    with pytest.raises(err.InvalidInputError, match=f"a name of {length} bytes"):
-        await ns.declare_table(["cat", "a", "t"], location=place)
-    with pytest.raises(err.InvalidTableStateError, match=r"nothing was deleted, .* bytes"):
-        await ns.drop_table(["cat", "a", "old"])
+    await catch(err.InvalidInputError, ns.declare_table(["cat", "a", "t"], location=place), f"a name of {length} bytes")
+    await catch(err.InvalidTableStateError, ns.drop_table(["cat", "a", "old"]), r"nothing was deleted, .* bytes")
     assert (await ns.deregister_table(["cat", "a", "old"])).location == place
     assert not [request for request in list_requests(server) if request.startswith("POST")]

@@ -11,6 +11,7 @@ from lance.namespace import RestAdapter
 
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.rest import FakeRest
+from tests.support.errors import catch
 from tests.support.gateway import served
 
 IDS = [["root"], ["a", "t"], ["a", "u"], ["a", "b", "t"], ["c", "t"]]
@@ -149,8 +150,7 @@ async def test_an_incomplete_listing_is_an_error() -> None:
     with fake() as server:
         server.reply('{"tables": ["a$t"], "context": {"lance-ns.unavailable": "c"}}', match="GET /v1/table?")
         async with connect(server) as ns:
-            with pytest.raises(err.ServiceUnavailableError, match="lacks c"):
-                await ns.list_all_tables({"id": []})
+            await catch(err.ServiceUnavailableError, ns.list_all_tables({"id": []}), "lacks c")
             assert (await ns.list_all_tables({"id": []})).tables == NAMES
 
 
@@ -158,8 +158,7 @@ async def test_errors_of_the_listing_are_errors() -> None:
     with fake() as server:
         server.fail(403, match="GET /v1/table?")
         async with connect(server) as ns:
-            with pytest.raises(err.PermissionDeniedError):
-                await ns.list_all_tables({"id": []})
+            await catch(err.PermissionDeniedError, ns.list_all_tables({"id": []}))
 
 
 @pytest.mark.parametrize("token", ["WyJ4Il0=", "x"])

@@ -15,6 +15,7 @@ from lance.namespace import RestAdapter
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest, RestDialect
+from tests.support.errors import catch
 from tests.support.gateway import served
 from tests.support.lake import stream
 
@@ -75,8 +76,7 @@ async def test_a_server_performs_the_operations_that_it_has(properties: dict[str
             await ns.create_table({"id": T}, stream(ROWS))
             await ns.insert_into_table({"id": T}, stream(ROW))
             await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
-            with pytest.raises(err.TableTagNotFoundError):
-                await ns.delete_table_tag({"id": T, "tag": "none"})
+            await catch(err.TableTagNotFoundError, ns.delete_table_tag({"id": T, "tag": "none"}))
             assert (await ns.count_table_rows({"id": T})).count == 4
     assert [call.operation for call in calls] == [
         *("create_table", "insert_into_table", "create_table_tag", "delete_table_tag", "count_table_rows")
@@ -125,8 +125,7 @@ async def test_change_in_doubt_is_not_repeated(
         server.fail(status, match="insert", when="after", times=2, body=body)
         async with connect(server, location) as ns:
             for _ in range(2):
-                with pytest.raises(error):
-                    await ns.insert_into_table({"id": T}, stream(ROW))
+                await catch(error, ns.insert_into_table({"id": T}, stream(ROW)))
     assert server.operations() == [INSERT, INSERT] and rows(location) == 5
 
 
@@ -134,8 +133,7 @@ async def test_a_change_whose_response_is_lost_is_not_repeated(location: str) ->
     with RowServer() as server:
         server.cut(match="insert", when="after")
         async with connect(server, location) as ns:
-            with pytest.raises(err.ServiceUnavailableError):
-                await ns.insert_into_table({"id": T}, stream(ROW))
+            await catch(err.ServiceUnavailableError, ns.insert_into_table({"id": T}, stream(ROW)))
     assert server.operations() == [INSERT] and rows(location) == 4
 
 
@@ -147,8 +145,7 @@ async def test_a_reader_is_sent_only_to_a_server_that_has_the_operation(location
             await ns.insert_into_table({"id": T}, reader())
             assert rows(location) == 6
             server.fail(404, match="insert", body="")
-            with pytest.raises(err.UnsupportedOperationError):
-                await ns.insert_into_table({"id": T}, reader())
+            await catch(err.UnsupportedOperationError, ns.insert_into_table({"id": T}, reader()))
             await ns.insert_into_table({"id": T}, reader())
     assert server.operations() == [DESCRIBE, INSERT, INSERT, INSERT, DESCRIBE] and rows(location) == 7
 
@@ -160,7 +157,6 @@ async def test_what_servers_may_ignore_stays_here(server: FakeRest, location: st
         details = await ns.describe_table({"id": T, "version": 1})
         await ns.table_exists({"id": T, "version": 2})
         tables: Any = await ns.list_tables({"id": ["sales"], "include_declared": False})
-        with pytest.raises(err.UnsupportedOperationError):
-            await ns.alter_table_backfill_columns({"id": T, "column": "c"})
+        await catch(err.UnsupportedOperationError, ns.alter_table_backfill_columns({"id": T, "column": "c"}))
     assert details.version == 1 and tables.tables == ["t"]
     assert server.operations()[-1] == "table/backfill_column"

@@ -28,6 +28,7 @@ from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
 from tests.fakes.gravitino import FakeGravitino
 from tests.fakes.rest import FakeRest
+from tests.support.errors import catch
 
 
 @asynccontextmanager
@@ -135,8 +136,7 @@ async def test_errors_are_those_of_the_spec(fake: Callable[[], FakeRest]) -> Non
         server.add_table("c", "a", "t")
         async with connect(server) as ns:
             for operation, request, error in cases:
-                with pytest.raises(error):
-                    await getattr(ns, operation)(request)
+                await catch(error, getattr(ns, operation)(request))
         async with connect(server, auth_token="t") as ns:
             assert await ns.exists(["c", "a", "t"])
 
@@ -154,8 +154,7 @@ async def test_a_namespace_that_another_call_created_first_exists(mode: str) -> 
             if mode == "exist_ok":
                 assert (await ns.create_namespace(request)).properties == {"owner": "other"}
             else:
-                with pytest.raises(err.NamespaceAlreadyExistsError, match="created by another call"):
-                    await ns.create_namespace(request)
+                await catch(err.NamespaceAlreadyExistsError, ns.create_namespace(request), "created by another call")
 
 
 async def test_an_overwrite_of_a_namespace_with_tables_drops_nothing() -> None:
@@ -164,8 +163,7 @@ async def test_an_overwrite_of_a_namespace_with_tables_drops_nothing() -> None:
         async with connect(server) as ns:
             with pytest.raises(err.NamespaceNotEmptyError, match=r"Schema s is not empty\.\)$"):
                 await ns.create_namespace({"id": ["cat", "s"], "mode": "overwrite"})
-            with pytest.raises(err.NamespaceNotEmptyError):
-                await ns.drop_namespace({"id": ["cat"]})
+            await catch(err.NamespaceNotEmptyError, ns.drop_namespace({"id": ["cat"]}))
     assert ("cat", "s", "t") in server.tables
 
 
@@ -279,8 +277,7 @@ async def test_a_token_is_sent_and_a_missing_one_is_an_error() -> None:
         async with connect(server, auth_token="hush") as ns:
             assert await ns.exists(["a", "t"])
         async with connect(server) as ns:
-            with pytest.raises(err.UnauthenticatedError):
-                await ns.exists(["a", "t"])
+            await catch(err.UnauthenticatedError, ns.exists(["a", "t"]))
 
 
 async def test_reads_are_repeated_and_changes_are_not(server: FakeRest, ns: AsyncNamespace) -> None:
@@ -291,8 +288,7 @@ async def test_reads_are_repeated_and_changes_are_not(server: FakeRest, ns: Asyn
     with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
         await ns.deregister_table({"id": ["a", "t"]})
     server.reply("[]", match="describe")
-    with pytest.raises(err.InternalError, match="an answer of unknown form"):
-        await ns.exists(["a", "t"])
+    await catch(err.InternalError, ns.exists(["a", "t"]), "an answer of unknown form")
     assert server.operations().count("table/deregister") == 1
 
 

@@ -17,6 +17,7 @@ from lance_ns_async.operations import rows as row_operations
 from tests.documentation.pages import Page
 from tests.fakes.rest import FakeRest
 from tests.support import rest_wire
+from tests.support.errors import catch
 from tests.support.gateway import served
 from tests.support.lake import stream
 
@@ -64,8 +65,7 @@ async def test_rows_are_written_and_read_by_the_server(properties: dict[str, str
         response = await ns.query_table({"id": T, "k": 10, "vector": {}, "filter": "id > 2", "columns": None})
         assert rows(response.data) == [3, 4]
         await ns.drop_table({"id": T})
-        with pytest.raises(err.TableNotFoundError):
-            await ns.count_table_rows({"id": T})
+        await catch(err.TableNotFoundError, ns.count_table_rows({"id": T}))
     assert table.location is not None
     assert [call.operation for call in calls] == [
         "create_table",
@@ -109,8 +109,7 @@ async def test_indexes_tags_and_versions_are_those_of_the_server(properties: dic
         await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
         assert (await ns.get_table_tag_version({"id": T, "tag": "first"})).version == 1
         assert list((await ns.list_table_tags({"id": T})).tags) == ["first"]
-        with pytest.raises(err.TableTagNotFoundError):
-            await ns.delete_table_tag({"id": T, "tag": "none"})
+        await catch(err.TableTagNotFoundError, ns.delete_table_tag({"id": T, "tag": "none"}))
         versions = await ns.list_table_versions({"id": T, "descending": True, "limit": 1})
         assert len(versions.versions) == 1
         assert (await ns.get_table_stats({"id": T})).num_rows == 3
@@ -167,8 +166,7 @@ async def test_scan_reads_parts_of_one_version(properties: dict[str, str], monke
         assert pa.Table.from_batches(scanned) == table
         assert 3 < [call.operation for call in calls].count("query_table") < 15
         assert [it async for batch in ns.scan(T, filter="id % 2 = 0") for it in batch["id"].to_pylist()] == [0, 2, 4]
-        with pytest.raises(err.TableNotFoundError):
-            await anext(ns.scan(["sales", "none"]))
+        await catch(err.TableNotFoundError, anext(ns.scan(["sales", "none"])))
 
 
 async def test_a_scan_asks_for_fewer_rows_if_a_response_is_too_long(properties: dict[str, str]) -> None:
@@ -243,8 +241,7 @@ async def test_streamed_rows_are_sent_once(server: FakeRest) -> None:
     server.add_table("sales", "t")
     server.fail(429, match="insert")
     async with connect({"uri": server.url}) as (ns, calls):
-        with pytest.raises(err.ThrottlingError):
-            await ns.insert_into_table({"id": T}, batches(2, held))
+        await catch(err.ThrottlingError, ns.insert_into_table({"id": T}, batches(2, held)))
     assert [call.operation for call in calls] == ["insert_into_table"]
     assert 1 <= len(held) <= 2
 

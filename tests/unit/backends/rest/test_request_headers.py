@@ -22,6 +22,7 @@ from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.storage.opening import Opener
 from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest
+from tests.support.errors import catch
 
 T = ["sales", "t"]
 OWN = {"header.x-api-key": "own-key", "auth_token": "own-token"}
@@ -120,14 +121,11 @@ async def test_a_remembered_error_is_for_the_identity_of_the_namespace() -> None
     with VendingServer() as server:
         async with connect(server) as ns:
             server.fail(403)
-            with pytest.raises(err.PermissionDeniedError):
-                await ns.describe_table(vending())
+            await catch(err.PermissionDeniedError, ns.describe_table(vending()))
             assert key(await ns.describe_table(vending(ANN))) == "Bearer ann-token"
             server.fail(403)
-            with pytest.raises(err.PermissionDeniedError):
-                await ns.describe_table(vending(ANN))
-            with pytest.raises(err.PermissionDeniedError):
-                await ns.describe_table(vending())
+            await catch(err.PermissionDeniedError, ns.describe_table(vending(ANN)))
+            await catch(err.PermissionDeniedError, ns.describe_table(vending()))
     assert callers(server) == ["Bearer own-token", "Bearer ann-token", "Bearer ann-token"]
 
 
@@ -151,8 +149,7 @@ async def test_managed_versions_need_the_identity_of_the_namespace(server: FakeR
 async def test_failed_request_leaves_no_identity(
     server: FakeRest, ns: AsyncNamespace, request_: dict[str, Any]
 ) -> None:
-    with pytest.raises(err.InvalidInputError):
-        await ns.describe_table({**request_, "identity": ANN})
+    await catch(err.InvalidInputError, ns.describe_table({**request_, "identity": ANN}))
     assert await ns.exists(T)
     assert [str(id) async for id in ns.iter_tables(["sales"])] == ["sales$t"]
     assert set(callers(server)) == {"Bearer own-token"}
@@ -189,8 +186,7 @@ async def test_no_secret_is_shown(server: FakeRest, ns: AsyncNamespace, caplog: 
     ],
 )
 async def test_invalid_headers(server: FakeRest, ns: AsyncNamespace, fields: dict[str, Any], problem: str) -> None:
-    with pytest.raises(err.InvalidInputError, match=problem) as caught:
-        await ns.describe_table({"id": T, **fields})
+    caught = await catch(err.InvalidInputError, ns.describe_table({"id": T, **fields}), problem)
     assert "hush" not in str(caught.value) and not server.requests
 
 
@@ -208,8 +204,7 @@ async def test_a_rejected_identity_is_not_replaced_by_that_of_the_namespace() ->
         properties = {"uri": server.url, "credential": "id:secret", "oauth2_server_uri": f"{server.url}/token"}
         server.add_table(*T)
         async with AsyncNamespace.connect("rest", properties) as ns:
-            with pytest.raises(err.UnauthenticatedError):
-                await ns.describe_table({"id": T, "identity": ANN})
+            await catch(err.UnauthenticatedError, ns.describe_table({"id": T, "identity": ANN}))
             await ns.describe_table({"id": T})
     assert callers(server)[::2] == ["Bearer ann-token", "Bearer right"]
 
@@ -223,8 +218,7 @@ async def test_a_signed_request_has_no_token_of_its_own(server: FakeRest) -> Non
     }
     server.add_table(*T)
     async with AsyncNamespace.connect("rest", {"uri": server.url, **signing}) as ns:
-        with pytest.raises(err.InvalidInputError, match="rest_sigv4_enabled"):
-            await ns.describe_table({"id": T, "identity": ANN})
+        await catch(err.InvalidInputError, ns.describe_table({"id": T, "identity": ANN}), "rest_sigv4_enabled")
         await ns.describe_table({"id": T, "identity": {"api_key": "ann-key"}})
     (request,) = server.requests
     assert "x-api-key" in request.headers["authorization"] and request.headers["x-api-key"] == "ann-key"
@@ -252,8 +246,7 @@ async def test_a_gateway_gives_each_request_the_rights_of_its_identity(tmp_path:
         AsyncNamespace.connect("rest", {"uri": gateway.url, "auth_token": "own-token"}) as ns,
     ):
         await ns.create_namespace({"id": ["sales"], "identity": ANN})
-        with pytest.raises(err.PermissionDeniedError, match="own has the right 'read'"):
-            await ns.create_namespace({"id": ["other"]})
+        await catch(err.PermissionDeniedError, ns.create_namespace({"id": ["other"]}), "own has the right 'read'")
         assert (await ns.list_namespaces({"id": []})).namespaces == ["sales"]
 
 

@@ -16,6 +16,7 @@ from tests.fakes.polaris import FakePolaris
 from tests.fakes.sigv4 import Signatures
 from tests.fakes.sts import FakeSts
 from tests.support.aws import forget_aws
+from tests.support.errors import catch
 
 KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
 ARN = "arn:aws:iam::123456789012:role/catalog"
@@ -81,12 +82,10 @@ async def test_a_token_of_polaris_is_sent_beside_the_signature() -> None:
 async def test_rejected_signatures_and_denials_are_explained() -> None:
     with signing() as server:
         async with connected(server, **{"rest.signing-name": "glue"}) as ns:
-            with pytest.raises(err.UnauthenticatedError, match=r"correct service.*rest\.signing-name.*keys right\?"):
-                await described(ns)
+            await catch(err.UnauthenticatedError, described(ns), r"correct service.*rest\.signing-name.*keys right\?")
         server.fail(403, headers={"x-amzn-ErrorType": "AccessDeniedException"}, body={"Message": "User: x may not"})
         async with connected(server) as ns:
-            with pytest.raises(err.PermissionDeniedError, match="User: x may not"):
-                await described(ns)
+            await catch(err.PermissionDeniedError, described(ns), "User: x may not")
 
 
 @pytest.fixture
@@ -148,8 +147,7 @@ async def test_iceberg_signs_with_a_role_too() -> None:
 async def test_a_role_that_cannot_be_assumed_is_an_error(polaris: FakePolaris, sts: FakeSts) -> None:
     sts.fail(403, times=None)
     async with connected(polaris, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
-        with pytest.raises(err.PermissionDeniedError, match="assume_role"):
-            await described(ns)
+        await catch(err.PermissionDeniedError, described(ns), "assume_role")
     assert not polaris.requests
 
 

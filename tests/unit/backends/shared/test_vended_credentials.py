@@ -18,6 +18,7 @@ from lance_ns_async.storage.options import merge_options
 from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.polaris import FakePolaris
+from tests.support.errors import catch
 from tests.support.polaris import connected, described, open_server
 
 UNTIL = "1795224088134"
@@ -323,8 +324,7 @@ async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
     with FakePolaris(credential=None, refuses_delegation=True) as server:
         location = server.add_table("cat", ("a",), "t")
         async with connected(server) as ns:
-            with pytest.raises(err.InvalidInputError, match="vending is not supported"):
-                await described(ns, "cat", "a", "t", vend=True)
+            await catch(err.InvalidInputError, described(ns, "cat", "a", "t", vend=True), "vending is not supported")
             assert (await described(ns, "cat", "a", "t")).location == location
 
 

@@ -17,6 +17,7 @@ from lance_ns_async.backends.unity.backend import server_key
 from lance_ns_async.calls.deadline import deadline
 from tests.fakes.clock import idle, run_past
 from tests.fakes.unity import FakeUnity
+from tests.support.errors import catch
 from tests.support.unity import connected, declared, list_requests, opened
 
 TABLE = ["main", "a", "t"]
@@ -75,8 +76,7 @@ async def test_sequential_creates_are_sent(
     server: FakeUnity, ns: AsyncNamespace, create: Create, name: str, taken: type[err.LanceNamespaceError]
 ) -> None:
     await create(ns)
-    with pytest.raises(taken, match="HTTP 400"):
-        await create(ns)
+    await catch(taken, create(ns), "HTTP 400")
     assert sum(request.startswith("POST") for request in list_requests(server)) == 2
 
 
@@ -173,15 +173,13 @@ async def test_two_threads_take_turns(
 async def test_race_of_two_processes(server: FakeUnity, ns: AsyncNamespace) -> None:
     server.add_table("main", "a", "t")
     server.race("main.a.t")
-    with pytest.raises(err.InternalError, match="has that name twice, because two processes creat"):
-        await create_table(ns)
+    await catch(err.InternalError, create_table(ns), "has that name twice, because two processes creat")
 
 
 async def test_of_two_processes_that_create_a_schema_one_fails(server: FakeUnity, ns: AsyncNamespace) -> None:
     server.add_schema("main", "new")
     server.race("main.new")
-    with pytest.raises(err.NamespaceAlreadyExistsError, match="another process created it at the same time"):
-        await create_namespace(ns)
+    await catch(err.NamespaceAlreadyExistsError, create_namespace(ns), "another process created it at the same time")
     await ns.create_namespace(["main", "new"], mode="ExistOk")
 
 

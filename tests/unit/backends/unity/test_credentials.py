@@ -10,6 +10,7 @@ import pytest
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.unity import FakeUnity
+from tests.support.errors import catch
 from tests.support.lake import ROWS
 from tests.support.unity import connected, described, list_requests
 
@@ -71,8 +72,7 @@ async def test_the_requested_access_can_be_chosen(setting: str, asked_for: list[
         server.add_table(*TABLE)
         server.fail(403, times=None, match="POST")
         async with connected(server, credentials_operation=setting) as ns:
-            with pytest.raises(err.PermissionDeniedError):
-                await described(ns, *TABLE, vend=True)
+            await catch(err.PermissionDeniedError, described(ns, *TABLE, vend=True))
         assert operations(server) == asked_for
 
 
@@ -154,8 +154,7 @@ async def test_a_refusal_is_reported(status: int, error: type[Exception]) -> Non
         server.add_table(*TABLE)
         server.fail(status, times=None, match="POST")
         async with connected(server) as ns:
-            with pytest.raises(error, match=rf"main\$a\$t \(vend_credentials: HTTP {status}"):
-                await described(ns, *TABLE, vend=True)
+            await catch(error, described(ns, *TABLE, vend=True), rf"main\$a\$t \(vend_credentials: HTTP {status}")
 
 
 async def test_a_table_that_was_replaced_meanwhile_is_requested_again() -> None:
@@ -179,8 +178,7 @@ async def test_asking_is_no_change_and_so_is_done_again() -> None:
             assert (await described(ns, *TABLE, vend=True)).storage_options
         async with connected(server) as ns:
             server.fail(503, times=None, match="POST")
-            with pytest.raises(err.ServiceUnavailableError, match="4 attempts"):
-                await described(ns, *TABLE, vend=True)
+            await catch(err.ServiceUnavailableError, described(ns, *TABLE, vend=True), "4 attempts")
 
 
 async def test_secrets_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
@@ -188,7 +186,6 @@ async def test_secrets_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> No
     with FakeUnity(credentials={"aws_temp_credentials": {**AWS, "secret_access_key": 7}}) as server:
         server.add_table(*TABLE)
         async with connected(server) as ns:
-            with pytest.raises(err.InternalError, match="unknown form") as caught:
-                await described(ns, *TABLE, vend=True)
+            caught = await catch(err.InternalError, described(ns, *TABLE, vend=True), "unknown form")
             assert "t0ken" not in str(caught.value)
     assert "t0ken" not in caplog.text

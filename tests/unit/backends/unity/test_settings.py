@@ -10,6 +10,7 @@ import pytest
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.unity.backend import UnitySettings
 from tests.fakes.unity import API, FakeUnity
+from tests.support.errors import catch
 from tests.support.unity import QUICK, connected, declared, described
 
 LEAST = {"endpoint": "http://localhost:8080", "catalog": "main"}
@@ -89,8 +90,7 @@ async def test_a_bearer_token_is_sent_and_shown_nowhere(caplog: pytest.LogCaptur
             await described(ns, "main", "a", "t")
             assert "sesame" not in repr(ns) + ns.namespace_id()
         async with connected(server, auth_token="sesame-wrong") as ns:
-            with pytest.raises(err.UnauthenticatedError, match=r"Invalid access token\.") as caught:
-                await described(ns, "main", "a", "t")
+            caught = await catch(err.UnauthenticatedError, described(ns, "main", "a", "t"), r"Invalid access token\.")
             assert "sesame" not in str(caught.value)
         with pytest.raises(err.UnauthenticatedError, match=r"No authorization found\."):
             async with AsyncNamespace.connect("unity", {"endpoint": server.url, "catalog": "main", **QUICK}) as ns:
