@@ -203,8 +203,3 @@ async def test_names_that_a_resource_name_cannot_hold_are_refused(server: FakeGl
         await catch(err.InvalidInputError, described(ns, "db", name), "resource name")
         assert (await described(ns, "db", name, vend=None)).storage_options is None
     assert VEND not in server.calls
-
-
-def test_properties_of_credentials_need_vending() -> None:
-    with pytest.raises(err.InvalidInputError, match="credentials_operation: set vend_credentials"):
-        AsyncNamespace.connect("glue", {"credentials_operation": "read"})

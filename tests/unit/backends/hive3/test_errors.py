@@ -11,7 +11,6 @@ import pytest
 from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.backends.hive3.backend import HiveBackend
 from lance_ns_async.backends.hive3.responses import ERRORS
-from lance_ns_async.backends.hive3.settings import HiveSettings
 from tests.fakes.certificates import Certificates
 from tests.fakes.hive3 import FakeHive
 from tests.support.errors import catch
@@ -206,73 +205,6 @@ def test_every_entry_of_the_error_table_is_known() -> None:
     exceptions = {exception for answers in ANSWERS.values() for _, exception, _ in answers}
     explained = {"NoSuchDatabase", "NoSuchTable", "TableExists", "Duplicate", "NotEmpty", "Denied", "Unacceptable"}
     assert codes == (exceptions - {"TApplicationException"}) | explained | {"NotStored", "Replaced", "Incomparable"}
-
-
-@pytest.mark.parametrize(
-    ("uri", "addresses"),
-    [
-        ("thrift://a:1", ["a:1"]),
-        ("thrift://a", ["a:9083"]),
-        ("thrift://a:1, thrift://b:2", ["a:1", "b:2"]),
-        ("thrift://[::1]:7", ["[::1]:7"]),
-    ],
-)
-def test_a_uri_names_one_or_more_addresses(uri: str, addresses: list[str]) -> None:
-    settings = HiveSettings.parse({"uri": uri})
-    assert [str(address) for address in settings.route().addresses] == addresses
-
-
-def test_what_is_usual() -> None:
-    settings = HiveSettings.parse({})
-    assert [str(address) for address in settings.route().addresses] == ["localhost:9083"]
-    policy = settings.limit(settings.policy())
-    assert policy.max_in_flight == settings.client_pool_size == 3
-    # Connect and read; a server itself tries for 20 seconds.
-    assert policy.attempt_timeout == 65.0 and settings.read_timeout > 20
-    assert settings.route().tls is None and settings.login() is None and settings.user_and_groups() is None
-
-
-@pytest.mark.parametrize(("pool", "slots", "bound"), [("8", "32", 8), ("8", "2", 2), ("64", "32", 32)])
-def test_no_more_is_in_flight_than_there_are_connections(pool: str, slots: str, bound: int) -> None:
-    settings = HiveSettings.parse({"client.pool-size": pool, "max_in_flight": slots})
-    assert settings.limit(settings.policy()).max_in_flight == bound
-
-
-@pytest.mark.parametrize(
-    ("properties", "message"),
-    [
-        ({"uri": "http://a:1"}, "uri: not a list of thrift://host:port"),
-        ({"uri": "thrift://a:1;thrift://b:2"}, "uri: not a list"),
-        ({"uri": "thrift://a:x"}, "uri: not a list"),
-        ({"uri": "thrift://me:secret@a:1"}, "uri: not a list"),
-        ({"uri": "thrift://a:0"}, "uri: not a list"),
-        ({"uri": "thrift://a:1#b"}, "uri: not a list"),
-        ({"uri": "thrift://"}, "uri: not a list"),
-        ({"uri": "a:1"}, "uri: not a list"),
-        ({"ugi": ":staff"}, "ugi: not a user"),
-        ({"client.pool-size": "0"}, "client_pool_size"),
-        ({"auth": "magic"}, "auth"),
-        ({"auth": "plain"}, "plain requires the other two"),
-        ({"auth": "plain", "user": "me"}, "plain requires the other two"),
-        ({"user": "me", "password": "sesame"}, "only it allows them"),
-        ({"auth": "kerberos", "ugi": "me"}, "ugi: omit it"),
-        ({"auth": "kerberos", "framed": "true"}, "framed: omit it"),
-        ({"ca_bundle": "/x.pem"}, "require use_ssl=true"),
-        ({"use_ssl": "true", "client_key": "/x.key"}, "client_key: give client_cert with it"),
-        ({"max_response_bytes": "10"}, "max_response_bytes"),
-        ({"urri": "thrift://a:1"}, "did you mean uri"),
-    ],
-)
-def test_what_does_not_fit_is_reported(properties: dict[str, str], message: str) -> None:
-    with pytest.raises(err.InvalidInputError, match=message) as caught:
-        HiveSettings.parse(properties)
-    assert "sesame" not in str(caught.value) and "secret" not in str(caught.value)
-
-
-def test_a_certificate_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
-    settings = HiveSettings.parse({"use_ssl": "true", "ca_bundle": str(tmp_path / "none.pem")})
-    with pytest.raises(err.InvalidInputError, match=r"cannot load .*none\.pem"):
-        settings.route()
 
 
 async def test_the_user_is_sent_first_and_shown_as_identity(server: FakeHive) -> None:

@@ -352,13 +352,6 @@ async def test_each_status_means_its_error(server: FakeIceberg, ns: AsyncNamespa
     await catch(STATUSES[status], ns.describe_table(describe("a", "t")), f"HTTP {status}")
 
 
-def test_two_credentials_are_one_too_many() -> None:
-    properties = {"endpoint": "http://127.0.0.1", "auth_token": "sesame", "credential": "me:sesame"}
-    with pytest.raises(err.InvalidInputError, match="auth_token and credential: set one of them") as caught:
-        AsyncNamespace.connect("iceberg", properties)
-    assert "sesame" not in str(caught.value)
-
-
 async def test_an_address_without_a_catalog_is_no_missing_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
     server.fail(404, times=None, match="config", body=b"<html>no such page</html>")
     with pytest.raises(

@@ -216,19 +216,6 @@ async def test_a_token_comes_from_the_identity_provider() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "message"),
-    [
-        ({"credential": "me:s3cr3t"}, "give the token endpoint of the identity provider"),
-        ({"subject_token": "eyJ"}, "give the token endpoint of the identity provider"),
-        ({"warehouse": ""}, "warehouse"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(properties: dict[str, str], message: str) -> None:
-    with pytest.raises(err.InvalidInputError, match=message):
-        AsyncNamespace.connect("lakekeeper", {"endpoint": "http://127.0.0.1:1", "warehouse": "w", **properties})
-
-
-@pytest.mark.parametrize(
     ("status", "type", "error"),
     [
         (403, "GenericTableActionForbidden", err.PermissionDeniedError),

@@ -149,16 +149,3 @@ async def test_a_role_that_cannot_be_assumed_is_an_error(polaris: FakePolaris, s
     async with connected(polaris, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
         await catch(err.PermissionDeniedError, described(ns), "assume_role")
     assert not polaris.requests
-
-
-@pytest.mark.parametrize(
-    ("properties", "text"),
-    [
-        ({"assume_role_arn": ARN}, "assume_role_arn: set rest.sigv4-enabled"),
-        ({"rest.sigv4-enabled": "true", "assume_role_region": "eu-west-1"}, "give assume_role_arn"),
-        ({"rest.signing-name": "glue"}, "rest_signing_name: set rest.sigv4-enabled to true with it"),
-    ],
-)
-def test_properties_that_do_not_fit_together(properties: dict[str, str], text: str) -> None:
-    with pytest.raises(err.InvalidInputError, match=text):
-        AsyncNamespace.connect("polaris", {"endpoint": "http://127.0.0.1", **properties})

@@ -8,7 +8,6 @@ from typing import Any
 import lance_namespace.errors as err
 import pytest
 
-from lance_ns_async import AsyncNamespace
 from tests.fakes.unity import FakeUnity
 from tests.support.errors import catch
 from tests.support.lake import ROWS
@@ -100,12 +99,6 @@ async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
         assert [list(id) for id in opened.tables] == ids[:1] and len(opened.errors) == 69
         # So many tables are found in the listing.
         assert [line.partition("?")[0] for line in list_requests(server)] == ["GET tables"]
-
-
-def test_an_operation_that_there_is_not_is_refused() -> None:
-    properties = {"endpoint": "http://127.0.0.1:1", "catalog": "main", "credentials_operation": "write"}
-    with pytest.raises(err.InvalidInputError, match="credentials_operation: Input should be 'auto', 'read'"):
-        AsyncNamespace.connect("unity", properties)
 
 
 async def test_configured_keys_give_way_to_those_given_out() -> None:
