@@ -238,7 +238,7 @@ def test_values_of_polaris() -> None:
 
 
 def test_identities() -> None:
-    other = ({}, {"realm": "north"}, {"credential": "id:s"}, {"credential": "other:s"})
+    other: tuple[dict[str, str], ...] = ({}, {"realm": "north"}, {"credential": "id:s"}, {"credential": "other:s"})
     assert len({PolarisSettings.parse({**LEAST["polaris"], **it}).identity() for it in other}) == 4
     secrets = ({"credential": "id:s1"}, {"credential": "id:s2"})
     assert len({PolarisSettings.parse({**LEAST["polaris"], **it}).identity() for it in secrets}) == 1

@@ -1,4 +1,4 @@
-"""Signing in to catalogs with bearer tokens: by a command, a callable, an identity provider, and by exchange."""
+"""Signing in with bearer tokens: by a command, a callable, a provider, and exchange; and requests signed by SigV4."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import anyio
 import lance_namespace
 import lance_namespace.errors as err
 import pytest
+from lance_namespace import DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace
 from lance_ns_async.calls.observers import Call
@@ -21,8 +23,11 @@ from lance_ns_async.settings import TokenFunction
 from tests.fakes.http import FakeServer
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.sigv4 import Signatures
+from tests.fakes.sts import FakeSts
 from tests.fakes.tokens import EXCHANGE, FakeIdentityProvider, Tokens
 from tests.fakes.unity import FakeUnity
+from tests.support.aws import forget_aws
 from tests.support.errors import catch
 
 TYPE = "urn:ietf:params:oauth:token-type"
@@ -186,6 +191,43 @@ async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
             await catch(err.LanceNamespaceError, site.describe(ns), "is oauth2_server_uri right and the server up")
 
 
+@pytest.mark.parametrize("status", [401, 419])
+@pytest.mark.parametrize("impl", ["iceberg", "polaris"])
+async def test_client_credentials_are_exchanged_once_for_all(
+    impl: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    calls: list[Call] = []
+    server: Any
+    if impl == "iceberg":
+        server = FakeIceberg(client=("me", "hush-hush"), expired_status=status, expires_in=3600)
+        ids = [["a", name] for name in server.add_lance_tables(("a",), 200)]
+    else:
+        server = FakePolaris(credential=("me", "hush-hush"))
+        ids = [["cat", "a", name] for name in server.add_lance_tables("cat", ("a",), 200)]
+
+    def expire_half_way(finished: int, total: int) -> None:
+        if finished == 100:
+            server.expire_tokens()
+
+    with server:
+        options = {"endpoint": server.endpoint, "credential": CREDENTIAL, "scope": "PRINCIPAL_ROLE:ALL", **QUICK}
+        async with AsyncNamespace.connect(impl, {**options, "max_in_flight": "32"}) as ns:
+            with ns.observe(calls.append):
+                assert len((await ns.describe_tables(ids, progress=expire_half_way)).raise_for_errors().tables) == 200
+            shown = f"{ns!r} {ns.namespace_id()} {calls} {caplog.text}"
+            assert "me" in ns.namespace_id() and "hush" not in shown and "Bearer" not in shown
+        assert server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"] * 2 and calls[0].operation == "fetch_token"
+        assert [call.operation for call in calls].count("fetch_token") == 2
+        assert len(server.requests) <= 200 + 3 + 32
+        async with AsyncNamespace.connect(impl, {**options, "credential": "me:wr0ng"}) as ns:
+            errors = (await ns.describe_tables(ids[:20])).errors.values()
+            assert len(errors) == 20 and all(isinstance(error, err.UnauthenticatedError) for error in errors)
+            assert all("wr0ng" not in str(error) for error in errors)
+            message = "fetch_token: HTTP 401: (invalid_client|unauthorized_client)"
+            await catch(err.UnauthenticatedError, ns.describe_table(ids[0]), message)
+
+
 async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:
     subject = "hush-subject"
     with FakeIceberg(client=("me", "hush-hush"), subjects=[subject], refreshes=True, expires_in=3600) as server:
@@ -281,7 +323,7 @@ def token_of_a_module() -> str:
 def test_sync_namespaces_take_callables_and_are_pickled_with_them() -> None:
     with FakeIceberg(token="sesame-token") as server:
         server.add_table(("a",), "t")
-        request = {"id": ["a", "t"]}
+        request = DescribeTableRequest(id=["a", "t"])
         with IcebergNamespace(endpoint=server.endpoint, token=token_of_a_module) as ns:
             assert ns.describe_table(request).location
             assert "sesame" not in f"{ns!r}"
@@ -334,3 +376,138 @@ def test_a_callable_that_does_not_fit_is_refused(impl: str, properties: dict[str
     with pytest.raises(err.InvalidInputError, match=message) as raised:
         Namespace.connect(impl, properties, token=token_of_a_module)
     assert "hush" not in str(raised.value)
+
+
+KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
+ARN = "arn:aws:iam::123456789012:role/catalog"
+
+
+@pytest.fixture(autouse=True)
+def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    forget_aws(monkeypatch, tmp_path)
+
+
+def signing(**options: Any) -> FakePolaris:
+    server = FakePolaris(base="s3://lake", **{"credential": None, "signatures": Signatures(), **options})
+    server.add_namespace("lake", ("a",))
+    server.add_table("lake", ("a",), "t")
+    return server
+
+
+@asynccontextmanager
+async def connect_signing(server: FakePolaris | FakeIceberg, **more: str) -> AsyncIterator[AsyncNamespace]:
+    usual = {
+        "endpoint": server.endpoint,
+        "rest.sigv4-enabled": "true",
+        "rest.signing-region": "eu-central-1",
+        "rest.access-key-id": KEY,
+        "rest.secret-access-key": SECRET,
+        "backoff_initial": "1ms",
+        "backoff_max": "2ms",
+    }
+    impl = "polaris" if isinstance(server, FakePolaris) else "iceberg"
+    async with AsyncNamespace.connect(impl, {**usual, **more}) as ns:
+        yield ns
+
+
+async def describe_signed(ns: AsyncNamespace, *id: str) -> None:
+    await ns.describe_table(list(id or ("lake", "a", "t")))
+
+
+@pytest.mark.parametrize("name", ["plain", "a+b", "é漢字", "a=b&c", "~.-_", "$'()*!"])
+async def test_every_kind_of_request_is_signed(name: str) -> None:
+    with signing(realm="north") as server:
+        async with connect_signing(server, realm="north", **{"header.X-Tenant": " two "}) as ns:
+            await ns.create_namespace(["lake", name], properties={"k": name})
+            assert (await ns.list_namespaces(["lake", name])).namespaces == []
+            await ns.declare_table(["lake", name, f"{name}/t"], location="s3://lake/odd")
+            assert (await ns.list_tables(["lake", name])).tables == [f"{name}/t"]
+            await describe_signed(ns, "lake", name, f"{name}/t")
+            await ns.deregister_table(["lake", name, f"{name}/t"])
+            await ns.drop_namespace(["lake", name])
+        assert server.signatures and len(server.signatures.accepted) == len(server.requests)
+        always = {"host", "x-amz-date", "x-amz-content-sha256", "x-tenant", "polaris-realm"}
+        assert all(signed >= always for signed in server.signatures.accepted)
+
+
+async def test_a_token_of_polaris_is_sent_beside_the_signature() -> None:
+    with signing(credential=("me", "s3cret")) as server:
+        async with connect_signing(server, credential="me:s3cret") as ns:
+            await describe_signed(ns)
+            server.expire_tokens()
+            await describe_signed(ns)
+        assert server.signatures and all("original-authorization" in names for names in server.signatures.accepted)
+
+
+async def test_rejected_signatures_and_denials_are_explained() -> None:
+    with signing() as server:
+        async with connect_signing(server, **{"rest.signing-name": "glue"}) as ns:
+            await catch(
+                err.UnauthenticatedError, describe_signed(ns), r"correct service.*rest\.signing-name.*keys right\?"
+            )
+        server.fail(403, headers={"x-amzn-ErrorType": "AccessDeniedException"}, body={"Message": "User: x may not"})
+        async with connect_signing(server) as ns:
+            await catch(err.PermissionDeniedError, describe_signed(ns), "User: x may not")
+
+
+@pytest.fixture
+def polaris_server() -> Iterator[FakePolaris]:
+    with signing(signatures=Signatures(keys={})) as server:
+        yield server
+
+
+@pytest.fixture
+def sts(polaris_server: FakePolaris) -> Iterator[FakeSts]:
+    assert polaris_server.signatures
+    own = Signatures("sts", "eu-central-1", must_sign=frozenset({"host", "x-amz-date"}))
+    with FakeSts(own, polaris_server.signatures) as server:
+        yield server
+
+
+async def test_the_keys_of_a_role_sign(polaris_server: FakePolaris, sts: FakeSts) -> None:
+    role = {
+        "assume_role_arn": ARN,
+        "assume_role_external_id": "lance",
+        "assume_role_timeout_sec": "30m",
+        "sts_endpoint": sts.url,
+    }
+    async with connect_signing(polaris_server, **role) as ns:
+        await describe_signed(ns)
+        await describe_signed(ns)
+    parameters = {name: value for name, value in sts.roles[0].items() if name not in ("Action", "Version")}
+    assert parameters == {
+        "RoleArn": ARN,
+        "RoleSessionName": "lance-ns-async",
+        "DurationSeconds": "1800",
+        "ExternalId": "lance",
+    }
+    assert len(sts.roles) == 1
+    assert "Credential=ASIAROLE1/" in polaris_server.requests[-1].headers["Authorization"]
+    assert polaris_server.requests[-1].headers["X-Amz-Security-Token"] == "sesame-token-1"
+
+
+async def test_rejected_keys_of_a_role_are_replaced(polaris_server: FakePolaris, sts: FakeSts) -> None:
+    async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
+        await describe_signed(ns)
+        assert polaris_server.signatures
+        polaris_server.signatures.expired.add("ASIAROLE1")
+        await describe_signed(ns)
+    assert len(sts.roles) == 2
+
+
+async def test_iceberg_signs_with_a_role_too() -> None:
+    signatures = Signatures(keys={})
+    own = Signatures("sts", "us-east-1", must_sign=frozenset({"host", "x-amz-date"}))
+    with FakeIceberg(signatures=signatures) as server, FakeSts(own, signatures) as sts:
+        server.add_table(("a",), "t")
+        role = {"assume_role_arn": ARN, "assume_role_region": "us-east-1", "sts_endpoint": sts.url}
+        async with connect_signing(server, **role) as ns:
+            await describe_signed(ns, "a", "t")
+        assert len(sts.roles) == 1 and len(signatures.accepted) == len(server.requests)
+
+
+async def test_a_role_that_cannot_be_assumed_is_an_error(polaris_server: FakePolaris, sts: FakeSts) -> None:
+    sts.fail(403, times=None)
+    async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
+        await catch(err.PermissionDeniedError, describe_signed(ns), "assume_role")
+    assert not polaris_server.requests

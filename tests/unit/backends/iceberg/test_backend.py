@@ -1,4 +1,4 @@
-"""Iceberg REST: paths, prefixes, tokens, commits with an unknown outcome, and errors."""
+"""Iceberg REST: paths, prefixes, tokens, errors, protection of tables, and commits with an idempotency key."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import lance
 import lance_namespace.errors as err
@@ -14,8 +15,8 @@ import pytest
 from lance_namespace import DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.backends.shared.iceberg_wire import new_key, routes
 from lance_ns_async.calls.deadline import deadline
-from lance_ns_async.calls.observers import Call
 from tests.fakes.iceberg import LANCE, MANAGED, FakeIceberg
 from tests.fakes.iceberg.catalog import Quirks
 from tests.support.errors import catch
@@ -142,41 +143,6 @@ async def test_a_bearer_token_and_headers_are_sent_and_shown_nowhere(caplog: pyt
             caught = await catch(err.UnauthenticatedError, ns.describe_table(describe("a", "t")))
             assert "sesame" not in str(caught.value)
     assert "sesame" not in caplog.text
-
-
-async def test_client_credentials_get_one_token_for_all() -> None:
-    with FakeIceberg(client=("me", "s3cret"), expires_in=3600) as server:
-        names = server.add_lance_tables(("a",), 60)
-        async with connected(server, credential="me:s3cret", scope="PRINCIPAL_ROLE:ALL") as ns:
-            (await ns.describe_tables([["a", name] for name in names])).raise_for_errors()
-            assert server.tokens.requests == 1 and server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"]
-            assert "me" in ns.namespace_id() and "s3cret" not in ns.namespace_id()
-
-
-@pytest.mark.parametrize("status", [401, 419])
-async def test_a_token_that_expires_in_mid_run_is_renewed_once_for_all(status: int) -> None:
-    with FakeIceberg(client=("me", "s3cret"), expired_status=status) as server:
-        names = server.add_lance_tables(("a",), 200)
-
-        def expire_half_way(finished: int, total: int) -> None:
-            if finished == 100:
-                server.expire_tokens()
-
-        async with connected(server, credential="me:s3cret") as ns:
-            described = await ns.describe_tables([["a", name] for name in names], progress=expire_half_way)
-            assert len(described.tables) == 200
-            assert server.tokens.requests == 2
-
-
-async def test_a_wrong_credential_is_reported_once_for_all() -> None:
-    with FakeIceberg(client=("me", "s3cret")) as server:
-        async with connected(server, credential="me:wr0ng") as ns:
-            described = await ns.describe_tables([["a", f"t{i}"] for i in range(20)])
-            assert all(isinstance(error, err.UnauthenticatedError) for error in described.errors.values())
-            assert all("wr0ng" not in str(error) for error in described.errors.values())
-            assert 1 <= server.tokens.requests <= 20
-            with pytest.raises(err.UnauthenticatedError, match="fetch_token: HTTP 401: invalid_client"):
-                await ns.describe_table(describe("a", "t"))
 
 
 async def test_a_separate_token_endpoint_is_called() -> None:
@@ -389,16 +355,6 @@ async def test_a_value_that_is_no_text_is_reported(server: FakeIceberg, ns: Asyn
     await catch(err.InternalError, ns.describe_table(describe("a", "t")), "instead of a string")
 
 
-async def test_fetching_a_token_is_observed_too() -> None:
-    calls: list[Call] = []
-    with FakeIceberg(client=("me", "s3cret")) as server:
-        server.add_table(("a",), "t")
-        async with connected(server, credential="me:s3cret") as ns:
-            with ns.observe(calls.append):
-                await ns.describe_table(describe("a", "t"))
-    assert [call.operation for call in calls] == ["fetch_token", "get_config", "describe_table"]
-
-
 async def test_tables_with_data_cost_two_loads_each(server: FakeIceberg, ns: AsyncNamespace, tmp_path: Path) -> None:
     server.add_lance_tables(("a",), 3)
     page = await ns.list_tables(["a"], include_declared=True)
@@ -422,3 +378,80 @@ async def test_misspelled_fields_are_errors_except_from_rust(server: FakeIceberg
         await ns.list_tables({"id": ["a"], "limt": 5})
     result = await ns.list_tables(FromRust(id=["a"], newer=5))
     assert result.tables == ["t"]
+
+
+DECLARE = {"id": ["a", "t"], "location": "s3://bucket/t"}
+IN_PROGRESS = {"message": "in progress", "type": "Conflict", "code": 409, "subtype": "request_in_progress"}
+
+
+def keeping(lifetime: str | None = "PT30M") -> FakeIceberg:
+    server = FakeIceberg(key_lifetime=lifetime)
+    server.add_namespace(("a",))
+    return server
+
+
+def keys(server: FakeIceberg) -> list[str | None]:
+    return [request.headers.get("Idempotency-Key") for request in server.requests if request.method == "POST"]
+
+
+async def test_a_declaration_whose_answer_is_lost_is_sent_again_with_its_key() -> None:
+    with keeping() as server:
+        server.cut(match="POST", when="after", times=2)
+        async with connected(server) as ns:
+            assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+            # Without a key, the table would be described after the lost response.
+            assert [request.method for request in server.requests] == ["GET", *["POST"] * 3]
+            await catch(err.TableAlreadyExistsError, ns.declare_table(DECLARE))
+        first, *again, other = keys(server)
+        assert first and again == [first] * 2 and other != first
+
+
+async def test_a_replacement_has_a_key_too() -> None:
+    with keeping() as server:
+        server.add_table(("a",), "t")
+        async with connected(server) as ns:
+            server.cut(match="POST", when="after")
+            request = {"id": ["a", "t"], "location": "s3://bucket/new", "mode": "Overwrite"}
+            assert (await ns.register_table(request)).location == "s3://bucket/new"
+        first, again = keys(server)
+        assert first and again == first
+
+
+async def test_an_attempt_in_progress_is_waited_for() -> None:
+    with keeping() as server:
+        server.fail(409, match="POST", body={"error": IN_PROGRESS})
+        async with connected(server) as ns:
+            assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+        first, again = keys(server)
+        assert first == again
+
+
+@pytest.mark.parametrize("lifetime", [None, "PT1M", "soon"])
+async def test_no_key_without_support_for_the_time_of_an_operation(lifetime: str | None) -> None:
+    with keeping(lifetime) as server:
+        server.cut(match="POST", when="after")
+        async with connected(server) as ns:
+            assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+        assert keys(server) == [None]
+
+
+async def test_a_call_that_fails_to_the_end_is_looked_up() -> None:
+    with keeping() as server:
+        server.cut(match="POST", times=None)
+        async with connected(server, max_retries="2") as ns:
+            await catch(err.ServiceUnavailableError, ns.declare_table(DECLARE), "whether it took effect is unknown")
+        assert len(set(keys(server))) == 1 and len(keys(server)) == 3
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"),
+    [("PT30M", 1800), ("P1DT2H3M4.5S", 93784), ("PT24H", 86400), ("P1M", None), ("", None), (5, None), (None, None)],
+)
+def test_durations(duration: object, seconds: float | None) -> None:
+    assert routes({"idempotency-key-lifetime": duration}).key_lifetime == seconds
+
+
+def test_keys_are_ordered_uuids_of_version_7() -> None:
+    assert {UUID(new_key()).version for _ in range(100)} == {7}
+    assert {UUID(new_key()).variant for _ in range(100)} == {UUID(int=0x8 << 60).variant}
+    assert new_key() != new_key()

@@ -1,24 +1,30 @@
-"""Vended credentials of a catalog: with the names that Lance accepts, replacing configured ones.
-
-Credentials that Polaris vends for a table: requested by a header, and only if enabled.
-"""
+"""Vended credentials with the names of Lance, those of Polaris, and catalogs with relative default locations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import lance
 import lance_namespace.errors as err
+import pyarrow as pa
 import pytest
 
+from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.shared.vended_credentials import combine, nearest, storage_options
 from lance_ns_async.storage.options import merge_options
 from tests.fakes.faults import Answer, Received
+from tests.fakes.glue import FakeGlue
 from tests.fakes.http import FakeServer
+from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.rest import FakeRest
 from tests.support.errors import catch
+from tests.support.lake import stream
 from tests.support.polaris import connected, described, open_server
 
 UNTIL = "1795224088134"
@@ -335,3 +341,67 @@ async def test_a_token_that_expired_is_renewed_for_these_calls_too() -> None:
             await described(ns, "cat", "a", "t")
             server.expire_tokens()
             assert (await described(ns, "cat", "a", "t", vend=True)).storage_options == OPTIONS
+
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+Catalog = AbstractContextManager[tuple[str, Mapping[str, str], list[str]]]
+"""A catalog's name, the properties of a connection, and the id of a new table."""
+
+
+@contextmanager
+def relative_glue() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    with FakeGlue() as server:
+        server.add_database("", "db", location="db.db")
+        yield "glue", server.properties, ["db", "t"]
+
+
+@contextmanager
+def relative_polaris() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    with FakePolaris() as server:
+        server.add_namespace("lake", ["db"], {"location": "db.db"})
+        yield "polaris", server.properties, ["lake", "db", "t"]
+
+
+@contextmanager
+def relative_lakekeeper() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    with FakeLakekeeper(base="db.db") as server:
+        server.add_namespace(["db"])
+        yield "lakekeeper", server.properties, ["db", "t"]
+
+
+@contextmanager
+def relative_rest() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    with FakeRest(base="db.db") as server:
+        server.namespaces["db",] = {}
+        yield "rest", {"uri": server.url}, ["db", "t"]
+
+
+@pytest.mark.parametrize("catalog", [relative_glue, relative_polaris, relative_lakekeeper, relative_rest])
+async def test_relative_default_location(
+    catalog: Callable[[], Catalog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with catalog() as (impl, properties, id):
+        async with AsyncNamespace.connect(impl, properties) as ns:
+            for work in (
+                lambda: ns.declare_table({"id": id}),
+                lambda: ns.create_table({"id": id}, stream(ROWS)),
+                lambda: ns.session.staging().begin(TableId(id), "create", lambda _: ROWS.schema),
+            ):
+                with pytest.raises(
+                    (err.InvalidInputError, err.InvalidTableStateError), match=r"db\$t.*'db\.db.* is relative"
+                ):
+                    await work()
+                assert not await ns.exists(id)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+async def test_relative_location_is_not_written(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with FakeRest() as server:
+        server.add_table("db", "t", location="db.db/t")
+        async with AsyncNamespace.connect("rest", {"uri": server.url}) as ns:
+            with pytest.raises(err.InvalidTableStateError, match=r"'db.db/t' is relative"):
+                await ns.session.staging().begin(TableId(["db", "t"]), mode, lambda _: ROWS.schema)
