@@ -29,6 +29,7 @@ from tests.fakes.tokens import EXCHANGE, FakeIdentityProvider, Tokens
 from tests.fakes.unity import FakeUnity
 from tests.support.aws import forget_aws
 from tests.support.errors import catch
+from tests.support.running import running
 
 TYPE = "urn:ietf:params:oauth:token-type"
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
@@ -431,11 +432,10 @@ async def test_every_kind_of_request_is_signed(name: str) -> None:
 
 
 async def test_a_token_of_polaris_is_sent_beside_the_signature() -> None:
-    with signing(credential=("me", "s3cret")) as server:
-        async with connect_signing(server, credential="me:s3cret") as ns:
-            await describe_signed(ns)
-            server.expire_tokens()
-            await describe_signed(ns)
+    async with running(connect_signing, signing(credential=("me", "s3cret")), credential="me:s3cret") as (server, ns):
+        await describe_signed(ns)
+        server.expire_tokens()
+        await describe_signed(ns)
         assert server.signatures and all("original-authorization" in names for names in server.signatures.accepted)
 
 

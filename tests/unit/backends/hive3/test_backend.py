@@ -14,6 +14,7 @@ from tests.fakes.hive3 import LANCE, FakeHive
 from tests.fakes.thrift_wire import Struct
 from tests.support.errors import catch
 from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables, written
+from tests.support.running import running
 
 LISTING = "get_table_names_by_filter"
 BULK = "get_table_objects_by_name_req"
@@ -45,19 +46,18 @@ async def test_a_missing_database_is_no_empty_one(server: FakeHive, ns: AsyncNam
 
 
 async def test_without_a_filter_all_tables_are_requested_from_then_on() -> None:
-    with FakeHive(filters="refused") as server:
+    async with running(connected, FakeHive(filters="refused")) as (server, ns):
         server.add_catalog("lake")
         server.add_database("lake", "d")
         for i in range(700):
             server.add_table("lake", "d", f"t{i:03}", parameters=LANCE if i % 2 else {})
         expected = [f"t{i:03}" for i in range(700) if i % 2]
-        async with connected(server) as ns:
-            assert await tables(ns, "lake", "d") == expected
-            assert sorted(server.calls) == sorted([LISTING, "get_all_tables", BULK, BULK, BULK])
-            server.clear()
-            assert await tables(ns, "lake", "d") == expected
-            assert sorted(server.calls) == sorted(["get_all_tables", BULK, BULK, BULK])
-            await catch(err.NamespaceNotFoundError, tables(ns, "lake", "none"))
+        assert await tables(ns, "lake", "d") == expected
+        assert sorted(server.calls) == sorted([LISTING, "get_all_tables", BULK, BULK, BULK])
+        server.clear()
+        assert await tables(ns, "lake", "d") == expected
+        assert sorted(server.calls) == sorted(["get_all_tables", BULK, BULK, BULK])
+        await catch(err.NamespaceNotFoundError, tables(ns, "lake", "none"))
 
 
 async def test_a_failing_server_is_not_treated_as_one_without_filters(server: FakeHive, ns: AsyncNamespace) -> None:
@@ -267,12 +267,11 @@ async def test_ambiguous_name_is_not_found(server: FakeHive, ns: AsyncNamespace,
 
 
 async def test_names_of_newer_servers_are_found() -> None:
-    with FakeHive(version="4.0.1") as server:
+    async with running(connected, FakeHive(version="4.0.1")) as (server, ns):
         server.add_database("hive", "d b")
         server.add_table("hive", "d b", "t-1")
-        async with connected(server) as ns:
-            assert await tables(ns, "hive", "d b") == ["t-1"]
-            assert await ns.exists(["hive", "d b", "t-1"])
+        assert await tables(ns, "hive", "d b") == ["t-1"]
+        assert await ns.exists(["hive", "d b", "t-1"])
 
 
 async def test_renaming_keeps_all_else_of_the_table(server: FakeHive, ns: AsyncNamespace) -> None:

@@ -17,6 +17,7 @@ from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import REPLY, Message
 from tests.support.errors import catch
 from tests.support.hive import connected, create, declare, drop, kept, namespaces, tables, written
+from tests.support.running import running
 
 pytestmark = pytest.mark.long
 
@@ -121,10 +122,9 @@ async def test_what_the_server_refuses_is_reported(server: FakeHive, ns: AsyncNa
 
 
 async def test_a_server_that_hangs_up_on_a_location_is_no_riddle() -> None:
-    with FakeHive(version="3.1.3") as server:
-        async with connected(server) as ns:
-            with pytest.raises(err.ServiceUnavailableError, match="the server closed it") as caught:
-                await ns.create_namespace(create("lake", **{"catalog.location.uri": "s3a://b/lake"}))
+    async with running(connected, FakeHive(version="3.1.3")) as (server, ns):
+        with pytest.raises(err.ServiceUnavailableError, match="the server closed it") as caught:
+            await ns.create_namespace(create("lake", **{"catalog.location.uri": "s3a://b/lake"}))
         assert "in an unknown file system" in caught.value.__notes__[0]
         assert server.calls.count("create_catalog") == 1
 

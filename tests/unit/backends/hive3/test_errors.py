@@ -15,6 +15,7 @@ from tests.fakes.certificates import Certificates
 from tests.fakes.hive3 import FakeHive
 from tests.support.errors import catch
 from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables
+from tests.support.running import running
 
 Do = Callable[[AsyncNamespace], Awaitable[object]]
 
@@ -230,9 +231,8 @@ async def test_a_password_is_sent_over_tls_and_shown_nowhere(tmp_path: Path, cap
 
 
 async def test_frames_are_a_setting() -> None:
-    with FakeHive(framed=True) as server:
-        async with connected(server, framed="true") as ns:
-            assert await namespaces(ns) == ["hive"]
+    async with running(connected, FakeHive(framed=True), framed="true") as (_server, ns):
+        assert await namespaces(ns) == ["hive"]
 
 
 async def test_a_policy_of_the_users_own_opens_no_more_connections(server: FakeHive) -> None:

@@ -20,6 +20,7 @@ from lance_ns_async.calls.deadline import deadline
 from tests.fakes.iceberg import LANCE, MANAGED, FakeIceberg
 from tests.fakes.iceberg.catalog import Quirks
 from tests.support.errors import catch
+from tests.support.running import running
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 
@@ -60,13 +61,12 @@ async def test_paths_are_what_the_configuration_says(server: FakeIceberg, path: 
 
 
 async def test_names_are_encoded_once() -> None:
-    with FakeIceberg(Quirks(separator=None, jetty=False)) as server:
+    async with running(connected, FakeIceberg(Quirks(separator=None, jetty=False))) as (server, ns):
         names = ["a b", "é", "a/b", "a%2Fb", "a.b", "a?b#c", "~"]
-        async with connected(server) as ns:
-            for name in names:
-                server.add_table((name, "in.side"), name)
-                result = await ns.describe_table(describe(name, "in.side", name))
-                assert result.location is not None
+        for name in names:
+            server.add_table((name, "in.side"), name)
+            result = await ns.describe_table(describe(name, "in.side", name))
+            assert result.location is not None
         assert "GET /v1/namespaces/a%252Fb%1Fin.side/tables/a%252Fb?snapshots=refs" in paths(server)
 
 
@@ -83,10 +83,9 @@ async def test_missing_parent(server: FakeIceberg, ns: AsyncNamespace) -> None:
 
 
 async def test_the_warehouse_is_requested_once_and_is_no_level_of_ids() -> None:
-    with FakeIceberg(warehouse="my wh", prefix="p") as server:
+    async with running(connected, FakeIceberg(warehouse="my wh", prefix="p"), warehouse="my wh") as (server, ns):
         server.add_table(("a",), "t")
-        async with connected(server, warehouse="my wh") as ns:
-            await ns.describe_tables([["a", "t"]] * 5 + [["a", f"none{i}"] for i in range(40)])
+        await ns.describe_tables([["a", "t"]] * 5 + [["a", f"none{i}"] for i in range(40)])
         assert server.warehouses == ["my wh"]
 
 
@@ -98,31 +97,28 @@ async def test_a_configuration_that_fails_is_requested_again(server: FakeIceberg
 
 
 async def test_an_advertised_page_size_is_used_and_all_pages_are_read() -> None:
-    with FakeIceberg(page_size=3) as server:
+    async with running(connected, FakeIceberg(page_size=3)) as (server, ns):
         names = server.add_lance_tables(("a",), 8)
-        async with connected(server) as ns:
-            assert (await ns.list_tables(["a"])).tables == names
+        assert (await ns.list_tables(["a"])).tables == names
         listings = [path for path in paths(server) if "/tables?" in path]
         assert len(listings) == 3 and all("pageSize=3" in path for path in listings)
 
 
 @pytest.mark.parametrize("paging", ["offset", "opaque", "ignored"])
 async def test_a_limit_loads_no_more_than_it_needs(paging: str) -> None:
-    with FakeIceberg(Quirks(paging=paging)) as server:  # type: ignore[arg-type]
+    async with running(connected, FakeIceberg(Quirks(paging=paging))) as (server, ns):
         names = server.add_lance_tables(("a",), 50)
-        async with connected(server) as ns:
-            page = await ns.list_tables(["a"], limit=5)
-            assert page.tables == names[:5] and page.page_token
-            assert sum("snapshots=refs" in path for path in paths(server)) == 5
-            rest = await ns.list_tables(["a"], page_token=page.page_token)
-            assert rest.tables == names[5:] and not rest.page_token
+        page = await ns.list_tables(["a"], limit=5)
+        assert page.tables == names[:5] and page.page_token
+        assert sum("snapshots=refs" in path for path in paths(server)) == 5
+        rest = await ns.list_tables(["a"], page_token=page.page_token)
+        assert rest.tables == names[5:] and not rest.page_token
 
 
 async def test_a_listing_that_never_ends_is_an_error() -> None:
-    with FakeIceberg(Quirks(paging="stuck"), page_size=3) as server:
+    async with running(connected, FakeIceberg(Quirks(paging="stuck"), page_size=3)) as (server, ns):
         server.add_lance_tables(("a",), 8)
-        async with connected(server) as ns:
-            await catch(err.InternalError, ns.list_tables(["a"]), "does not end")
+        await catch(err.InternalError, ns.list_tables(["a"]), "does not end")
 
 
 async def test_listing_fails_with_a_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
@@ -154,12 +150,11 @@ async def test_a_separate_token_endpoint_is_called() -> None:
 
 
 async def test_a_location_the_catalog_changed_is_refused_and_nothing_is_left() -> None:
-    with FakeIceberg(Quirks(moves_tables=True)) as server:
+    async with running(connected, FakeIceberg(Quirks(moves_tables=True))) as (server, ns):
         server.add_namespace(("a",))
-        async with connected(server) as ns:
-            with pytest.raises(err.InvalidInputError, match="would register it at"):
-                await ns.declare_table(["a", "t"], location="s3://bucket/mine")
-            assert not await ns.exists(["a", "t"])
+        with pytest.raises(err.InvalidInputError, match="would register it at"):
+            await ns.declare_table(["a", "t"], location="s3://bucket/mine")
+        assert not await ns.exists(["a", "t"])
 
 
 async def test_a_declared_table_is_a_lance_table_managed_by_the_storage(server: FakeIceberg, tmp_path: Path) -> None:
@@ -395,51 +390,46 @@ def keys(server: FakeIceberg) -> list[str | None]:
 
 
 async def test_a_declaration_whose_answer_is_lost_is_sent_again_with_its_key() -> None:
-    with keeping() as server:
+    async with running(connected, keeping()) as (server, ns):
         server.cut(match="POST", when="after", times=2)
-        async with connected(server) as ns:
-            assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
-            # Without a key, the table would be described after the lost response.
-            assert [request.method for request in server.requests] == ["GET", *["POST"] * 3]
-            await catch(err.TableAlreadyExistsError, ns.declare_table(DECLARE))
+        assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+        # Without a key, the table would be described after the lost response.
+        assert [request.method for request in server.requests] == ["GET", *["POST"] * 3]
+        await catch(err.TableAlreadyExistsError, ns.declare_table(DECLARE))
         first, *again, other = keys(server)
         assert first and again == [first] * 2 and other != first
 
 
 async def test_a_replacement_has_a_key_too() -> None:
-    with keeping() as server:
+    async with running(connected, keeping()) as (server, ns):
         server.add_table(("a",), "t")
-        async with connected(server) as ns:
-            server.cut(match="POST", when="after")
-            request = {"id": ["a", "t"], "location": "s3://bucket/new", "mode": "Overwrite"}
-            assert (await ns.register_table(request)).location == "s3://bucket/new"
+        server.cut(match="POST", when="after")
+        request = {"id": ["a", "t"], "location": "s3://bucket/new", "mode": "Overwrite"}
+        assert (await ns.register_table(request)).location == "s3://bucket/new"
         first, again = keys(server)
         assert first and again == first
 
 
 async def test_an_attempt_in_progress_is_waited_for() -> None:
-    with keeping() as server:
+    async with running(connected, keeping()) as (server, ns):
         server.fail(409, match="POST", body={"error": IN_PROGRESS})
-        async with connected(server) as ns:
-            assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+        assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
         first, again = keys(server)
         assert first == again
 
 
 @pytest.mark.parametrize("lifetime", [None, "PT1M", "soon"])
 async def test_no_key_without_support_for_the_time_of_an_operation(lifetime: str | None) -> None:
-    with keeping(lifetime) as server:
+    async with running(connected, keeping(lifetime)) as (server, ns):
         server.cut(match="POST", when="after")
-        async with connected(server) as ns:
-            assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+        assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
         assert keys(server) == [None]
 
 
 async def test_a_call_that_fails_to_the_end_is_looked_up() -> None:
-    with keeping() as server:
+    async with running(connected, keeping(), max_retries="2") as (server, ns):
         server.cut(match="POST", times=None)
-        async with connected(server, max_retries="2") as ns:
-            await catch(err.ServiceUnavailableError, ns.declare_table(DECLARE), "whether it took effect is unknown")
+        await catch(err.ServiceUnavailableError, ns.declare_table(DECLARE), "whether it took effect is unknown")
         assert len(set(keys(server))) == 1 and len(keys(server)) == 3
 
 

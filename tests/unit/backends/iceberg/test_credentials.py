@@ -17,6 +17,7 @@ from lance_ns_async import AsyncNamespace, CacheUse, Namespace, TableId
 from tests.fakes.iceberg import LANCE, MANAGED, VENDING, FakeIceberg
 from tests.fakes.iceberg.catalog import NESSIE, Quirks
 from tests.support.errors import catch
+from tests.support.running import running
 
 UNTIL = "1795224088134"
 KEYS = {
@@ -73,9 +74,8 @@ async def test_the_credentials_of_the_longest_prefix_come_with_the_table() -> No
 
 
 async def test_older_servers_put_them_into_the_configuration_of_the_table() -> None:
-    with vending(vends_config=KEYS, load_config=REGION) as server:
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
+    async with running(connected, vending(vends_config=KEYS, load_config=REGION)) as (_server, ns):
+        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
 
 
 async def test_credentials_for_the_location_do_not_mix_with_those_of_the_table() -> None:
@@ -88,44 +88,39 @@ async def test_credentials_for_the_location_do_not_mix_with_those_of_the_table()
 
 @pytest.mark.parametrize("vend", [None, False])
 async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
-    with vending(vends=[entry()], renews=[entry()], load_config=KEYS) as server:
-        async with connected(server) as ns:
-            assert (await described(ns, vend=vend)).storage_options is None
-            assert len((await ns.describe_tables([["a", "t"]])).tables) == 1
+    async with running(connected, vending(vends=[entry()], renews=[entry()], load_config=KEYS)) as (server, ns):
+        assert (await described(ns, vend=vend)).storage_options is None
+        assert len((await ns.describe_tables([["a", "t"]])).tables) == 1
         assert calls(server) == [LOAD, LOAD]
         assert not any(VENDING in request.headers for request in server.requests)
 
 
 async def test_a_property_enables_credentials_by_default() -> None:
-    with vending(vends=[entry()]) as server:
-        async with connected(server, vend_credentials="true") as ns:
-            assert (await described(ns, vend=None)).storage_options == OPTIONS
-            assert (await described(ns, vend=False)).storage_options is None
-            declared = await ns.declare_table(["a", "u"], location="s3://bucket/u")
-            assert declared.storage_options == OPTIONS
+    async with running(connected, vending(vends=[entry()]), vend_credentials="true") as (_server, ns):
+        assert (await described(ns, vend=None)).storage_options == OPTIONS
+        assert (await described(ns, vend=False)).storage_options is None
+        declared = await ns.declare_table(["a", "u"], location="s3://bucket/u")
+        assert declared.storage_options == OPTIONS
 
 
 @pytest.mark.parametrize("vends", [{}, {"vends": []}, {"vends": [entry("s3://other")]}, {"load_config": REGION}])
 async def test_a_server_that_gives_none_changes_nothing(vends: Mapping[str, Any]) -> None:
-    with vending(**vends) as server:
-        async with connected(server, **{"storage.timeout": "60s"}) as ns:
-            assert (await described(ns)).storage_options == {"timeout": "60s"}
+    async with running(connected, vending(**vends), **{"storage.timeout": "60s"}) as (server, ns):
+        assert (await described(ns)).storage_options == {"timeout": "60s"}
         assert calls(server) == [LOAD]
 
 
 async def test_the_endpoint_gives_what_the_table_came_without() -> None:
-    with vending(vends=[], renews=[entry()], load_config=REGION) as server:
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
+    async with running(connected, vending(vends=[], renews=[entry()], load_config=REGION)) as (server, ns):
+        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
         assert calls(server) == [LOAD, ENDPOINT]
 
 
 async def test_the_endpoint_renews_what_ends_soon() -> None:
     soon = str(int(time() * 1000) + 30_000)
     near_its_end = entry(changes={"s3.session-token-expires-at-ms": soon, "s3.access-key-id": "old"})
-    with vending(vends=[near_its_end], renews=[entry()], load_config=REGION) as server:
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
+    async with running(connected, vending(vends=[near_its_end], renews=[entry()], load_config=REGION)) as (server, ns):
+        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
         assert calls(server) == [LOAD, ENDPOINT]
 
 
@@ -152,26 +147,23 @@ async def test_what_ends_soon_is_kept_if_it_cannot_be_renewed() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 405, 501])
 async def test_an_endpoint_that_gives_none_changes_nothing(status: int) -> None:
-    with vending(renews=[]) as server:
+    async with running(connected, vending(renews=[])) as (server, ns):
         server.fail(status, match="credentials")
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options is None
-            assert (await described(ns)).storage_options is None
+        assert (await described(ns)).storage_options is None
+        assert (await described(ns)).storage_options is None
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, err.PermissionDeniedError), (503, err.ServiceUnavailableError)])
 async def test_an_endpoint_that_fails_is_reported(status: int, error: type[Exception]) -> None:
-    with vending(renews=[]) as server:
+    async with running(connected, vending(renews=[]), max_retries="0") as (server, ns):
         server.fail(status, match="credentials", times=None)
-        async with connected(server, max_retries="0") as ns:
-            await catch(error, described(ns), "on demand")
+        await catch(error, described(ns), "on demand")
 
 
 async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
-    with vending(refuses_delegation=400) as server:
-        async with connected(server) as ns:
-            await catch(err.InvalidInputError, described(ns), "vending is not enabled")
-            assert (await described(ns, vend=None)).location == "s3://bucket/x/t"
+    async with running(connected, vending(refuses_delegation=400)) as (_server, ns):
+        await catch(err.InvalidInputError, described(ns), "vending is not enabled")
+        assert (await described(ns, vend=None)).location == "s3://bucket/x/t"
 
 
 async def test_configured_options_do_where_credentials_are_forbidden() -> None:
@@ -183,9 +175,8 @@ async def test_configured_options_do_where_credentials_are_forbidden() -> None:
 
 
 async def test_concurrent_requests_share_a_call() -> None:
-    with vending(renews=[entry()]) as server:
-        async with connected(server) as ns:
-            tables = await gather(*(described(ns) for _ in range(20)))
+    async with running(connected, vending(renews=[entry()])) as (server, ns):
+        tables = await gather(*(described(ns) for _ in range(20)))
         assert {table.storage_options["aws_access_key_id"] for table in tables if table.storage_options} == {"id"}
         assert calls(server) == [LOAD, ENDPOINT]
 
@@ -199,19 +190,17 @@ async def test_an_invalid_expiry_is_reported_without_secrets() -> None:
 
 @pytest.mark.parametrize("property", ["true", "false"])
 async def test_versions_come_with_credentials_where_the_property_says_so(property: str, tmp_path: Path) -> None:
-    with vending(vends=[entry()]) as server:
+    async with running(connected, vending(vends=[entry()]), vend_credentials=property) as (server, ns):
         server.add_table(("a",), "managed", properties=MANAGED, location=tmp_path.as_uri())
-        async with connected(server, vend_credentials=property) as ns:
-            await ns.list_table_versions(["a", "managed"], limit=1, descending=True)
+        await ns.list_table_versions(["a", "managed"], limit=1, descending=True)
         flags = [VENDING in request.headers for request in server.requests if "managed" in request.path]
         assert flags and flags == [property == "true"] * len(flags)
 
 
 async def test_nessie_lists_no_endpoint_and_none_is_called() -> None:
-    with FakeIceberg(NESSIE, vends=[]) as server:
+    async with running(connected, FakeIceberg(NESSIE, vends=[])) as (server, ns):
         server.add_table(("a",), "t", location="s3://bucket/x/t")
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options is None
+        assert (await described(ns)).storage_options is None
         assert calls(server) == [LOAD]
 
 
@@ -264,12 +253,11 @@ async def test_without_the_property_no_tag_is_sent(server: FakeIceberg) -> None:
 
 
 async def test_a_server_without_tags_sends_each_table() -> None:
-    with FakeIceberg(Quirks(etags=False)) as server:
+    async with running(connect_caching, FakeIceberg(Quirks(etags=False))) as (server, ns):
         server.add_table(("a",), "t")
-        async with connect_caching(server) as ns:
-            for _ in range(2):
-                await ns.describe_table(T)
-            assert ns.table_cache() == CacheUse(entries=0, max_entries=10, hits=0, misses=2)
+        for _ in range(2):
+            await ns.describe_table(T)
+        assert ns.table_cache() == CacheUse(entries=0, max_entries=10, hits=0, misses=2)
 
 
 async def test_changes_by_other_clients_are_seen_at_once(server: FakeIceberg) -> None:

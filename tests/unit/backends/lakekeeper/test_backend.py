@@ -17,6 +17,7 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.fleet.copies import copy
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.support.errors import catch
+from tests.support.running import running
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "secret", "s3.session-token": "token"}
@@ -151,16 +152,15 @@ async def test_an_iceberg_table_takes_the_name(server: FakeLakekeeper, ns: Async
 
 
 async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> None:
-    with FakeLakekeeper(soft=True) as server:
+    async with running(connect, FakeLakekeeper(soft=True)) as (server, ns):
         location = server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            await ns.deregister_table(["n", "t"])
-            assert [table["name"] for table in server.warehouse.deleted] == ["t"]
-            await catch(err.TableNotFoundError, describe(ns, "n", "t"))
-            with pytest.raises(err.InvalidInputError, match="a deleted table that can still be restored"):
-                await ns.register_table(["n", "t"], location=location)
-            again = await ns.declare_table(["n", "t"])
-            assert again.location != location
+        await ns.deregister_table(["n", "t"])
+        assert [table["name"] for table in server.warehouse.deleted] == ["t"]
+        await catch(err.TableNotFoundError, describe(ns, "n", "t"))
+        with pytest.raises(err.InvalidInputError, match="a deleted table that can still be restored"):
+            await ns.register_table(["n", "t"], location=location)
+        again = await ns.declare_table(["n", "t"])
+        assert again.location != location
 
 
 async def test_a_protected_table_is_not_removed(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -190,11 +190,10 @@ async def test_a_location_that_another_client_frees_is_declared(server: FakeLake
 
 async def test_credentials_come_with_the_table_and_only_if_they_are_requested() -> None:
     vends = [{"prefix": "s3://bucket/lake", "config": KEYS}]
-    with FakeLakekeeper(vends=vends, load_config={"s3.region": "eu-central-1"}) as server:
+    async with running(connect, FakeLakekeeper(vends=vends, load_config={"s3.region": "eu-central-1"})) as (server, ns):
         server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            assert (await describe(ns, "n", "t")).storage_options is None
-            options = (await describe(ns, "n", "t", vend=True)).storage_options
+        assert (await describe(ns, "n", "t")).storage_options is None
+        options = (await describe(ns, "n", "t", vend=True)).storage_options
         assert options == {
             "aws_access_key_id": "id",
             "aws_secret_access_key": "secret",
@@ -255,20 +254,18 @@ async def test_a_drop_keeps_the_rows_of_a_table_at_its_location(tmp_path: Path, 
 
 
 async def test_a_location_with_the_names_of_a_table_may_be_that_of_another(tmp_path: Path) -> None:
-    with FakeLakekeeper(base=tmp_path.as_uri()) as server:
+    async with running(connect, FakeLakekeeper(base=tmp_path.as_uri())) as (server, ns):
         for name in ("a", "b"):
             server.add_table(("n",), name, location=f"{tmp_path.as_uri()}/n/a")
-        async with connect(server) as ns:
-            await ns.write(["n", "b"], DATA, mode="append")
-            await ns.drop_table({"id": ["n", "a"]})
-            assert (await ns.open(["n", "b"])).count_rows() == 3
+        await ns.write(["n", "b"], DATA, mode="append")
+        await ns.drop_table({"id": ["n", "a"]})
+        assert (await ns.open(["n", "b"])).count_rows() == 3
 
 
 async def test_a_drop_at_a_location_of_the_server_describes_no_other_table(tmp_path: Path) -> None:
-    with FakeLakekeeper(base=tmp_path.as_uri()) as server:
+    async with running(connect, FakeLakekeeper(base=tmp_path.as_uri())) as (server, ns):
         server.add_lance_tables(("n",), 3)
-        async with connect(server) as ns:
-            await ns.drop_table({"id": ["n", "t0001"]})
+        await ns.drop_table({"id": ["n", "t0001"]})
         assert not [request for request in requests_of(server) if "t0000" in request or "t0002" in request]
 
 
@@ -284,17 +281,16 @@ async def test_rename_onto_a_table(server: FakeLakekeeper, ns: AsyncNamespace, t
 
 
 async def test_a_rename_onto_an_invisible_name_says_what_takes_it() -> None:
-    with FakeLakekeeper(soft=True) as server:
+    async with running(connect, FakeLakekeeper(soft=True)) as (server, ns):
         for name in ("t", "deleted"):
             server.add_table(("n",), name)
         server.add_iceberg_table(("n",), "iceberg")
-        async with connect(server) as ns:
-            await ns.deregister_table({"id": ["n", "deleted"]})
-            for name in ("deleted", "iceberg"):
-                with pytest.raises(
-                    err.TableAlreadyExistsError, match=r"n\$\w+ .*an Iceberg table or view, or by a deleted"
-                ):
-                    await _rename(ns, ["n", "t"], ["n", name])
+        await ns.deregister_table({"id": ["n", "deleted"]})
+        for name in ("deleted", "iceberg"):
+            with pytest.raises(
+                err.TableAlreadyExistsError, match=r"n\$\w+ .*an Iceberg table or view, or by a deleted"
+            ):
+                await _rename(ns, ["n", "t"], ["n", name])
 
 
 async def test_rename_of_a_removed_table(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -356,12 +352,11 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("operation", CHANGES)
 async def test_a_change_whose_answer_was_lost_is_sent_again_by_its_key(tmp_path: Path, operation: str) -> None:
-    with FakeLakekeeper(base=tmp_path.as_uri()) as server:
+    async with running(connect, FakeLakekeeper(base=tmp_path.as_uri())) as (server, ns):
         server.add_table(("n",), "t")
         server.add_namespace(["empty"])
         server.cut(match="^(POST|DELETE) ", when="after")
-        async with connect(server) as ns:
-            await getattr(ns, operation)(CHANGES[operation])
+        await getattr(ns, operation)(CHANGES[operation])
         changes = [request for request in server.requests if request.method in ("POST", "DELETE")]
         keys = {request.headers["Idempotency-Key"] for request in changes}
         assert len(changes) == 2 and len(keys) == 1
@@ -379,14 +374,13 @@ async def test_a_copy_leaves_the_ids_of_namespaces_behind(tmp_path: Path) -> Non
 
 
 async def test_a_namespace_with_deleted_tables_says_why_it_stays() -> None:
-    with FakeLakekeeper(soft=True) as server:
+    async with running(connect, FakeLakekeeper(soft=True)) as (server, ns):
         server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            caught = await catch(err.NamespaceNotEmptyError, ns.drop_namespace({"id": ["n"]}))
-            assert "deleted" not in str(caught.value)
-            await ns.deregister_table({"id": ["n", "t"]})
-            with pytest.raises(err.NamespaceNotEmptyError, match="can still be restored are in it: 1; wait until they"):
-                await ns.drop_namespace({"id": ["n"]})
+        caught = await catch(err.NamespaceNotEmptyError, ns.drop_namespace({"id": ["n"]}))
+        assert "deleted" not in str(caught.value)
+        await ns.deregister_table({"id": ["n", "t"]})
+        with pytest.raises(err.NamespaceNotEmptyError, match="can still be restored are in it: 1; wait until they"):
+            await ns.drop_namespace({"id": ["n"]})
 
 
 async def test_a_request_that_is_too_large_is_invalid_input(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -408,15 +402,14 @@ async def test_null_character_in_a_property(
 
 
 async def test_credentials_are_not_made_unless_they_are_requested() -> None:
-    with FakeLakekeeper(vends=[{"prefix": "s3://", "config": KEYS}]) as server:
+    async with running(connect, FakeLakekeeper(vends=[{"prefix": "s3://", "config": KEYS}])) as (server, ns):
         server.add_table(("n",), "t")
         server.add_namespace(["empty"])
         server.cut(match="^POST ", when="after", times=1)
-        async with connect(server) as ns:
-            assert not (await describe(ns, "n", "t")).storage_options
-            await ns.declare_table({"id": ["n", "u"]})
-            await ns.rename_table({"id": ["n", "t"], "new_table_name": "v"})
-            await catch(err.TableAlreadyExistsError, ns.rename_table({"id": ["n", "v"], "new_table_name": "u"}))
+        assert not (await describe(ns, "n", "t")).storage_options
+        await ns.declare_table({"id": ["n", "u"]})
+        await ns.rename_table({"id": ["n", "t"], "new_table_name": "v"})
+        await catch(err.TableAlreadyExistsError, ns.rename_table({"id": ["n", "v"], "new_table_name": "u"}))
         loads = [it for it in server.requests if it.method == "GET" and "/generic-tables/" in it.path]
         assert len(loads) > 2
         assert {it.headers.get("X-Iceberg-Access-Delegation") for it in loads} == {"client-managed"}

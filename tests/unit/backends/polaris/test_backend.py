@@ -15,6 +15,7 @@ from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.fakes.polaris import FakePolaris
 from tests.support.errors import catch
 from tests.support.polaris import connected, described, list_requests
+from tests.support.running import running
 
 NESTED = [("n1",), ("n1", "n2"), ("n1", "n2", "n3")]
 
@@ -193,13 +194,12 @@ async def test_names_that_read_alike_stay_two(server: FakePolaris, ns: AsyncName
 
 
 async def test_a_server_that_pages_gives_all_because_no_size_is_requested() -> None:
-    with FakePolaris(credential=None, paging=True) as server:
+    async with running(connected, FakePolaris(credential=None, paging=True), list_style="relative") as (server, ns):
         for level in LEVELS:
             server.add_namespace("cat", (level,))
-        async with connected(server, list_style="relative") as ns:
-            assert await namespaces(ns, "cat") == LEVELS
-            limited = await ns.list_namespaces(["cat"], limit=2)
-            assert limited.namespaces == LEVELS[:2]
+        assert await namespaces(ns, "cat") == LEVELS
+        limited = await ns.list_namespaces(["cat"], limit=2)
+        assert limited.namespaces == LEVELS[:2]
         assert not any("page" in path for path in list_requests(server))
 
 
@@ -214,10 +214,9 @@ async def test_a_token_for_more_namespaces_is_followed_and_quoted(server: FakePo
 
 @pytest.mark.parametrize("page", [1, 7, 20, 100])
 async def test_a_token_for_more_tables_is_followed_to_the_end(page: int) -> None:
-    with FakePolaris(credential=None, table_page=page) as server:
+    async with running(connected, FakePolaris(credential=None, table_page=page)) as (server, ns):
         names = server.add_lance_tables("cat", ("a",), 20)
-        async with connected(server) as ns:
-            assert await tables(ns, "cat", "a") == names
+        assert await tables(ns, "cat", "a") == names
         assert len(list_requests(server)) == -(-20 // page)
 
 

@@ -17,6 +17,7 @@ from tests.fakes.faults import When
 from tests.fakes.polaris import FakePolaris
 from tests.support.errors import catch
 from tests.support.polaris import connected, described, list_requests
+from tests.support.running import running
 
 Operation = Callable[[AsyncNamespace], Coroutine[Any, Any, object]]
 
@@ -182,13 +183,12 @@ async def test_iceberg_table_of_the_same_name(server: FakePolaris, ns: AsyncName
 
 
 async def test_rights_are_distinguished_from_missing_things() -> None:
-    with FakePolaris(powerless={"bob": "pw"}) as server:
+    async with running(connected, FakePolaris(powerless={"bob": "pw"}), credential="bob:pw") as (server, ns):
         server.add_table("cat", ("a",), "t")
-        async with connected(server, credential="bob:pw") as ns:
-            for operation in OPERATIONS.values():
-                await catch(err.PermissionDeniedError, operation(ns), "Principal 'bob'")
-            await catch(err.TableNotFoundError, described(ns, "cat", "a", "none"))
-            await catch(err.NamespaceNotFoundError, ns.list_tables(["cat", "none"]))
+        for operation in OPERATIONS.values():
+            await catch(err.PermissionDeniedError, operation(ns), "Principal 'bob'")
+        await catch(err.TableNotFoundError, described(ns, "cat", "a", "none"))
+        await catch(err.NamespaceNotFoundError, ns.list_tables(["cat", "none"]))
 
 
 async def test_an_address_that_is_no_polaris_is_no_missing_table(server: FakePolaris) -> None:

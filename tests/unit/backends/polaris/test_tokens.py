@@ -12,6 +12,7 @@ from lance_ns_async.transports.http.token_sources import RenewedTokens, Token
 from tests.fakes.polaris import FakePolaris
 from tests.support.errors import catch
 from tests.support.polaris import connected, described, list_requests
+from tests.support.running import running
 
 TOKENS = "POST catalog/v1/oauth/tokens"
 
@@ -25,10 +26,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def test_a_client_shows_id_secret_and_scope_in_a_form() -> None:
-    with FakePolaris(credential=("root", "s3:cr:3t&=")) as server:
+    async with running(connected, FakePolaris(credential=("root", "s3:cr:3t&="))) as (server, ns):
         server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            await described(ns, "cat", "a", "t")
+        await described(ns, "cat", "a", "t")
         request = server.requests[0]
         assert str(request) == "POST /api/catalog/v1/oauth/tokens"
         assert request.headers["Content-Type"] == "application/x-www-form-urlencoded"
@@ -41,49 +41,45 @@ async def test_a_client_shows_id_secret_and_scope_in_a_form() -> None:
 
 
 async def test_another_scope_may_be_requested() -> None:
-    with FakePolaris() as server:
+    async with running(connected, FakePolaris(), scope="PRINCIPAL_ROLE:reader") as (server, ns):
         server.add_table("cat", ("a",), "t")
-        async with connected(server, scope="PRINCIPAL_ROLE:reader") as ns:
-            await described(ns, "cat", "a", "t")
+        await described(ns, "cat", "a", "t")
         assert server.tokens.scopes == ["PRINCIPAL_ROLE:reader"]
 
 
 @pytest.mark.parametrize("status", [401, 419])
 async def test_a_refused_token_is_renewed_once_and_the_call_repeated(status: int) -> None:
-    with FakePolaris() as server:
+    async with running(connected, FakePolaris()) as (server, ns):
         server.add_namespace("cat", ("a",))
-        async with connected(server) as ns:
-            # A write, too: a request with a rejected token had no effect.
-            server.fail(status, match="generic-tables")
-            await ns.declare_table(["cat", "a", "t"], location="s3://b/t")
-            tables = "POST catalog/polaris/v1/cat/namespaces/a/generic-tables"
-            assert list_requests(server)[:4] == [TOKENS, tables, TOKENS, tables]
-            server.clear()
-            server.fail(status, times=2, match="DELETE")
-            await catch(err.UnauthenticatedError, ns.drop_namespace(["cat", "a"]), f"drop_namespace: HTTP {status}")
-            drop = "DELETE catalog/v1/cat/namespaces/a"
-            assert list_requests(server) == [drop, TOKENS, drop]
+        # A write, too: a request with a rejected token had no effect.
+        server.fail(status, match="generic-tables")
+        await ns.declare_table(["cat", "a", "t"], location="s3://b/t")
+        tables = "POST catalog/polaris/v1/cat/namespaces/a/generic-tables"
+        assert list_requests(server)[:4] == [TOKENS, tables, TOKENS, tables]
+        server.clear()
+        server.fail(status, times=2, match="DELETE")
+        await catch(err.UnauthenticatedError, ns.drop_namespace(["cat", "a"]), f"drop_namespace: HTTP {status}")
+        drop = "DELETE catalog/v1/cat/namespaces/a"
+        assert list_requests(server) == [drop, TOKENS, drop]
 
 
 async def test_each_attempt_of_a_call_renews_a_refused_token() -> None:
-    with FakePolaris() as server:
+    async with running(connected, FakePolaris()) as (server, ns):
         server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            for status in (401, 503, 401):
-                server.fail(status, match="generic-tables")
-            await described(ns, "cat", "a", "t")
+        for status in (401, 503, 401):
+            server.fail(status, match="generic-tables")
+        await described(ns, "cat", "a", "t")
         describe = "GET catalog/polaris/v1/cat/namespaces/a/generic-tables/t"
         assert list_requests(server) == [TOKENS, describe, TOKENS, describe, describe, TOKENS, describe]
 
 
 async def test_tokens_die_with_the_server_long_before_their_end() -> None:
-    with FakePolaris(token_lifetime=3600) as server:
+    async with running(connected, FakePolaris(token_lifetime=3600), max_retries="5") as (server, ns):
         server.add_table("cat", ("a",), "t")
-        async with connected(server, max_retries="5") as ns:
-            await described(ns, "cat", "a", "t")
-            server.stop()
-            server.start()
-            await described(ns, "cat", "a", "t")
+        await described(ns, "cat", "a", "t")
+        server.stop()
+        server.start()
+        await described(ns, "cat", "a", "t")
         assert server.token_requests == 2
 
 
@@ -113,51 +109,47 @@ async def test_a_static_token_that_is_refused_is_reported_immediately(status: in
     ids=["secret", "client", "scope", "no-scope"],
 )
 async def test_refused_credential(properties: dict[str, str], message: str) -> None:
-    with FakePolaris() as server:
-        async with connected(server, **properties) as ns:
-            raised = await catch(err.UnauthenticatedError, described(ns, "cat", "a", "t"), f"fetch_token: {message}")
+    async with running(connected, FakePolaris(), **properties) as (server, ns):
+        raised = await catch(err.UnauthenticatedError, described(ns, "cat", "a", "t"), f"fetch_token: {message}")
         assert server.token_requests == 1 and "wr0ng" not in str(raised.value)
 
 
 async def test_a_busy_token_endpoint_is_called_again() -> None:
-    with FakePolaris() as server:
+    async with running(connected, FakePolaris()) as (server, ns):
         server.add_table("cat", ("a",), "t")
         server.fail(429, match="oauth")
         server.fail(503, match="oauth")
         server.cut(match="oauth")
-        async with connected(server) as ns:
-            await described(ns, "cat", "a", "t")
-            server.expire_tokens()
-            server.fail(429, times=4, match="oauth")
-            await catch(err.ThrottlingError, described(ns, "cat", "a", "t"), r"fetch_token: HTTP 429.*4 attempts")
-            server.fail(503, times=4, match="oauth")
-            await catch(err.ServiceUnavailableError, described(ns, "cat", "a", "t"), "fetch_token")
-            await described(ns, "cat", "a", "t")
+        await described(ns, "cat", "a", "t")
+        server.expire_tokens()
+        server.fail(429, times=4, match="oauth")
+        await catch(err.ThrottlingError, described(ns, "cat", "a", "t"), r"fetch_token: HTTP 429.*4 attempts")
+        server.fail(503, times=4, match="oauth")
+        await catch(err.ServiceUnavailableError, described(ns, "cat", "a", "t"), "fetch_token")
+        await described(ns, "cat", "a", "t")
 
 
 @pytest.mark.parametrize("location", ["s3://b/t", "s3://b/other"])
 async def test_a_declare_that_got_no_token_was_never_sent(location: str) -> None:
-    with FakePolaris() as server:
+    async with running(connected, FakePolaris(), max_retries="0") as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://b/t")
-        async with connected(server, max_retries="0") as ns:
-            request = {"id": ["cat", "a", "t"], "location": location}
-            server.fail(503, match="oauth")
-            await catch(err.ServiceUnavailableError, ns.declare_table(request), "fetch_token")
-            await ns.list_tables(["cat", "a"])
-            server.fail(401, match="generic-tables")
-            server.fail(503, match="oauth")
-            await catch(err.ServiceUnavailableError, ns.declare_table(request), "fetch_token")
+        request = {"id": ["cat", "a", "t"], "location": location}
+        server.fail(503, match="oauth")
+        await catch(err.ServiceUnavailableError, ns.declare_table(request), "fetch_token")
+        await ns.list_tables(["cat", "a"])
+        server.fail(401, match="generic-tables")
+        server.fail(503, match="oauth")
+        await catch(err.ServiceUnavailableError, ns.declare_table(request), "fetch_token")
         assert not any(path.startswith("GET") and path.endswith("/t") for path in list_requests(server))
 
 
 async def test_a_realm_is_named_on_every_call() -> None:
-    with FakePolaris(realm="north") as server:
+    async with running(connected, FakePolaris(realm="north")) as (server, ns):
         server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            await described(ns, "cat", "a", "t")
-            await ns.list_tables(["cat", "a"])
-            await ns.create_namespace(["cat", "b"])
-            assert "north" in ns.namespace_id()
+        await described(ns, "cat", "a", "t")
+        await ns.list_tables(["cat", "a"])
+        await ns.create_namespace(["cat", "b"])
+        assert "north" in ns.namespace_id()
         assert [request.headers["Polaris-Realm"] for request in server.requests] == ["north"] * 4
         assert list_requests(server)[0] == TOKENS
 
@@ -190,18 +182,17 @@ async def test_token_is_renewed_before_its_end(clock: list[float], lifetime: flo
 
 
 async def test_a_token_without_an_end_is_kept_until_it_is_refused(clock: list[float]) -> None:
-    with FakePolaris() as server:
+    async with running(connected, FakePolaris()) as (server, ns):
         server.add_table("cat", ("a",), "t")
         body = f'{{"access_token": "{server.token()}", "token_type": "bearer"}}'
         server.reply(body, match="oauth")
-        async with connected(server) as ns:
-            await described(ns, "cat", "a", "t")
-            clock[0] += 10_000_000
-            await described(ns, "cat", "a", "t")
-            assert list_requests(server).count(TOKENS) == 1
-            server.expire_tokens()
-            await described(ns, "cat", "a", "t")
-            assert list_requests(server).count(TOKENS) == 2
-            clock[0] += 3600
-            await described(ns, "cat", "a", "t")
-            assert list_requests(server).count(TOKENS) == 3
+        await described(ns, "cat", "a", "t")
+        clock[0] += 10_000_000
+        await described(ns, "cat", "a", "t")
+        assert list_requests(server).count(TOKENS) == 1
+        server.expire_tokens()
+        await described(ns, "cat", "a", "t")
+        assert list_requests(server).count(TOKENS) == 2
+        clock[0] += 3600
+        await described(ns, "cat", "a", "t")
+        assert list_requests(server).count(TOKENS) == 3

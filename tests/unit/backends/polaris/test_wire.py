@@ -12,6 +12,7 @@ from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.fakes.polaris import FakePolaris
 from tests.support.errors import catch
 from tests.support.polaris import connected, described, list_requests
+from tests.support.running import running
 
 TABLES = [
     *("a.b", "a/b", "a%b", "a+b", "a;b", "a?b#c", "a:b", "a,b", r"a\b", "a'b\"c", "ünï表", "🦀", "a%2Fb", "a%1Fb"),
@@ -24,14 +25,13 @@ REFUSED_LEVELS = ["a b", "a\tb", r"a\b", "a%b", "%"]
 @pytest.mark.parametrize("name", TABLES)
 async def test_a_table_of_an_odd_name_is_held_as_it_is(name: str) -> None:
     id = ["cat", "a", name]
-    with FakePolaris(credential=None, base="s3://bucket") as server:
+    async with running(connected, FakePolaris(credential=None, base="s3://bucket")) as (server, ns):
         server.add_namespace("cat", ("a",))
-        async with connected(server) as ns:
-            declared = await ns.declare_table(id)
-            assert (await ns.list_tables(["cat", "a"])).tables == [name]
-            assert (await described(ns, *id)).location == declared.location
-            await ns.deregister_table(id)
-            assert not await ns.exists(id)
+        declared = await ns.declare_table(id)
+        assert (await ns.list_tables(["cat", "a"])).tables == [name]
+        assert (await described(ns, *id)).location == declared.location
+        await ns.deregister_table(id)
+        assert not await ns.exists(id)
 
 
 async def test_tables_that_look_alike_are_distinguished(server: FakePolaris, ns: AsyncNamespace) -> None:
@@ -134,15 +134,14 @@ async def test_an_empty_name_is_refused_before_any_call(server: FakePolaris, ns:
 
 @pytest.mark.parametrize(("release", "name"), [("1.5", "a/b"), ("1.5", " x"), ("1.6", "a:b"), ("1.6", "a\tb")])
 async def test_newer_servers_refuse_more_when_a_table_is_made(release: str, name: str) -> None:
-    with FakePolaris(credential=None, strict_names=release) as server:  # type: ignore[arg-type]
+    async with running(connected, FakePolaris(credential=None, strict_names=release)) as (server, ns):
         server.add_namespace("cat", ("a",))
-        async with connected(server) as ns:
-            advice = r"HTTP 400: .*Polaris from 1\.5 on accepts .*; choose another name"
-            await catch(err.InvalidInputError, ns.declare_table(["cat", "a", name]), advice)
-            if name not in (" x", "a\tb"):
-                # These are refused by 1.4.1, too.
-                await catch(err.InvalidInputError, ns.create_namespace(["cat", name]), advice)
-            await catch(err.TableNotFoundError, described(ns, "cat", "a", name))
+        advice = r"HTTP 400: .*Polaris from 1\.5 on accepts .*; choose another name"
+        await catch(err.InvalidInputError, ns.declare_table(["cat", "a", name]), advice)
+        if name not in (" x", "a\tb"):
+            # These are refused by 1.4.1, too.
+            await catch(err.InvalidInputError, ns.create_namespace(["cat", name]), advice)
+        await catch(err.TableNotFoundError, described(ns, "cat", "a", name))
 
 
 @pytest.mark.parametrize("length", [256, 600])
@@ -170,10 +169,8 @@ async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(server
 
 async def test_an_unknown_location_is_required(server: FakePolaris, ns: AsyncNamespace) -> None:
     server.reply('{"namespace": ["a"], "properties": {}}', match="GET")
-    with pytest.raises(err.InvalidInputError, match="its namespace has no location; give one"):
-        await ns.declare_table(["cat", "a", "t"])
-    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: cat\$none "):
-        await ns.declare_table(["cat", "none", "t"])
+    await catch(err.InvalidInputError, ns.declare_table(["cat", "a", "t"]), "its namespace has no location; give one")
+    await catch(err.NamespaceNotFoundError, ns.declare_table(["cat", "none", "t"]), r"^Namespace not found: cat\$none ")
 
 
 @pytest.mark.parametrize("level", ["a?b", "a#b", "a%2Fb", "a/b"])
@@ -181,8 +178,7 @@ async def test_a_place_in_a_namespace_that_may_be_read_as_another_is_refused(
     server: FakePolaris, ns: AsyncNamespace, level: str
 ) -> None:
     server.add_namespace("cat", (level,))
-    with pytest.raises(err.InvalidInputError, match="may also be that of another namespace"):
-        await ns.declare_table(["cat", level, "t"])
+    await catch(err.InvalidInputError, ns.declare_table(["cat", level, "t"]), "may also be that of another namespace")
     request = {"id": ["cat", level, "t"], "location": "file:///data/elsewhere"}
     assert (await ns.declare_table(request)).location == "file:///data/elsewhere"
 

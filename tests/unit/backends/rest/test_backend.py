@@ -32,6 +32,7 @@ from lance_ns_async.model import Page
 from tests.fakes.gravitino import FakeGravitino
 from tests.fakes.rest import FakeRest
 from tests.support.errors import catch
+from tests.support.running import running
 
 
 @asynccontextmanager
@@ -149,55 +150,50 @@ async def test_a_namespace_that_another_call_created_first_exists(mode: str) -> 
     """Gravitino reports a lost race as its own fault."""
     trace = "org.apache.gravitino.exceptions.SchemaAlreadyExistsException: s\n\tat org.apache.A.b(A.java:1)"
     body = {"error": f"Failed to operate schema(s) [s] operation [CREATE], reason [{trace}]", "code": 18}
-    with FakeGravitino() as server:
+    async with running(connect, FakeGravitino()) as (server, ns):
         server.namespaces |= {("cat",): {}, ("cat", "s"): {"owner": "other"}}
         server.reply(json.dumps(body), status=500, match="create")
-        async with connect(server) as ns:
-            request = {"id": ["cat", "s"], "mode": mode}
-            if mode == "exist_ok":
-                assert (await ns.create_namespace(request)).properties == {"owner": "other"}
-            else:
-                await catch(err.NamespaceAlreadyExistsError, ns.create_namespace(request), "created by another call")
+        request = {"id": ["cat", "s"], "mode": mode}
+        if mode == "exist_ok":
+            assert (await ns.create_namespace(request)).properties == {"owner": "other"}
+        else:
+            await catch(err.NamespaceAlreadyExistsError, ns.create_namespace(request), "created by another call")
 
 
 async def test_an_overwrite_of_a_namespace_with_tables_drops_nothing() -> None:
-    with FakeGravitino() as server:
+    async with running(connect, FakeGravitino()) as (server, ns):
         server.add_table("cat", "s", "t")
-        async with connect(server) as ns:
-            with pytest.raises(err.NamespaceNotEmptyError, match=r"Schema s is not empty\.\)$"):
-                await ns.create_namespace({"id": ["cat", "s"], "mode": "overwrite"})
-            await catch(err.NamespaceNotEmptyError, ns.drop_namespace({"id": ["cat"]}))
+        with pytest.raises(err.NamespaceNotEmptyError, match=r"Schema s is not empty\.\)$"):
+            await ns.create_namespace({"id": ["cat", "s"], "mode": "overwrite"})
+        await catch(err.NamespaceNotEmptyError, ns.drop_namespace({"id": ["cat"]}))
     assert ("cat", "s", "t") in server.tables
 
 
 async def test_a_server_without_the_batch_describes_each_table() -> None:
-    with FakeGravitino() as server:
+    async with running(connect, FakeGravitino(), min_depth="2", max_depth="2") as (server, ns):
         for number in range(30):
             server.add_table("cat", "s", f"t{number}")
-        async with connect(server, min_depth="2", max_depth="2") as ns:
-            result = await ns.describe_tables([TableId(["cat", "s", f"t{number}"]) for number in range(30)])
+        result = await ns.describe_tables([TableId(["cat", "s", f"t{number}"]) for number in range(30)])
     assert len(result.tables) == 30
 
 
 async def test_a_location_has_no_slash_at_its_end() -> None:
-    with FakeGravitino() as server:
+    async with running(connect, FakeGravitino()) as (server, ns):
         server.namespaces |= {("cat",): {}, ("cat", "s"): {}}
-        async with connect(server) as ns:
-            request = {"id": ["cat", "s", "t"], "location": "s3://b/t"}
-            assert (await ns.register_table(request)).location == "s3://b/t"
-            assert (await ns.describe_table({"id": ["cat", "s", "t"]})).location == "s3://b/t"
+        request = {"id": ["cat", "s", "t"], "location": "s3://b/t"}
+        assert (await ns.register_table(request)).location == "s3://b/t"
+        assert (await ns.describe_table({"id": ["cat", "s", "t"]})).location == "s3://b/t"
     assert server.tables["cat", "s", "t"]["location"] == "s3://b/t/"
 
 
 async def test_a_server_of_the_first_protocol_version_works() -> None:
-    with FakeRest(dialect="gravitino-1.1") as server:
+    async with running(connect, FakeRest(dialect="gravitino-1.1"), min_depth="2", max_depth="2") as (server, ns):
         server.namespaces |= {("cat",): {}, ("cat", "db"): {}}
-        async with connect(server, min_depth="2", max_depth="2") as ns:
-            response = await ns.declare_table({"id": ["cat", "db", "t"]})
-            await ns.declare_table({"id": ["cat", "db", "u"]})
-            tables = [id async for id in ns.iter_tables(recursive=True)]
-            with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: cat\$db\$t \(rename_table: HTTP"):
-                await ns.rename_table({"id": ["cat", "db", "t"], "new_table_name": "v"})
+        response = await ns.declare_table({"id": ["cat", "db", "t"]})
+        await ns.declare_table({"id": ["cat", "db", "u"]})
+        tables = [id async for id in ns.iter_tables(recursive=True)]
+        with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: cat\$db\$t \(rename_table: HTTP"):
+            await ns.rename_table({"id": ["cat", "db", "t"], "new_table_name": "v"})
     assert response.location == "s3://lake/cat/db/t"
     assert tables == [TableId(["cat", "db", "t"]), TableId(["cat", "db", "u"])]
     declarations = [it for it in server.operations() if it in ("table/declare", "table/create-empty")]
@@ -236,11 +232,10 @@ async def test_a_missing_path_is_no_missing_table(server: FakeRest, ns: AsyncNam
 
 
 async def test_a_server_that_has_neither_declaration_says_so() -> None:
-    with FakeRest(lacks=["table/declare", "table/create-empty"]) as server:
+    async with running(connect, FakeRest(lacks=["table/declare", "table/create-empty"])) as (server, ns):
         server.namespaces[("a",)] = {}
-        async with connect(server) as ns:
-            with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: a\$t \(declare_table"):
-                await ns.declare_table({"id": ["a", "t"]})
+        with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: a\$t \(declare_table"):
+            await ns.declare_table({"id": ["a", "t"]})
 
 
 async def test_refused_cascade(server: FakeRest, ns: AsyncNamespace) -> None:
@@ -254,16 +249,15 @@ async def test_refused_cascade(server: FakeRest, ns: AsyncNamespace) -> None:
 
 @pytest.mark.parametrize("replaces", [True, False])
 async def test_a_registration_is_replaced_where_the_server_does_so(replaces: bool) -> None:
-    with FakeRest(replaces=replaces) as server:
+    async with running(connect, FakeRest(replaces=replaces)) as (server, ns):
         server.add_table("a", "t", location="s3://b/old")
-        async with connect(server) as ns:
-            request = {"id": ["a", "t"], "location": "s3://b/new", "mode": "Overwrite"}
-            if replaces:
-                assert (await ns.register_table(request)).location == "s3://b/new"
-            else:
-                with pytest.raises(err.UnsupportedOperationError, match="deregister it and register it at s3://b/new"):
-                    await ns.register_table(request)
-            table = await ns.describe_table({"id": ["a", "t"]})
+        request = {"id": ["a", "t"], "location": "s3://b/new", "mode": "Overwrite"}
+        if replaces:
+            assert (await ns.register_table(request)).location == "s3://b/new"
+        else:
+            with pytest.raises(err.UnsupportedOperationError, match="deregister it and register it at s3://b/new"):
+                await ns.register_table(request)
+        table = await ns.describe_table({"id": ["a", "t"]})
     assert table.location == ("s3://b/new" if replaces else "s3://b/old")
 
 

@@ -23,6 +23,7 @@ from lance_ns_async.storage.opening import Opener
 from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest
 from tests.support.errors import catch
+from tests.support.running import running
 
 T = ["sales", "t"]
 OWN = {"header.x-api-key": "own-key", "auth_token": "own-token"}
@@ -98,44 +99,40 @@ async def test_all_calls_of_an_operation_have_the_identity(server: FakeRest, tmp
 
 
 async def test_concurrent_describes_of_two_identities_are_not_joined() -> None:
-    with VendingServer() as server:
-        async with connect(server) as ns:
-            identities = [None, ANN, {"auth_token": "bob-token"}]
-            with server.hold("/describe") as hold:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(ns.describe_table(vending(it))) for it in identities]
-                    await hold.reached(3)
-                    hold.release()
+    async with running(connect, VendingServer()) as (server, ns):
+        identities = [None, ANN, {"auth_token": "bob-token"}]
+        with server.hold("/describe") as hold:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(ns.describe_table(vending(it))) for it in identities]
+                await hold.reached(3)
+                hold.release()
     assert [key(task.result()) for task in tasks] == ["Bearer own-token", "Bearer ann-token", "Bearer bob-token"]
 
 
 async def test_remembered_credentials_are_for_the_identity_of_the_namespace() -> None:
-    with VendingServer() as server:
-        async with connect(server) as ns:
-            keys = [key(await ns.describe_table(vending(it))) for it in (None, ANN, None, ANN)]
+    async with running(connect, VendingServer()) as (server, ns):
+        keys = [key(await ns.describe_table(vending(it))) for it in (None, ANN, None, ANN)]
     assert keys == ["Bearer own-token", "Bearer ann-token"] * 2
     assert callers(server) == ["Bearer own-token", "Bearer ann-token", "Bearer ann-token"]
 
 
 async def test_a_remembered_error_is_for_the_identity_of_the_namespace() -> None:
-    with VendingServer() as server:
-        async with connect(server) as ns:
-            server.fail(403)
-            await catch(err.PermissionDeniedError, ns.describe_table(vending()))
-            assert key(await ns.describe_table(vending(ANN))) == "Bearer ann-token"
-            server.fail(403)
-            await catch(err.PermissionDeniedError, ns.describe_table(vending(ANN)))
-            await catch(err.PermissionDeniedError, ns.describe_table(vending()))
+    async with running(connect, VendingServer()) as (server, ns):
+        server.fail(403)
+        await catch(err.PermissionDeniedError, ns.describe_table(vending()))
+        assert key(await ns.describe_table(vending(ANN))) == "Bearer ann-token"
+        server.fail(403)
+        await catch(err.PermissionDeniedError, ns.describe_table(vending(ANN)))
+        await catch(err.PermissionDeniedError, ns.describe_table(vending()))
     assert callers(server) == ["Bearer own-token", "Bearer ann-token", "Bearer ann-token"]
 
 
 async def test_rows_are_read_with_the_credentials_of_the_identity_alone(tmp_path: Path) -> None:
     """Lance would renew these keys with the identity of the namespace."""
     lance.write_dataset(pa.table({"id": [1, 2]}), tmp_path / "t")
-    with VendingServer(lifetime=1) as server:
-        async with connect(server) as ns:
-            server.add_table(*T, location=str(tmp_path / "t"))
-            assert (await ns.count_table_rows({"id": T, "identity": ANN})).count == 2
+    async with running(connect, VendingServer(lifetime=1)) as (server, ns):
+        server.add_table(*T, location=str(tmp_path / "t"))
+        assert (await ns.count_table_rows({"id": T, "identity": ANN})).count == 2
     assert callers(server) == ["Bearer ann-token"]
 
 

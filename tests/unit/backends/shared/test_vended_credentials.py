@@ -26,6 +26,7 @@ from tests.fakes.rest import FakeRest
 from tests.support.errors import catch
 from tests.support.lake import stream
 from tests.support.polaris import connected, described, open_server
+from tests.support.running import running
 
 UNTIL = "1795224088134"
 S3 = {"s3.access-key-id": "id", "s3.secret-access-key": "key", "s3.session-token": "session"}
@@ -291,56 +292,50 @@ async def test_credentials_come_last_in_the_names_of_lance() -> None:
 
 @pytest.mark.parametrize("vend", [None, False])
 async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
-    with vending({"prefix": "s3", "config": CONFIG}) as server:
+    async with running(connected, vending({"prefix": "s3", "config": CONFIG})) as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        async with connected(server) as ns:
-            assert (await described(ns, "cat", "a", "t", vend=vend)).storage_options is None
-            assert len((await ns.describe_tables([["cat", "a", "t"]])).tables) == 1
+        assert (await described(ns, "cat", "a", "t", vend=vend)).storage_options is None
+        assert len((await ns.describe_tables([["cat", "a", "t"]])).tables) == 1
         assert not any(HEADER in request.headers for request in server.requests)
 
 
 async def test_a_property_enables_credentials_by_default() -> None:
-    with vending({"prefix": "s3", "config": CONFIG}) as server:
+    async with running(connected, vending({"prefix": "s3", "config": CONFIG}), vend_credentials="true") as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        async with connected(server, vend_credentials="true") as ns:
-            assert (await described(ns, "cat", "a", "t")).storage_options == OPTIONS
-            assert (await described(ns, "cat", "a", "t", vend=False)).storage_options is None
-            declared = await ns.declare_table(["cat", "a", "u"], location="s3://bucket/u")
-            assert declared.storage_options == OPTIONS
+        assert (await described(ns, "cat", "a", "t")).storage_options == OPTIONS
+        assert (await described(ns, "cat", "a", "t", vend=False)).storage_options is None
+        declared = await ns.declare_table(["cat", "a", "u"], location="s3://bucket/u")
+        assert declared.storage_options == OPTIONS
 
 
 @pytest.mark.parametrize("configs", ["", ', "storage-access-configs": null', ', "storage-access-configs": []'])
 async def test_a_server_that_gives_none_changes_nothing(configs: str) -> None:
-    with open_server() as server:
+    async with running(connected, open_server(), **{"storage.timeout": "60s"}) as (server, ns):
         table = '{"name": "t", "format": "lance", "base-location": "s3://b/t", "properties": {"k": "v"}}'
         server.reply(f'{{"table": {table}{configs}}}')
-        async with connected(server, **{"storage.timeout": "60s"}) as ns:
-            result = await described(ns, "cat", "a", "t", vend=True)
+        result = await described(ns, "cat", "a", "t", vend=True)
         assert result.storage_options == {"timeout": "60s", "k": "v"}
 
 
 async def test_credentials_for_another_place_are_not_taken() -> None:
-    with vending({"prefix": "s3://other", "config": CONFIG}) as server:
+    async with running(connected, vending({"prefix": "s3://other", "config": CONFIG})) as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        async with connected(server) as ns:
-            assert (await described(ns, "cat", "a", "t", vend=True)).storage_options is None
+        assert (await described(ns, "cat", "a", "t", vend=True)).storage_options is None
 
 
 async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
-    with FakePolaris(credential=None, refuses_delegation=True) as server:
+    async with running(connected, FakePolaris(credential=None, refuses_delegation=True)) as (server, ns):
         location = server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            await catch(err.InvalidInputError, described(ns, "cat", "a", "t", vend=True), "vending is not supported")
-            assert (await described(ns, "cat", "a", "t")).location == location
+        await catch(err.InvalidInputError, described(ns, "cat", "a", "t", vend=True), "vending is not supported")
+        assert (await described(ns, "cat", "a", "t")).location == location
 
 
 async def test_a_token_that_expired_is_renewed_for_these_calls_too() -> None:
-    with FakePolaris(vends=[{"prefix": "s3", "config": CONFIG}]) as server:
+    async with running(connected, FakePolaris(vends=[{"prefix": "s3", "config": CONFIG}])) as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        async with connected(server) as ns:
-            await described(ns, "cat", "a", "t")
-            server.expire_tokens()
-            assert (await described(ns, "cat", "a", "t", vend=True)).storage_options == OPTIONS
+        await described(ns, "cat", "a", "t")
+        server.expire_tokens()
+        assert (await described(ns, "cat", "a", "t", vend=True)).storage_options == OPTIONS
 
 
 ROWS = pa.table({"id": [1, 2, 3]})

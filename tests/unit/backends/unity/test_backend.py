@@ -18,6 +18,7 @@ from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity.errors import Dialect, lost_race
 from tests.support.errors import catch
+from tests.support.running import running
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests, opened
 
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
@@ -26,10 +27,9 @@ EMBEDDINGS = pa.schema([pa.field("id", pa.uint64(), nullable=False), pa.field("v
 
 @dialects
 async def test_a_declaration_is_an_external_table_of_format_text(dialect: Dialect) -> None:
-    with FakeUnity(dialect=dialect) as server:
+    async with running(connected, FakeUnity(dialect=dialect)) as (server, ns):
         server.add_schema("main", "a")
-        async with connected(server) as ns:
-            table = await declared(ns, "main", "a", "t", location="s3://bkt/t1.lance", properties={"k": "v"})
+        table = await declared(ns, "main", "a", "t", location="s3://bkt/t1.lance", properties={"k": "v"})
         assert list_requests(server) == ["POST tables", "GET tables/main.a.t"]
         assert server.requests[0].headers["Content-Type"] == "application/json"
         assert server.requests[0].json == {
@@ -125,37 +125,32 @@ async def test_other_tables_are_no_lance_tables(server: FakeUnity, ns: AsyncName
 
 @dialects
 async def test_what_is_there_and_what_is_missing_is_reported_in_every_dialect(dialect: Dialect) -> None:
-    with FakeUnity(dialect=dialect) as server:
+    async with running(connected, FakeUnity(dialect=dialect), root="s3://b/r") as (server, ns):
         server.add_table("main", "a", "t")
-        async with connected(server, root="s3://b/r") as ns:
-            with pytest.raises(err.TableAlreadyExistsError, match=r"^Table already exists: main\$a\$t"):
-                await declared(ns, "main", "a", "t")
-            with pytest.raises(err.NamespaceAlreadyExistsError, match=r"^Namespace already exists: main\$a"):
-                await ns.create_namespace(["main", "a"])
-            await catch(err.TableNotFoundError, described(ns, "main", "a", "none"), r"^Table not found: main\$a\$none")
-            with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: main\$none \(describe_table"):
-                await described(ns, "main", "none", "t")
-            with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: main\$none"):
-                await declared(ns, "main", "none", "t")
-            with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: main\$none"):
-                await ns.list_tables(["main", "none"])
-            await catch(err.NamespaceNotFoundError, ns.drop_namespace(["main", "none"]))
-            await ns.drop_namespace(["main", "none"], mode="Skip")
-            await catch(err.NamespaceNotEmptyError, ns.drop_namespace(["main", "a"]), r"^Namespace not empty: main\$a")
+        await catch(err.TableAlreadyExistsError, declared(ns, "main", "a", "t"), r"^Table already exists: main\$a\$t")
+        with pytest.raises(err.NamespaceAlreadyExistsError, match=r"^Namespace already exists: main\$a"):
+            await ns.create_namespace(["main", "a"])
+        await catch(err.TableNotFoundError, described(ns, "main", "a", "none"), r"^Table not found: main\$a\$none")
+        with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: main\$none \(describe_table"):
+            await described(ns, "main", "none", "t")
+        await catch(err.NamespaceNotFoundError, declared(ns, "main", "none", "t"), r"^Namespace not found: main\$none")
+        await catch(err.NamespaceNotFoundError, ns.list_tables(["main", "none"]), r"^Namespace not found: main\$none")
+        await catch(err.NamespaceNotFoundError, ns.drop_namespace(["main", "none"]))
+        await ns.drop_namespace(["main", "none"], mode="Skip")
+        await catch(err.NamespaceNotEmptyError, ns.drop_namespace(["main", "a"]), r"^Namespace not empty: main\$a")
 
 
 @dialects
 async def test_a_catalog_that_is_missing_is_reported_in_every_dialect(dialect: Dialect) -> None:
-    with FakeUnity(dialect=dialect, catalog=None) as server:
-        async with connected(server, root="s3://b/r") as ns:
-            for work in (
-                ns.describe_namespace(["main"]),
-                ns.list_namespaces(["main"]),
-                ns.create_namespace(["main", "a"]),
-                declared(ns, "main", "a", "t"),
-                described(ns, "main", "a", "t"),
-            ):
-                await catch(err.NamespaceNotFoundError, work, "Catalog not found: main")
+    async with running(connected, FakeUnity(dialect=dialect, catalog=None), root="s3://b/r") as (_server, ns):
+        for work in (
+            ns.describe_namespace(["main"]),
+            ns.list_namespaces(["main"]),
+            ns.create_namespace(["main", "a"]),
+            declared(ns, "main", "a", "t"),
+            described(ns, "main", "a", "t"),
+        ):
+            await catch(err.NamespaceNotFoundError, work, "Catalog not found: main")
 
 
 async def test_the_root_holds_the_catalog_and_costs_no_call(server: FakeUnity, ns: AsyncNamespace) -> None:
@@ -232,13 +227,12 @@ async def test_a_removal_that_lost_a_race_is_repeated_once(server: FakeUnity, ns
 
 
 async def test_a_service_for_delta_tables_alone_says_so() -> None:
-    with FakeUnity(delta_only=True) as server:
+    async with running(connected, FakeUnity(delta_only=True), root="s3://b/r") as (server, ns):
         server.add_schema("main", "a")
-        async with connected(server, root="s3://b/r") as ns:
-            with pytest.raises(err.UnsupportedOperationError, match="this service registers Delta tables only"):
-                await declared(ns, "main", "a", "t")
-            server.fail(400, body={"error_code": "INVALID_ARGUMENT", "message": "no such delta, in any format"})
-            await catch(err.InvalidInputError, described(ns, "main", "a", "t"))
+        with pytest.raises(err.UnsupportedOperationError, match="this service registers Delta tables only"):
+            await declared(ns, "main", "a", "t")
+        server.fail(400, body={"error_code": "INVALID_ARGUMENT", "message": "no such delta, in any format"})
+        await catch(err.InvalidInputError, described(ns, "main", "a", "t"))
 
 
 async def test_a_table_made_twice_is_reported_and_listed_once(server: FakeUnity, ns: AsyncNamespace) -> None:
@@ -355,10 +349,9 @@ class Place:
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    with FakeUnity(authorization=["owner"]) as server:
+    async with running(connected, FakeUnity(authorization=["owner"]), root=str(tmp_path)) as (server, ns):
         server.add_schema("main", "a")
-        async with connected(server, root=str(tmp_path)) as ns:
-            yield Place(server, ns, tmp_path)
+        yield Place(server, ns, tmp_path)
 
 
 def rows() -> bytes:

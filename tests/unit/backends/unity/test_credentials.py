@@ -11,6 +11,7 @@ import pytest
 from tests.fakes.unity import FakeUnity
 from tests.support.errors import catch
 from tests.support.lake import ROWS
+from tests.support.running import running
 from tests.support.unity import connected, described, list_requests
 
 TABLE = ["main", "a", "t"]
@@ -53,12 +54,11 @@ def operations(server: FakeUnity) -> list[str]:
 
 @pytest.mark.parametrize("message", ["Access denied.", "User does not have MODIFY"])
 async def test_without_write_access_the_credentials_are_for_reading(message: str) -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+    async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
         server.add_table(*TABLE)
-        async with connected(server) as ns:
-            for _ in range(2):
-                server.fail(403, match="POST", body={"error_code": "PERMISSION_DENIED", "message": message})
-                assert (await described(ns, *TABLE, vend=True)).storage_options == KINDS[0][1]
+        for _ in range(2):
+            server.fail(403, match="POST", body={"error_code": "PERMISSION_DENIED", "message": message})
+            assert (await described(ns, *TABLE, vend=True)).storage_options == KINDS[0][1]
         # A client without write access may soon get it.
         assert operations(server) == ["READ_WRITE", "READ"] * 2
 
@@ -143,23 +143,21 @@ async def test_a_server_that_is_not_set_up_for_it_changes_nothing(server: FakeUn
     ],
 )
 async def test_a_refusal_is_reported(status: int, error: type[Exception]) -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+    async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
         server.add_table(*TABLE)
         server.fail(status, times=None, match="POST")
-        async with connected(server) as ns:
-            await catch(error, described(ns, *TABLE, vend=True), rf"main\$a\$t \(vend_credentials: HTTP {status}")
+        await catch(error, described(ns, *TABLE, vend=True), rf"main\$a\$t \(vend_credentials: HTTP {status}")
 
 
 async def test_a_table_that_was_replaced_meanwhile_is_requested_again() -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+    async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
         server.add_table(*TABLE)
         server.reply(
             '{"name":"t","table_type":"EXTERNAL","properties":{"table_type":"lance"},'
             '"storage_location":"s3://b/t","table_id":"f38f4130-276b-43d7-a01d-1cc3d542e1e7"}',
             match="GET",
         )
-        async with connected(server) as ns:
-            result = await described(ns, *TABLE, vend=True)
+        result = await described(ns, *TABLE, vend=True)
         assert result.location != "s3://b/t" and result.storage_options
 
 

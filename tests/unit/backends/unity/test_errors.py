@@ -21,6 +21,7 @@ from lance_ns_async.errors import COMMON_ERRORS
 from tests.fakes.clock import idle, run_past
 from tests.fakes.unity import FakeUnity
 from tests.support.errors import catch
+from tests.support.running import running
 from tests.support.unity import connected, declared, described, list_requests, opened
 
 ROOT = {"root": "s3://b/r"}
@@ -117,12 +118,11 @@ async def test_a_path_that_is_not_served_is_no_missing_table(server: FakeUnity) 
 
 
 async def test_a_message_that_is_missing_or_huge_does_not_hide_the_code() -> None:
-    with FakeUnity(dialect="0.4.0") as server:
-        async with connected(server, **ROOT) as ns:
-            server.fail(404, body=body("TABLE_NOT_FOUND", None))
-            await catch(err.TableNotFoundError, described(ns, *TABLE))
-            caught = await catch(err.NamespaceNotFoundError, described(ns, *TABLE))
-            assert "Frame.java" not in str(caught.value)
+    async with running(connected, FakeUnity(dialect="0.4.0"), **ROOT) as (server, ns):
+        server.fail(404, body=body("TABLE_NOT_FOUND", None))
+        await catch(err.TableNotFoundError, described(ns, *TABLE))
+        caught = await catch(err.NamespaceNotFoundError, described(ns, *TABLE))
+        assert "Frame.java" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [429, 400])
@@ -134,10 +134,9 @@ async def test_throttled_creation_is_retried(server: FakeUnity, ns: AsyncNamespa
 
 
 async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None:
-    with FakeUnity(storage_root="s3://managed/main") as server:
+    async with running(connected, FakeUnity(storage_root="s3://managed/main")) as (server, ns):
         server.cut(match="POST", when="after")
-        async with connected(server) as ns:
-            assert (await ns.create_namespace(["main", "a"])).properties == {}
+        assert (await ns.create_namespace(["main", "a"])).properties == {}
         assert list_requests(server) == ["POST schemas", "GET schemas/main.a"]
 
 

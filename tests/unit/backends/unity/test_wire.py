@@ -14,6 +14,7 @@ import pytest
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.unity import FakeUnity
 from tests.support.errors import catch
+from tests.support.running import running
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests
 
 IMPOSSIBLE = ["a.b", "a b", "a/b", "a%2Fb", "é", "?", "#", "%", "$", "a\x1fb", "..", "x" * 256, "a\n"]
@@ -252,13 +253,12 @@ async def test_lance_tables_are_found_behind_pages_of_others(server: FakeUnity, 
     [{}, {"unsorted": True}, {"short_pages": True}, {"empty_pages": True}, {"short_pages": True, "empty_pages": True}],
 )
 async def test_pages(ways: dict[str, bool], limit: int | None) -> None:
-    with FakeUnity(**ways) as server:  # type: ignore[arg-type]
+    async with running(connected, FakeUnity(**ways)) as (server, ns):
         planted = server.add_lance_tables("main", "a", 250)
-        async with connected(server) as ns:
-            result = await names(ns, limit)
-            assert (sorted(result) if "unsorted" in ways else result) == planted
-            listed = await ns.list_many([SCHEMA])
-            assert sorted(id.name for tables in listed.tables.values() for id in tables) == planted
+        result = await names(ns, limit)
+        assert (sorted(result) if "unsorted" in ways else result) == planted
+        listed = await ns.list_many([SCHEMA])
+        assert sorted(id.name for tables in listed.tables.values() for id in tables) == planted
 
 
 async def test_a_table_that_is_gone_between_two_pages_loses_no_other(server: FakeUnity, ns: AsyncNamespace) -> None:
@@ -270,13 +270,12 @@ async def test_a_table_that_is_gone_between_two_pages_loses_no_other(server: Fak
 
 
 async def test_a_page_token_that_repeats_is_no_endless_loop() -> None:
-    with FakeUnity(repeat_token=True) as server:
+    async with running(connected, FakeUnity(repeat_token=True)) as (server, ns):
         server.add_lance_tables("main", "a", 250)
-        async with connected(server) as ns:
-            for work in (ns.list_tables(SCHEMA), ns.list_namespaces(["main"])):
-                await catch(err.InternalError, work, "does not end")
-            listed = await ns.list_many([SCHEMA])
-            assert all(isinstance(error, err.InternalError) for error in listed.errors.values()) and listed.errors
+        for work in (ns.list_tables(SCHEMA), ns.list_namespaces(["main"])):
+            await catch(err.InternalError, work, "does not end")
+        listed = await ns.list_many([SCHEMA])
+        assert all(isinstance(error, err.InternalError) for error in listed.errors.values()) and listed.errors
 
 
 @pytest.mark.parametrize(
@@ -302,16 +301,15 @@ async def test_what_a_user_may_not_see_leaves_holes_in_pages_and_ends_nothing() 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_schemas_are_listed_to_the_end(dialect: str) -> None:
-    with FakeUnity(dialect=dialect) as server:  # type: ignore[arg-type]
+    async with running(connected, FakeUnity(dialect=dialect)) as (server, ns):
         planted = [f"s{i:04}" for i in range(250)]
         for name in planted:
             server.add_schema("main", name)
-        async with connected(server) as ns:
-            page = await ns.list_namespaces(["main"])
-            assert page.namespaces == planted and not page.page_token
-            some = await ns.list_namespaces(["main"], limit=101)
-            assert some.namespaces == planted[:101] and some.page_token
-            assert [id.name async for id in ns.iter_namespaces(["main"])] == planted
+        page = await ns.list_namespaces(["main"])
+        assert page.namespaces == planted and not page.page_token
+        some = await ns.list_namespaces(["main"], limit=101)
+        assert some.namespaces == planted[:101] and some.page_token
+        assert [id.name async for id in ns.iter_namespaces(["main"])] == planted
         assert list_requests(server)[0] == "GET schemas?catalog_name=main&max_results=100"
         assert list_requests(server)[1] == "GET schemas?catalog_name=main&max_results=100&page_token=s0099"
 
@@ -334,22 +332,21 @@ async def test_many_tables_are_described_by_pages(server: FakeUnity, ns: AsyncNa
 
 
 async def test_what_pages_do_not_give_is_requested_by_name() -> None:
-    with FakeUnity(authorization=["root"]) as server:
+    async with running(connected, FakeUnity(authorization=["root"]), auth_token="user") as (server, ns):
         planted = server.add_lance_tables("main", "a", 120)
         server.add_table("main", "a", "other", properties={})
         server.allow("user", *(f"main.a.{name}" for name in [*planted[:100], "other"]))
         ids = [TableId([*SCHEMA, name]) for name in [*planted[:101], "none", "other"]]
         missing = TableId(["main", "none", "t"])
-        async with connected(server, auth_token="user") as ns:
-            many = await ns.describe_tables([*ids, missing])
-            assert set(many.tables) == set(ids[:100])
-            assert {id.name: type(error) for id, error in many.errors.items()} == {
-                "t0100": err.PermissionDeniedError,
-                "none": err.TableNotFoundError,
-                "other": type(many.errors[ids[-1]]),
-                "t": err.NamespaceNotFoundError,
-            }
-            assert isinstance(many.errors[ids[-1]], err.InvalidInputError)
+        many = await ns.describe_tables([*ids, missing])
+        assert set(many.tables) == set(ids[:100])
+        assert {id.name: type(error) for id, error in many.errors.items()} == {
+            "t0100": err.PermissionDeniedError,
+            "none": err.TableNotFoundError,
+            "other": type(many.errors[ids[-1]]),
+            "t": err.NamespaceNotFoundError,
+        }
+        assert isinstance(many.errors[ids[-1]], err.InvalidInputError)
 
 
 async def test_pages_with_few_requested_tables_are_given_up(server: FakeUnity, ns: AsyncNamespace) -> None:
