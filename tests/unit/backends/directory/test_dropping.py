@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.fakes.s3 import FakeS3
 from tests.support.budget import with_usual
 from tests.support.errors import catch
 from tests.support.processes import context, run_script
+from tests.support.running import running
 
 pytestmark = pytest.mark.long
 
@@ -268,56 +270,59 @@ async def test_replacing_is_one_commit_to_the_very_entry(ns: AsyncNamespace, tmp
     await catch(err.TableNotFoundError, backend.replace_table(new, new.location, {}))
 
 
+@asynccontextmanager
+async def connect_s3(server: FakeS3, **properties: str) -> AsyncIterator[AsyncNamespace]:
+    storage = {f"storage.{key}": value for key, value in server.options.items()}
+    async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage, **properties}) as ns:
+        yield ns
+
+
 async def test_errors_of_an_object_store_block_no_name_in_a_namespace() -> None:
-    with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", "max_retries": "0", **storage}) as ns:
-            await ns.create_namespace({"id": ["s"]})
-            location = (await ns.write(["s", "t"], DATA)).uri
-            server.fail(403, times=None, match=r"(DELETE /lake/x/(?!__manifest)|POST /lake\?delete)")
-            with pytest.raises(err.PermissionDeniedError, match=re.escape(f"; its remaining data is at {location}")):
-                await ns.drop_table({"id": ["s", "t"]})
-            await catch(err.TableNotFoundError, ns.drop_table({"id": ["s", "t"]}))
-            kept = await asyncio.to_thread(lance.dataset, location, storage_options=server.options)
-            assert await asyncio.to_thread(kept.to_table) == DATA
-            assert (await ns.write(["s", "t"], OTHER)).to_table() == OTHER
-            server.heal()
-            report = await fleet.audit(ns, "*", data_under="s3://lake/x")
-            assert [row.location for row in report.having("unclaimed")] == [location]
-            await ns.register_table({"id": ["s", "again"], "location": location})
-            for name in ("t", "again"):
-                await ns.drop_table({"id": ["s", name]})
-            await ns.drop_namespace({"id": ["s"]})
-            left: Any = LanceFileSession("s3://lake/x", storage_options=server.options)
-            assert [path for path in left.list() if not path.startswith("__manifest/")] == []
+    async with running(connect_s3, FakeS3(), max_retries="0") as (server, ns):
+        await ns.create_namespace({"id": ["s"]})
+        location = (await ns.write(["s", "t"], DATA)).uri
+        server.fail(403, times=None, match=r"(DELETE /lake/x/(?!__manifest)|POST /lake\?delete)")
+        with pytest.raises(err.PermissionDeniedError, match=re.escape(f"; its remaining data is at {location}")):
+            await ns.drop_table({"id": ["s", "t"]})
+        await catch(err.TableNotFoundError, ns.drop_table({"id": ["s", "t"]}))
+        kept = await asyncio.to_thread(lance.dataset, location, storage_options=server.options)
+        assert await asyncio.to_thread(kept.to_table) == DATA
+        assert (await ns.write(["s", "t"], OTHER)).to_table() == OTHER
+        server.heal()
+        report = await fleet.audit(ns, "*", data_under="s3://lake/x")
+        assert [row.location for row in report.having("unclaimed")] == [location]
+        await ns.register_table({"id": ["s", "again"], "location": location})
+        for name in ("t", "again"):
+            await ns.drop_table({"id": ["s", name]})
+        await ns.drop_namespace({"id": ["s"]})
+        left: Any = LanceFileSession("s3://lake/x", storage_options=server.options)
+        assert [path for path in left.list() if not path.startswith("__manifest/")] == []
 
 
 @pytest.mark.parametrize("has_manifest", [True, False])
 async def test_what_a_killed_drop_leaves_at_the_root_of_an_object_store(has_manifest: bool) -> None:
-    with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", "max_retries": "0", **storage}) as ns:
-            await ns.create_namespace({"id": ["s"]})
-            await ns.write(["t"], DATA)
-            server.fail(403, times=None, match=rf"POST /lake\?delete \S*/{'_versions' if has_manifest else 'data'}/")
-            with pytest.raises(err.PermissionDeniedError, match=r"no longer registered; .* s3://lake/x/t\.lance"):
-                await ns.drop_table({"id": ["t"]})
-            server.heal()
-            assert not await ns.exists(["t"]) and (await ns.list_tables({"id": []})).tables == []
-            report = await fleet.audit(ns, "*", data_under="s3://lake/x")
-            assert [row.location for row in report.having("unclaimed")] == ["s3://lake/x/t.lance"]
-            if has_manifest:
-                # It looks like a deregistered table, whose data must stay.
-                with pytest.raises(err.TableAlreadyExistsError, match=r"register t\.lance in a namespace"):
-                    await ns.declare_table({"id": ["t"], "location": "s3://lake/x/t.lance"})
-                await ns.register_table({"id": ["s", "t"], "location": "t.lance"})
-                assert (await ns.open(["s", "t"])).to_table() == DATA
-                await ns.drop_table({"id": ["s", "t"]})
-            assert (await ns.write(["t"], OTHER)).to_table() == OTHER
-            left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
-            assert len(left.list("data")) == 1
+    async with running(connect_s3, FakeS3(), max_retries="0") as (server, ns):
+        await ns.create_namespace({"id": ["s"]})
+        await ns.write(["t"], DATA)
+        server.fail(403, times=None, match=rf"POST /lake\?delete \S*/{'_versions' if has_manifest else 'data'}/")
+        with pytest.raises(err.PermissionDeniedError, match=r"no longer registered; .* s3://lake/x/t\.lance"):
             await ns.drop_table({"id": ["t"]})
-            assert left.list() == []
+        server.heal()
+        assert not await ns.exists(["t"]) and (await ns.list_tables({"id": []})).tables == []
+        report = await fleet.audit(ns, "*", data_under="s3://lake/x")
+        assert [row.location for row in report.having("unclaimed")] == ["s3://lake/x/t.lance"]
+        if has_manifest:
+            # It looks like a deregistered table, whose data must stay.
+            with pytest.raises(err.TableAlreadyExistsError, match=r"register t\.lance in a namespace"):
+                await ns.declare_table({"id": ["t"], "location": "s3://lake/x/t.lance"})
+            await ns.register_table({"id": ["s", "t"], "location": "t.lance"})
+            assert (await ns.open(["s", "t"])).to_table() == DATA
+            await ns.drop_table({"id": ["s", "t"]})
+        assert (await ns.write(["t"], OTHER)).to_table() == OTHER
+        left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
+        assert len(left.list("data")) == 1
+        await ns.drop_table({"id": ["t"]})
+        assert left.list() == []
 
 
 @pytest.mark.parametrize("home", HOMES, ids=["root", "namespace"])
@@ -352,23 +357,21 @@ async def test_an_object_store_decides_between_drops_and_deregistrations(home: l
 
 
 async def test_the_latest_manifest_is_deleted_after_the_others_and_before_the_data() -> None:
-    with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
-            await ns.declare_table({"id": ["t"]})
-            for _ in range(3):
-                await ns.write(["t"], DATA, mode="overwrite")
-            server.clear()
-            await ns.drop_table({"id": ["t"]})
-            deleted = [key for it in server.requests for key in re.findall(rb"<Key>(.*?)</Key>", it.body)]
-            deleted = [key for key in deleted if b".staging" not in key]
-            manifests = [place for place, path in enumerate(deleted) if path.endswith(b".manifest")]
-            data = [place for place, path in enumerate(deleted) if b"/data/" in path]
-            assert manifests == sorted(manifests) and len(manifests) == 3 and manifests[-1] < data[0]
-            # Their names are in descending order.
-            names = [deleted[place] for place in manifests]
-            assert names == sorted(names, reverse=True)
-            assert deleted[0].endswith(b".lance-reserved") and deleted[-1].endswith(b".lance-deregistered")
+    async with running(connect_s3, FakeS3()) as (server, ns):
+        await ns.declare_table({"id": ["t"]})
+        for _ in range(3):
+            await ns.write(["t"], DATA, mode="overwrite")
+        server.clear()
+        await ns.drop_table({"id": ["t"]})
+        deleted = [key for it in server.requests for key in re.findall(rb"<Key>(.*?)</Key>", it.body)]
+        deleted = [key for key in deleted if b".staging" not in key]
+        manifests = [place for place, path in enumerate(deleted) if path.endswith(b".manifest")]
+        data = [place for place, path in enumerate(deleted) if b"/data/" in path]
+        assert manifests == sorted(manifests) and len(manifests) == 3 and manifests[-1] < data[0]
+        # Their names are in descending order.
+        names = [deleted[place] for place in manifests]
+        assert names == sorted(names, reverse=True)
+        assert deleted[0].endswith(b".lance-reserved") and deleted[-1].endswith(b".lance-deregistered")
 
 
 async def test_a_table_at_the_location_of_a_running_drop_keeps_its_files() -> None:
@@ -390,20 +393,16 @@ async def test_a_table_at_the_location_of_a_running_drop_keeps_its_files() -> No
 
 
 async def test_files_of_others_in_an_object_store_are_not_a_dropped_table() -> None:
-    with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
-            await ns.declare_table({"id": ["t"]})
-            async with httpx.AsyncClient(trust_env=False) as client:
-                (await client.put(f"{server.url}/lake/x/t.lance/cat.jpg", content=b"a cat")).raise_for_status()
-            with pytest.raises(
-                err.InvalidTableStateError, match=r"files at t\.lance that Lance did not write; deregister"
-            ):
-                await ns.drop_table({"id": ["t"]})
-            assert (await ns.list_tables({"id": []})).tables == ["t"]
-            left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
-            assert "cat.jpg" in left.list()
-            await ns.deregister_table({"id": ["t"]})
+    async with running(connect_s3, FakeS3()) as (server, ns):
+        await ns.declare_table({"id": ["t"]})
+        async with httpx.AsyncClient(trust_env=False) as client:
+            (await client.put(f"{server.url}/lake/x/t.lance/cat.jpg", content=b"a cat")).raise_for_status()
+        with pytest.raises(err.InvalidTableStateError, match=r"files at t\.lance that Lance did not write; deregister"):
+            await ns.drop_table({"id": ["t"]})
+        assert (await ns.list_tables({"id": []})).tables == ["t"]
+        left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
+        assert "cat.jpg" in left.list()
+        await ns.deregister_table({"id": ["t"]})
 
 
 STUCK = """

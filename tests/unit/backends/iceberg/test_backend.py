@@ -106,7 +106,7 @@ async def test_an_advertised_page_size_is_used_and_all_pages_are_read() -> None:
 
 @pytest.mark.parametrize("paging", ["offset", "opaque", "ignored"])
 async def test_a_limit_loads_no_more_than_it_needs(paging: str) -> None:
-    async with running(connected, FakeIceberg(Quirks(paging=paging))) as (server, ns):
+    async with running(connected, FakeIceberg(Quirks(paging=paging))) as (server, ns):  # type: ignore[arg-type]
         names = server.add_lance_tables(("a",), 50)
         page = await ns.list_tables(["a"], limit=5)
         assert page.tables == names[:5] and page.page_token

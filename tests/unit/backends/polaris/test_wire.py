@@ -134,7 +134,7 @@ async def test_an_empty_name_is_refused_before_any_call(server: FakePolaris, ns:
 
 @pytest.mark.parametrize(("release", "name"), [("1.5", "a/b"), ("1.5", " x"), ("1.6", "a:b"), ("1.6", "a\tb")])
 async def test_newer_servers_refuse_more_when_a_table_is_made(release: str, name: str) -> None:
-    async with running(connected, FakePolaris(credential=None, strict_names=release)) as (server, ns):
+    async with running(connected, FakePolaris(credential=None, strict_names=release)) as (server, ns):  # type: ignore[arg-type]
         server.add_namespace("cat", ("a",))
         advice = r"HTTP 400: .*Polaris from 1\.5 on accepts .*; choose another name"
         await catch(err.InvalidInputError, ns.declare_table(["cat", "a", name]), advice)

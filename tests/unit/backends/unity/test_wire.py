@@ -253,7 +253,7 @@ async def test_lance_tables_are_found_behind_pages_of_others(server: FakeUnity, 
     [{}, {"unsorted": True}, {"short_pages": True}, {"empty_pages": True}, {"short_pages": True, "empty_pages": True}],
 )
 async def test_pages(ways: dict[str, bool], limit: int | None) -> None:
-    async with running(connected, FakeUnity(**ways)) as (server, ns):
+    async with running(connected, FakeUnity(**ways)) as (server, ns):  # type: ignore[arg-type]
         planted = server.add_lance_tables("main", "a", 250)
         result = await names(ns, limit)
         assert (sorted(result) if "unsorted" in ways else result) == planted
@@ -301,7 +301,7 @@ async def test_what_a_user_may_not_see_leaves_holes_in_pages_and_ends_nothing() 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_schemas_are_listed_to_the_end(dialect: str) -> None:
-    async with running(connected, FakeUnity(dialect=dialect)) as (server, ns):
+    async with running(connected, FakeUnity(dialect=dialect)) as (server, ns):  # type: ignore[arg-type]
         planted = [f"s{i:04}" for i in range(250)]
         for name in planted:
             server.add_schema("main", name)
