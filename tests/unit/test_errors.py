@@ -8,38 +8,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace import DeclareTableRequest, DescribeTableRequest
 from lance_namespace import errors as spec
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableBranchAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableIndexAlreadyExistsError,
-    TableIndexNotFoundError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-    ThrottlingError,
-    TransactionNotFoundError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport
@@ -81,93 +55,93 @@ NAMESPACE = NamespaceId(["prod", "eu"])
 KINDS: Mapping[str, Id] = {"table": TABLE, "namespace": NAMESPACE}
 
 COMMON: ErrorTable = {
-    "timeout": ServiceUnavailableError,
-    "refused": ServiceUnavailableError,
-    "untrusted": ServiceUnavailableError,
-    "disconnected": ServiceUnavailableError,
-    "deadline": ServiceUnavailableError,
-    "circuit": ServiceUnavailableError,
-    "mismatch": ServiceUnavailableError,
+    "timeout": err.ServiceUnavailableError,
+    "refused": err.ServiceUnavailableError,
+    "untrusted": err.ServiceUnavailableError,
+    "disconnected": err.ServiceUnavailableError,
+    "deadline": err.ServiceUnavailableError,
+    "circuit": err.ServiceUnavailableError,
+    "mismatch": err.ServiceUnavailableError,
 }
 
 HTTP: ErrorTable = {
-    400: InvalidInputError,
-    401: UnauthenticatedError,
-    407: UnauthenticatedError,
-    403: PermissionDeniedError,
-    (404, "get_config"): InvalidInputError,
-    (404, "fetch_token"): InvalidInputError,
-    (404, "namespace"): NamespaceNotFoundError,
-    (404, "table"): TableNotFoundError,
-    408: ServiceUnavailableError,
-    419: UnauthenticatedError,
-    413: InvalidInputError,
-    422: InvalidInputError,
-    429: ThrottlingError,
-    501: UnsupportedOperationError,
-    502: ServiceUnavailableError,
-    503: ServiceUnavailableError,
-    504: ServiceUnavailableError,
+    400: err.InvalidInputError,
+    401: err.UnauthenticatedError,
+    407: err.UnauthenticatedError,
+    403: err.PermissionDeniedError,
+    (404, "get_config"): err.InvalidInputError,
+    (404, "fetch_token"): err.InvalidInputError,
+    (404, "namespace"): err.NamespaceNotFoundError,
+    (404, "table"): err.TableNotFoundError,
+    408: err.ServiceUnavailableError,
+    419: err.UnauthenticatedError,
+    413: err.InvalidInputError,
+    422: err.InvalidInputError,
+    429: err.ThrottlingError,
+    501: err.UnsupportedOperationError,
+    502: err.ServiceUnavailableError,
+    503: err.ServiceUnavailableError,
+    504: err.ServiceUnavailableError,
 }
 
 SIGNING: ErrorTable = {
-    **dict.fromkeys(sorted(REJECTION_CODES), UnauthenticatedError),
-    "AccessDenied": PermissionDeniedError,
-    "AccessDeniedException": PermissionDeniedError,
-    "SlowDown": ThrottlingError,
-    "ThrottlingException": ThrottlingError,
-    "TooManyRequestsException": ThrottlingError,
+    **dict.fromkeys(sorted(REJECTION_CODES), err.UnauthenticatedError),
+    "AccessDenied": err.PermissionDeniedError,
+    "AccessDeniedException": err.PermissionDeniedError,
+    "SlowDown": err.ThrottlingError,
+    "ThrottlingException": err.ThrottlingError,
+    "TooManyRequestsException": err.ThrottlingError,
 }
 
 ICEBERG: ErrorTable = {
-    ("NoSuchNamespaceException", "create_namespace"): ConcurrentModificationError,
-    (405, "vend_credentials"): UnsupportedOperationError,
-    "request_in_progress": ServiceUnavailableError,
-    "NoSuchNamespaceException": NamespaceNotFoundError,
-    "NoSuchTableException": TableNotFoundError,
+    ("NoSuchNamespaceException", "create_namespace"): err.ConcurrentModificationError,
+    (405, "vend_credentials"): err.UnsupportedOperationError,
+    "request_in_progress": err.ServiceUnavailableError,
+    "NoSuchNamespaceException": err.NamespaceNotFoundError,
+    "NoSuchTableException": err.TableNotFoundError,
     "NotFoundException": UnreadableRegistrationError,
-    ("NotFoundException", "declare_table"): TableAlreadyExistsError,
-    (409, "replace_table"): ConcurrentModificationError,
-    "NamespaceNotEmptyException": NamespaceNotEmptyError,
-    406: UnsupportedOperationError,
-    (404, "declare_table"): NamespaceNotFoundError,
-    (409, "create_namespace"): NamespaceAlreadyExistsError,
-    (409, "drop_namespace"): NamespaceNotEmptyError,
-    (409, "declare_table"): TableAlreadyExistsError,
-    (409, "deregister_table"): ConcurrentModificationError,
-    (409, "rename_table"): TableAlreadyExistsError,
-    (409, "create_table_version"): ConcurrentModificationError,
-    (409, "batch_create_table_versions"): ConcurrentModificationError,
-    (409, "batch_delete_table_versions"): ConcurrentModificationError,
+    ("NotFoundException", "declare_table"): err.TableAlreadyExistsError,
+    (409, "replace_table"): err.ConcurrentModificationError,
+    "NamespaceNotEmptyException": err.NamespaceNotEmptyError,
+    406: err.UnsupportedOperationError,
+    (404, "declare_table"): err.NamespaceNotFoundError,
+    (409, "create_namespace"): err.NamespaceAlreadyExistsError,
+    (409, "drop_namespace"): err.NamespaceNotEmptyError,
+    (409, "declare_table"): err.TableAlreadyExistsError,
+    (409, "deregister_table"): err.ConcurrentModificationError,
+    (409, "rename_table"): err.TableAlreadyExistsError,
+    (409, "create_table_version"): err.ConcurrentModificationError,
+    (409, "batch_create_table_versions"): err.ConcurrentModificationError,
+    (409, "batch_delete_table_versions"): err.ConcurrentModificationError,
 }
 
-OAUTH2: ErrorTable = {400: UnauthenticatedError, 405: InvalidInputError, 406: UnauthenticatedError}
+OAUTH2: ErrorTable = {400: err.UnauthenticatedError, 405: err.InvalidInputError, 406: err.UnauthenticatedError}
 
 LANCE: ErrorTable = {
-    "ConcurrentModificationError": ConcurrentModificationError,
-    "InvalidTableStateError": InvalidTableStateError,
-    "TableBranchAlreadyExistsError": TableBranchAlreadyExistsError,
-    "TableBranchNotFoundError": TableBranchNotFoundError,
-    "TableColumnNotFoundError": TableColumnNotFoundError,
-    "TableIndexAlreadyExistsError": TableIndexAlreadyExistsError,
-    "TableIndexNotFoundError": TableIndexNotFoundError,
-    "TableSchemaValidationError": TableSchemaValidationError,
-    "TableTagAlreadyExistsError": TableTagAlreadyExistsError,
-    "TableTagNotFoundError": TableTagNotFoundError,
-    "TransactionNotFoundError": TransactionNotFoundError,
-    "InternalError": InternalError,
-    "InvalidInputError": InvalidInputError,
-    "NamespaceAlreadyExistsError": NamespaceAlreadyExistsError,
-    "NamespaceNotEmptyError": NamespaceNotEmptyError,
-    "NamespaceNotFoundError": NamespaceNotFoundError,
-    "PermissionDeniedError": PermissionDeniedError,
-    "ServiceUnavailableError": ServiceUnavailableError,
-    "TableAlreadyExistsError": TableAlreadyExistsError,
-    "TableNotFoundError": TableNotFoundError,
-    "TableVersionNotFoundError": TableVersionNotFoundError,
-    "ThrottlingError": ThrottlingError,
-    "UnauthenticatedError": UnauthenticatedError,
-    "UnsupportedOperationError": UnsupportedOperationError,
+    "ConcurrentModificationError": err.ConcurrentModificationError,
+    "InvalidTableStateError": err.InvalidTableStateError,
+    "TableBranchAlreadyExistsError": err.TableBranchAlreadyExistsError,
+    "TableBranchNotFoundError": err.TableBranchNotFoundError,
+    "TableColumnNotFoundError": err.TableColumnNotFoundError,
+    "TableIndexAlreadyExistsError": err.TableIndexAlreadyExistsError,
+    "TableIndexNotFoundError": err.TableIndexNotFoundError,
+    "TableSchemaValidationError": err.TableSchemaValidationError,
+    "TableTagAlreadyExistsError": err.TableTagAlreadyExistsError,
+    "TableTagNotFoundError": err.TableTagNotFoundError,
+    "TransactionNotFoundError": err.TransactionNotFoundError,
+    "InternalError": err.InternalError,
+    "InvalidInputError": err.InvalidInputError,
+    "NamespaceAlreadyExistsError": err.NamespaceAlreadyExistsError,
+    "NamespaceNotEmptyError": err.NamespaceNotEmptyError,
+    "NamespaceNotFoundError": err.NamespaceNotFoundError,
+    "PermissionDeniedError": err.PermissionDeniedError,
+    "ServiceUnavailableError": err.ServiceUnavailableError,
+    "TableAlreadyExistsError": err.TableAlreadyExistsError,
+    "TableNotFoundError": err.TableNotFoundError,
+    "TableVersionNotFoundError": err.TableVersionNotFoundError,
+    "ThrottlingError": err.ThrottlingError,
+    "UnauthenticatedError": err.UnauthenticatedError,
+    "UnsupportedOperationError": err.UnsupportedOperationError,
 }
 
 TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
@@ -184,38 +158,38 @@ ENTRIES = [
     for key, cls in entries.items()
 ]
 
-WORDS: Mapping[type[LanceNamespaceError], str] = {
-    ConcurrentModificationError: "Concurrent modification: ",
-    InvalidTableStateError: "Invalid table state: ",
-    TableBranchAlreadyExistsError: "Table branch already exists: ",
-    TableBranchNotFoundError: "Table branch not found: ",
-    TableColumnNotFoundError: "Table column not found: ",
-    TableIndexAlreadyExistsError: "Table index already exists: ",
-    TableIndexNotFoundError: "Table index not found: ",
-    TableSchemaValidationError: "Table schema invalid: ",
-    TableTagAlreadyExistsError: "Table tag already exists: ",
-    TableTagNotFoundError: "Table tag not found: ",
-    TransactionNotFoundError: "Transaction not found: ",
-    InternalError: "Internal error: ",
-    InvalidInputError: "Invalid input: ",
-    NamespaceAlreadyExistsError: "Namespace already exists: ",
-    NamespaceNotEmptyError: "Namespace not empty: ",
-    NamespaceNotFoundError: "Namespace not found: ",
-    PermissionDeniedError: "Permission denied: ",
-    ServiceUnavailableError: "Service unavailable: ",
-    TableAlreadyExistsError: "Table already exists: ",
-    TableNotFoundError: "Table not found: ",
+WORDS: Mapping[type[err.LanceNamespaceError], str] = {
+    err.ConcurrentModificationError: "Concurrent modification: ",
+    err.InvalidTableStateError: "Invalid table state: ",
+    err.TableBranchAlreadyExistsError: "Table branch already exists: ",
+    err.TableBranchNotFoundError: "Table branch not found: ",
+    err.TableColumnNotFoundError: "Table column not found: ",
+    err.TableIndexAlreadyExistsError: "Table index already exists: ",
+    err.TableIndexNotFoundError: "Table index not found: ",
+    err.TableSchemaValidationError: "Table schema invalid: ",
+    err.TableTagAlreadyExistsError: "Table tag already exists: ",
+    err.TableTagNotFoundError: "Table tag not found: ",
+    err.TransactionNotFoundError: "Transaction not found: ",
+    err.InternalError: "Internal error: ",
+    err.InvalidInputError: "Invalid input: ",
+    err.NamespaceAlreadyExistsError: "Namespace already exists: ",
+    err.NamespaceNotEmptyError: "Namespace not empty: ",
+    err.NamespaceNotFoundError: "Namespace not found: ",
+    err.PermissionDeniedError: "Permission denied: ",
+    err.ServiceUnavailableError: "Service unavailable: ",
+    err.TableAlreadyExistsError: "Table already exists: ",
+    err.TableNotFoundError: "Table not found: ",
     UnreadableRegistrationError: "Table not found: ",
-    TableVersionNotFoundError: "Table version not found: ",
-    ThrottlingError: "Throttled: ",
-    UnauthenticatedError: "Unauthenticated: ",
-    UnsupportedOperationError: "Not supported: ",
+    err.TableVersionNotFoundError: "Table version not found: ",
+    err.ThrottlingError: "Throttled: ",
+    err.UnauthenticatedError: "Unauthenticated: ",
+    err.UnsupportedOperationError: "Not supported: ",
 }
 
 
 @pytest.mark.parametrize(("table", "key", "cls"), ENTRIES)
-def test_every_entry_becomes_its_error(
-    table: ErrorTable, key: Code | tuple[Code, str], cls: type[LanceNamespaceError]
+def test_entries_are_errors(
+    table: ErrorTable, key: Code | tuple[Code, str], cls: type[err.LanceNamespaceError]
 ) -> None:
     code, where = key if isinstance(key, tuple) else (key, "some_operation")
     subject = KINDS.get(where, TABLE)
@@ -240,36 +214,36 @@ def test_every_error_of_a_table_has_words() -> None:
 
 
 def test_the_first_code_that_is_known_decides() -> None:
-    table: ErrorTable = {"NoSuchTable": TableNotFoundError, 404: NamespaceNotFoundError, 500: InternalError}
-    assert error_class(Failure("NoSuchTable", 404, message=""), TABLE, "op", table) is TableNotFoundError
-    assert error_class(Failure(404, "NoSuchTable", message=""), TABLE, "op", table) is NamespaceNotFoundError
-    assert error_class(Failure("Unheard", 404, message=""), TABLE, "op", table) is NamespaceNotFoundError
+    table: ErrorTable = {"NoSuchTable": err.TableNotFoundError, 404: err.NamespaceNotFoundError, 500: err.InternalError}
+    assert error_class(Failure("NoSuchTable", 404, message=""), TABLE, "op", table) is err.TableNotFoundError
+    assert error_class(Failure(404, "NoSuchTable", message=""), TABLE, "op", table) is err.NamespaceNotFoundError
+    assert error_class(Failure("Unheard", 404, message=""), TABLE, "op", table) is err.NamespaceNotFoundError
 
 
 def test_error_table_prefers_operation_then_kind_then_code() -> None:
-    bare: ErrorTable = {409: InternalError}
-    kind: ErrorTable = {**bare, (409, "table"): TableAlreadyExistsError}
-    operation: ErrorTable = {**kind, (409, "commit"): ConcurrentModificationError}
+    bare: ErrorTable = {409: err.InternalError}
+    kind: ErrorTable = {**bare, (409, "table"): err.TableAlreadyExistsError}
+    operation: ErrorTable = {**kind, (409, "commit"): err.ConcurrentModificationError}
     conflict = Failure(409, message="")
-    assert error_class(conflict, TABLE, "commit", operation) is ConcurrentModificationError
-    assert error_class(conflict, TABLE, "declare", operation) is TableAlreadyExistsError
-    assert error_class(conflict, TABLE, "commit", kind) is TableAlreadyExistsError
-    assert error_class(conflict, NAMESPACE, "declare", operation) is InternalError
+    assert error_class(conflict, TABLE, "commit", operation) is err.ConcurrentModificationError
+    assert error_class(conflict, TABLE, "declare", operation) is err.TableAlreadyExistsError
+    assert error_class(conflict, TABLE, "commit", kind) is err.TableAlreadyExistsError
+    assert error_class(conflict, NAMESPACE, "declare", operation) is err.InternalError
 
 
 def test_a_specific_code_comes_before_a_vague_one_with_its_operation() -> None:
-    table: ErrorTable = {"Gone": TableNotFoundError, (404, "describe_table"): NamespaceNotFoundError}
-    assert error_class(Failure("Gone", 404, message=""), TABLE, "describe_table", table) is TableNotFoundError
+    table: ErrorTable = {"Gone": err.TableNotFoundError, (404, "describe_table"): err.NamespaceNotFoundError}
+    assert error_class(Failure("Gone", 404, message=""), TABLE, "describe_table", table) is err.TableNotFoundError
 
 
 @given(st.one_of(st.integers(100, 999), st.text()), st.sampled_from([TABLE, NAMESPACE]), st.text())
 def test_what_is_in_no_table_is_internal(code: Code, subject: Id, operation: str) -> None:
     error = error_for(Failure(code, message="m"), subject, operation, {})
-    assert type(error) is InternalError and str(error) == f"Internal error: {subject} ({operation}: m)"
+    assert type(error) is err.InternalError and str(error) == f"Internal error: {subject} ({operation}: m)"
 
 
 def test_a_failure_without_codes_is_internal() -> None:
-    assert error_class(Failure(message=""), TABLE, "op", HTTP_ERRORS) is InternalError
+    assert error_class(Failure(message=""), TABLE, "op", HTTP_ERRORS) is err.InternalError
 
 
 @pytest.mark.parametrize(
@@ -321,29 +295,29 @@ def test_an_error_says_once_what_a_lance_server_says(message: str, text: str) ->
 
 
 def test_another_format_is_an_invalid_input_with_the_code_of_one() -> None:
-    assert issubclass(NotALanceTableError, InvalidInputError)
+    assert issubclass(NotALanceTableError, err.InvalidInputError)
     assert NotALanceTableError("x").code == spec.ErrorCode.INVALID_INPUT
 
 
 @pytest.mark.parametrize("name", LANCE)
 async def test_what_pylance_raises_is_raised_again_with_its_subject(name: str) -> None:
-    cls: type[LanceNamespaceError] = getattr(spec, name)
-    subject = "prod" if cls is NamespaceNotFoundError else "prod$orders"
+    cls: type[err.LanceNamespaceError] = getattr(spec, name)
+    subject = "prod" if cls is err.NamespaceNotFoundError else "prod$orders"
     assert await _raised(lambda: cls("pylance says why")) == (cls, f"{WORDS[cls]}{subject} (op: pylance says why)")
 
 
 @pytest.mark.parametrize(
     ("make", "cls"),
     [
-        (lambda: NotImplementedError("m"), UnsupportedOperationError),
-        (lambda: OSError("m"), InternalError),
-        (lambda: ValueError("m"), InternalError),
-        (lambda: RuntimeError("m"), InternalError),
-        (lambda: OSError("m: error sending request"), ServiceUnavailableError),
-        (lambda: InternalError("m: error sending request"), ServiceUnavailableError),
+        (lambda: NotImplementedError("m"), err.UnsupportedOperationError),
+        (lambda: OSError("m"), err.InternalError),
+        (lambda: ValueError("m"), err.InternalError),
+        (lambda: RuntimeError("m"), err.InternalError),
+        (lambda: OSError("m: error sending request"), err.ServiceUnavailableError),
+        (lambda: err.InternalError("m: error sending request"), err.ServiceUnavailableError),
     ],
 )
-async def test_pylance_raises_builtin_errors_too(make: Callable[[], Exception], cls: type[LanceNamespaceError]) -> None:
+async def test_builtin_errors_of_pylance(make: Callable[[], Exception], cls: type[err.LanceNamespaceError]) -> None:
     assert await _raised(make) == (cls, f"{WORDS[cls]}prod$orders (op: {make()})")
 
 
@@ -352,12 +326,12 @@ async def test_where_pylance_made_an_error_is_not_shown() -> None:
     assert (await _raised(lambda: OSError(text)))[1].endswith("(op: Commit failed: no)")
 
 
-async def _raised(make: Callable[[], Exception]) -> tuple[type[LanceNamespaceError], str]:
+async def _raised(make: Callable[[], Exception]) -> tuple[type[err.LanceNamespaceError], str]:
     def work() -> None:
         raise make()
 
     transport = LanceTransport(Caller(Policy(max_retries=0), LANCE_ERRORS))
-    with pytest.raises(LanceNamespaceError) as raised:
+    with pytest.raises(err.LanceNamespaceError) as raised:
         await transport.call(work, subject=TABLE, operation="op")
     assert failure_of(raised.value) is not None
     return raised.type, str(raised.value)
@@ -369,13 +343,13 @@ def test_each_error_has_an_http_status(code: spec.ErrorCode) -> None:
     status = http_status(error)
     assert 400 <= status <= 503
     # Retries of clients depend on these.
-    assert (status == 429) == isinstance(error, ThrottlingError)
-    assert (status == 503) == isinstance(error, ServiceUnavailableError)
+    assert (status == 429) == isinstance(error, err.ThrottlingError)
+    assert (status == 503) == isinstance(error, err.ServiceUnavailableError)
     assert (status == 404) == code.name.endswith("NOT_FOUND")
 
 
 def test_an_error_of_this_package_has_the_status_of_its_code() -> None:
-    assert http_status(NotALanceTableError("m")) == http_status(InvalidInputError("m")) == 400
+    assert http_status(NotALanceTableError("m")) == http_status(err.InvalidInputError("m")) == 400
 
 
 def test_what_a_server_says_is_cut() -> None:
@@ -397,16 +371,16 @@ def test_an_error_keeps_its_failure_in_another_process() -> None:
     failure.attempts = 3
     error = pickle.loads(pickle.dumps(error_for(failure, TABLE, "op", HTTP_ERRORS)))
     again = failure_of(error)
-    assert isinstance(error, ServiceUnavailableError) and again is not None
+    assert isinstance(error, err.ServiceUnavailableError) and again is not None
     assert (again.codes, str(again), vars(again)) == (failure.codes, str(failure), vars(failure))
 
 
 def test_how_long_to_wait_comes_from_the_first_error_that_has_it() -> None:
     first = error_for(Failure(503, message="no", retry_after=2.0), TABLE, "op", HTTP_ERRORS)
-    again = ServiceUnavailableError("again")
+    again = err.ServiceUnavailableError("again")
     again.__cause__ = first
     assert retry_after(again) == 2.0 and failure_of(again) is None
-    assert retry_after(ServiceUnavailableError("unsent")) is None
+    assert retry_after(err.ServiceUnavailableError("unsent")) is None
 
 
 EVIL = "gone\r\n2026-01-01 ERROR root: all is lost\x1b[2J\x1b]0;title\x07\x85\u2028\u202e\x00 end"
@@ -431,17 +405,14 @@ SERVERS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Callable[[st
 
 
 @pytest.mark.parametrize("impl", SERVERS)
-async def test_codes_and_messages_of_a_server_are_shown_on_one_line(
-    impl: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_codes_and_messages_are_shown_on_one_line(impl: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "lance_ns_async")
     start, body, id = SERVERS[impl]
     calls: list[Call] = []
     with start() as server:
         server.fail(500, body=body(EVIL), times=None, match="/t$|/main.a.t|/tables/t|snapshots")
-        properties = getattr(server, "properties", {"endpoint": server.url})
-        async with AsyncNamespace.connect(impl, properties) as ns:
-            with ns.observe(calls.append), pytest.raises(LanceNamespaceError) as raised:
+        async with AsyncNamespace.connect(impl, getattr(server, "properties", {"endpoint": server.url})) as ns:
+            with ns.observe(calls.append), pytest.raises(err.LanceNamespaceError) as raised:
                 await ns.describe_table(DescribeTableRequest(id=id))
     assert ESCAPED in str(raised.value)
     texts = [str(raised.value), *(call.outcome for call in calls), *(record.getMessage() for record in caplog.records)]
@@ -452,7 +423,7 @@ async def test_codes_and_messages_of_a_server_are_shown_on_one_line(
 async def test_names_with_control_characters_are_shown_escaped() -> None:
     with FakeUnity() as server:
         async with AsyncNamespace.connect("unity", server.properties) as ns:
-            with pytest.raises(LanceNamespaceError, match="does not allow the name") as raised:
+            with pytest.raises(err.LanceNamespaceError, match="does not allow the name") as raised:
                 await ns.declare_table(DeclareTableRequest(id=["main", "a", "t\x1b[2J\nx"], location="s3://b/t"))
     assert str(raised.value).isprintable() and r"t\x1b[2J x" in str(raised.value)
 
@@ -465,7 +436,7 @@ def test_a_failure_of_any_wire_holds_one_line() -> None:
 
 
 def test_an_error_says_all_that_it_says_on_one_line() -> None:
-    error = InternalError(f"Internal error: {EVIL}")
+    error = err.InternalError(f"Internal error: {EVIL}")
     error.add_note(EVIL)
     reduce_to_lines(error)
     assert str(error) == f"Internal error: {ESCAPED}"

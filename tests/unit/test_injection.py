@@ -54,8 +54,7 @@ WICKED = [
 
 def form(request: bytes) -> tuple[object, ...]:
     """Returns the parts of a request that are not names: method, depth of the path, keys, names of headers."""
-    head = request.partition(b"\r\n\r\n")[0].decode("ascii")
-    first, *lines = head.split("\r\n")
+    first, *lines = request.partition(b"\r\n\r\n")[0].decode("ascii").split("\r\n")
     method, target, version = first.split(" ")
     path, _, query = target.partition("?")
     assert re.fullmatch(r"[!-~]+", target) and "#" not in target
@@ -113,9 +112,7 @@ async def test_to_glue_a_name_is_a_text_in_json(name: str) -> None:
     ("who", "host", "until"),
     [("others", "127.0.0.1", None), ("ours", "example.com", None), ("ours", "127.0.0.1", LONG_AGO)],
 )
-async def test_a_certificate_that_proves_nothing_is_looked_at_once(
-    impl: str, who: str, host: str, until: datetime | None
-) -> None:
+async def test_an_invalid_certificate_is_read_once(impl: str, who: str, host: str, until: datetime | None) -> None:
     catalog = CATALOGS[impl]()
     more = {"ca_bundle": authority().bundle, **({"use_ssl": "true"} if impl == "hive3" else {})}
     outcomes: list[str] = []

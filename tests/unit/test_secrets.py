@@ -100,8 +100,11 @@ SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glue-role": (
         "glue",
         {
-            **{"region": "eu-central-1", "access_key_id": "k", "secret_access_key": SECRET},
-            **{"assume_role_arn": "arn:aws:iam::123456789012:role/r", "assume_role_external_id": SECRET},
+            "region": "eu-central-1",
+            "access_key_id": "k",
+            "secret_access_key": SECRET,
+            "assume_role_arn": "arn:aws:iam::123456789012:role/r",
+            "assume_role_external_id": SECRET,
         },
     ),
     "hive3": ("hive3", {"auth": "plain", "user": "u", "password": SECRET}),
@@ -114,8 +117,11 @@ SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "iceberg-signed": (
         "iceberg",
         {
-            **{"rest.sigv4-enabled": "true", "rest.signing-region": "eu-central-1", "rest.access-key-id": "k"},
-            **{"rest.secret-access-key": SECRET, "rest.session-token": SECRET},
+            "rest.sigv4-enabled": "true",
+            "rest.signing-region": "eu-central-1",
+            "rest.access-key-id": "k",
+            "rest.secret-access-key": SECRET,
+            "rest.session-token": SECRET,
         },
     ),
     "lakekeeper": ("lakekeeper", {"auth_token": SECRET, "warehouse": "w"}),

@@ -125,9 +125,7 @@ def test_the_policy_is_what_the_properties_say() -> None:
     st.booleans(),
     st.data(),
 )
-def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
-    name: str, prefixed: bool, data: st.DataObject
-) -> None:
+def test_spellings_of_a_key(name: str, prefixed: bool, data: st.DataObject) -> None:
     parts = name.split("_")
     seams = [data.draw(st.sampled_from("_-.")) for _ in parts[1:]]
     key = parts[0] + "".join(seam + part for seam, part in zip(seams, parts[1:], strict=True))
@@ -160,8 +158,7 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
     if name == "auth_command_timeout":
         usual["auth_command"] = "program"
     usual.pop(name, None)
-    settings = IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text})
-    assert name in settings.model_fields_set
+    assert name in IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text}).model_fields_set
 
 
 @given(st.dictionaries(st.text(string.ascii_letters + string.digits + "._-", min_size=1), st.text()))
@@ -285,14 +282,9 @@ def test_a_value_is_a_string(value: Any) -> None:
     assert refused({"root": value}, DirSettings) == "dir properties: root: Input should be a valid string"
 
 
-SECRET_KEYS = [
-    "auth_token",
-    "auth_command",
-    "credential",
-    "subject_token",
-    "storage.aws_secret_access_key",
-    "header.Authorization",
-]
+SECRET_KEYS = """
+    auth_token auth_command credential subject_token storage.aws_secret_access_key header.Authorization
+""".split()
 
 
 @pytest.mark.parametrize("key", [*SECRET_KEYS, "proxy"])

@@ -56,8 +56,7 @@ class FromRust(dict[str, Any]):
 
 def test_what_lance_says_beyond_the_installed_spec_is_let_pass(ns: DirNamespace) -> None:
     declared = ns.declare_table(FromRust(id=["a", "t"], of_a_later_spec={"some": 1}))
-    described = ns.describe_table(FromRust(id=["a", "t"], of_a_later_spec=True))
-    assert described.location == declared.location
+    assert ns.describe_table(FromRust(id=["a", "t"], of_a_later_spec=True)).location == declared.location
 
 
 def test_what_users_say_beyond_the_installed_spec_is_reported(ns: DirNamespace) -> None:

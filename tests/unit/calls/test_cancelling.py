@@ -58,8 +58,6 @@ HEDGING = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, back
 
 Work = Literal["describe", "bulk", "list", "walk", "stream"]
 
-Way = Literal["task", "timeout", "scope", "aclose", "break"]
-
 
 @dataclass(frozen=True)
 class Place:
@@ -89,7 +87,7 @@ class Attempt:
     """An operation that is started and cancelled."""
 
     work: Work
-    way: Way
+    way: Literal["task", "timeout", "scope", "aclose", "break"]
     after: int
     """Turns of the loop, or items of an iterator, before the cancellation; the operation may have ended by then."""
 
@@ -200,9 +198,7 @@ quick = partial(settings, suppress_health_check=[HealthCheck.too_slow], deadline
 
 @quick(max_examples=rounds(2, 10))
 @given(attempts, troubles, st.booleans())
-def test_nothing_is_left_of_what_was_given_up(
-    place: Place, attempted: Sequence[Attempt], trouble: int, hedging: bool
-) -> None:
+def test_abandoned_calls_leave_nothing(place: Place, attempted: Sequence[Attempt], trouble: int, hedging: bool) -> None:
     async def main(loop: Watched) -> None:
         async with place.connected(HEDGING if hedging else POLICY) as ns:
             await _attempted(ns, place, attempted)
@@ -218,9 +214,7 @@ def test_nothing_is_left_of_what_was_given_up(
 
 @quick(max_examples=rounds(2, 5))
 @given(attempts, troubles)
-def test_what_one_gives_up_is_no_loss_to_another_with_the_same_slots(
-    place: Place, attempted: Sequence[Attempt], trouble: int
-) -> None:
+def test_an_abandoned_call_frees_its_slot(place: Place, attempted: Sequence[Attempt], trouble: int) -> None:
     async def main(loop: Watched) -> None:
         async with place.connected() as one, place.connected() as other:
             assert one.session.caller.slots is other.session.caller.slots

@@ -46,7 +46,7 @@ def bounds(runs: list[Run], calls: int, ideal: float) -> tuple[float, float]:
         (500, 2, (0.02, 0.02), 256, 1.2, 0.2),
     ],
 )
-def test_a_cap_is_found_and_kept_to(
+def test_a_cap_is_found(
     calls: int, cap: int, latency: tuple[float, float], most: int, slower: float, extra: float
 ) -> None:
     result = runs(calls, Server(cap=lambda now: cap, latency=latency), most)
@@ -67,8 +67,7 @@ def test_a_rate_is_found_and_kept_to(calls: int, rate: int, extra: float) -> Non
 )
 @pytest.mark.parametrize(("calls", "rate"), [(300, 40), (1000, 100), (3000, 40), (3000, 100), (3000, 400), (300, 5)])
 def test_a_rate_limit_without_retry_after_loses_no_call(calls: int, rate: int, most: int, refusal: float) -> None:
-    server = Server(rate=rate, burst=rate, latency=(0.004, 0.006), throttles=True, refusal=refusal)
-    results = runs(calls, server, most)
+    results = runs(calls, Server(rate=rate, burst=rate, latency=(0.004, 0.006), throttles=True, refusal=refusal), most)
     learning = 3.5 * max(rate, 32)
     wall, extra = bounds(results, calls, (calls - rate) / rate)
     assert wall <= 1.1 and extra * calls <= learning + 0.03 * calls
@@ -92,8 +91,7 @@ def test_accidental_throttles_do_not_pace_calls() -> None:
 
 @pytest.mark.parametrize("faults", [0.2, 0.3, 0.4])
 def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: float) -> None:
-    calls = 300
-    results = [runs_with_losses(calls, Server(faults=faults, throttles=throttles)) for throttles in (False, True)]
+    results = [runs_with_losses(300, Server(faults=faults, throttles=throttles)) for throttles in (False, True)]
     other, throttled = (median(run.seconds for run in of_kind) for of_kind in results)
     assert throttled <= 2.5 * other + 5
 
@@ -102,8 +100,7 @@ def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: 
 @pytest.mark.parametrize(("share", "slower"), [(0.1, 1.2), (0.2, 2.5)])
 def test_a_steady_share_of_throttles_is_no_limit(share: float, slower: float, retry_after: float) -> None:
     calls = 5000
-    server = Server(accidents=share, throttles=True, retry_after=retry_after)
-    results = runs(calls, server, attempts=12)
+    results = runs(calls, Server(accidents=share, throttles=True, retry_after=retry_after), attempts=12)
     ideal = calls / (1 - share) / 64 * LATENCY + 3 * retry_after
     assert bounds(results, calls, ideal)[0] <= slower and not any(run.paced for run in results)
     assert median(run.limit for run in results) >= 50
@@ -153,8 +150,7 @@ def test_accidents_are_not_taken_for_load() -> None:
 
 def test_a_cap_is_found_among_accidents() -> None:
     calls = 3000
-    result = runs(calls, Server(cap=lambda now: 50, faults=0.0267))
-    wall, sent = bounds(result, calls, calls / 50 * LATENCY)
+    wall, sent = bounds(runs(calls, Server(cap=lambda now: 50, faults=0.0267)), calls, calls / 50 * LATENCY)
     assert wall <= 1.5 and sent <= 0.08
 
 
@@ -193,8 +189,7 @@ def test_what_was_sent_before_a_cut_is_no_second_reason_for_one() -> None:
 def test_the_limit_is_halved_while_nothing_is_accepted() -> None:
     limiter = Limiter(256)
     for now in range(1, 4):
-        sent = [limiter.send(now) for _ in range(3)]
-        for it in sent:
+        for it in [limiter.send(now) for _ in range(3)]:
             limiter.record_refusal(now + LATENCY, it, 0)
     assert limiter.limit == START / 8
 
@@ -248,9 +243,7 @@ NOTES = st.tuples(
 
 
 @given(st.lists(NOTES, max_size=300), st.integers(1, 64))
-def test_whatever_was_told_it_keeps_its_bounds_and_grows_again(
-    notes: list[tuple[str, float, float, int]], most: int
-) -> None:
+def test_bounds_hold_and_it_grows_again(notes: list[tuple[str, float, float, int]], most: int) -> None:
     limiter, now = Limiter(most), 0.0
     for note, later, duration, in_flight in notes:
         now += later
@@ -313,8 +306,7 @@ class Watched(Limiter):
 def learned(cause: str, seed: int) -> tuple[Limiter, float]:
     """Returns a limiter that has met a cause of refusals, and the time."""
     limiter = Limiter(256)
-    run = simulate(limiter, 600, CAUSES[cause], seed=seed, attempts=99)
-    return limiter, run.seconds
+    return limiter, simulate(limiter, 600, CAUSES[cause], seed=seed, attempts=99).seconds
 
 
 @pytest.mark.parametrize("refusal", [0.0005, 0.02])
@@ -348,8 +340,7 @@ def test_what_no_longer_holds_is_forgotten_within_some_hundreds_of_responses(cau
 def test_nothing_is_remembered_for_more_than_a_minute(cause: str) -> None:
     limiter, now = learned(cause, 101)
     assert limiter.reason != "free"
-    sent = limiter.send(now + 61)
-    limiter.record_response(now + 61.02, sent, 0)
+    limiter.record_response(now + 61.02, limiter.send(now + 61), 0)
     assert limiter.reason == "free" and limiter.limit >= START
 
 

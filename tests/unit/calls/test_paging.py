@@ -76,13 +76,10 @@ async def all_pages(fetch: SizedFetch[str], sieve: Sieve, limits: Sequence[int |
 @given(st.lists(st.tuples(st.text(min_size=1), st.booleans()), unique_by=lambda pair: pair[0]), SIZES, LIMITS)
 @example([("a", False), ("b", False), ("c", True), ("d", True), ("e", True), ("f", True)], as_asked, [3, 1])
 @example([("f", False), ("e", False), ("d", True), ("c", True), ("b", True), ("a", True)], as_asked, [3, 1])
-async def test_pages_put_together_are_the_whole(
-    pairs: list[tuple[str, bool]], size: Size, limits: list[int | None]
-) -> None:
+async def test_pages_make_the_whole(pairs: list[tuple[str, bool]], size: Size, limits: list[int | None]) -> None:
     kept = dict(pairs)
     sieve = Sieve(kept.__getitem__)
-    result = await all_pages(listing(list(kept), size), sieve, limits)
-    assert result == [name for name in kept if kept[name]]
+    assert (await all_pages(listing(list(kept), size), sieve, limits)) == [name for name in kept if kept[name]]
     assert sieve.checked == list(kept)
 
 

@@ -44,8 +44,7 @@ async def cancelled_meanwhile(undo: Undo, work: Callable[[], Coroutine[Any, Any,
 
 async def test_a_cancellation_during_a_failed_rollback_has_a_note(caplog: pytest.LogCaptureFixture) -> None:
     undo = Undo()
-    error = await cancelled_meanwhile(undo, partial(run_cleanup, undo))
-    assert error.__notes__ == [NOTE]
+    assert (await cancelled_meanwhile(undo, partial(run_cleanup, undo))).__notes__ == [NOTE]
     # Code that awaits a cancelled task may never see the note.
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (logging.WARNING, f"cancelled, {NOTE}")

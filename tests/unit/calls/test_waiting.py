@@ -114,9 +114,7 @@ async def test_clients_get_slots_in_turn_and_each_one_in_order() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 6)), max_size=25),
     st.booleans(),
 )
-async def test_slots_are_never_exceeded_nor_lost(
-    slots: int, calls: Sequence[tuple[int, bool, int]], adaptive: bool
-) -> None:
+async def test_slots_are_never_exceeded(slots: int, calls: Sequence[tuple[int, bool, int]], adaptive: bool) -> None:
     to = caller(Policy(max_in_flight=slots, max_retries=3, backoff_initial=0.0, adaptive=adaptive))
     inside, most = 0, 0
 

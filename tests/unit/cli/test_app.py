@@ -238,8 +238,7 @@ X-Team = "data"
 
 def test_the_catalog_is_that_of_the_options(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
-    properties = ["endpoint=https://a?b=c", "auth_token=@token", "header.X="]
-    catalog = choose("iceberg", properties, None, None, {})
+    catalog = choose("iceberg", ["endpoint=https://a?b=c", "auth_token=@token", "header.X="], None, None, {})
     assert catalog == Catalog("iceberg", {"endpoint": "https://a?b=c", "auth_token": "s3cret", "header.X": ""})
     assert "s3cret" not in repr(catalog)
     assert choose(None, None, None, None, {}) is None
@@ -307,7 +306,7 @@ def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
         (None, [], "prod", "[profiles", "c.toml: "),
     ],
 )
-def test_what_is_wrong_with_the_choice_is_said(
+def test_a_bad_choice_is_explained(
     tmp_path: Path, impl: str | None, properties: Sequence[str], profile: str | None, content: str, message: str
 ) -> None:
     config = tmp_path / "c.toml"

@@ -307,8 +307,6 @@ def test_messages_name_options(message: str, expected: str) -> None:
 
 
 def test_ids_are_no_options() -> None:
-    options = {"take_over": "--take-over", "on_error": "--on-error"}
-    message = "Table not found: take_over; on_error='report' leaves it out"
     expected = "Table not found: take_over; --on-error report leaves it out"
-    errors.set_up(quiet=False, options=options)
-    assert use_options(message) == expected
+    errors.set_up(quiet=False, options={"take_over": "--take-over", "on_error": "--on-error"})
+    assert use_options("Table not found: take_over; on_error='report' leaves it out") == expected

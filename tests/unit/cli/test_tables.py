@@ -77,7 +77,7 @@ def test_a_file_becomes_a_table(lake: Sequence[str], tmp_path: Path, suffix: str
         (["broken.parquet", "--location", "x"], "--location: only without a file"),
     ],
 )
-def test_a_file_that_is_none_creates_nothing(
+def test_a_bad_file_creates_nothing(
     lake: Sequence[str], tmp_path: Path, arguments: Sequence[str], message: str
 ) -> None:
     (tmp_path / "broken.parquet").write_text("no parquet")
@@ -247,9 +247,7 @@ def test_patterns_name_tables(lake: Sequence[str], command: Sequence[str], expec
         (["drop", "gone.*", "--yes"], 3, "gone"),
     ],
 )
-def test_patterns_that_do_not_fit_change_nothing(
-    lake: Sequence[str], command: Sequence[str], code: int, message: str
-) -> None:
+def test_bad_patterns_change_nothing(lake: Sequence[str], command: Sequence[str], code: int, message: str) -> None:
     run = Run(*command, *lake)
     assert run.code == code and message in run.err and len(run.err.splitlines()) == 1
     assert Run("ls", "shop", *lake).lines == ["shop$images", "shop$orders"]
@@ -433,14 +431,11 @@ def test_invalid_options_are_usage_errors(vectors: list[str], arguments: list[st
     assert result.code == 2 and not result.out and message in result.err
 
 
-SCHEMA = pa.schema({"n": pa.int64(), "region": pa.string()})
-
-
 @pytest.fixture
 def partitioned(tmp_path: Path) -> list[str]:
     """The partitioned of a directory that is divided into partitions, without any yet."""
     with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
-        namespace.partition_by(["region"], schema=SCHEMA)
+        namespace.partition_by(["region"], schema=pa.schema({"n": pa.int64(), "region": pa.string()}))
     return ["--impl", "dir", "-p", f"root={tmp_path}"]
 
 

@@ -62,8 +62,7 @@ def test_changes_are_shown_until_an_interrupt(options: list[str], tmp_path: Path
         assert process.stdout is not None and process.stderr is not None
         assert "created     s$a" in process.stdout.readline()
         change(tmp_path)
-        seen = process.stdout.readline() + process.stdout.readline()
-        assert "created     s$b" in seen
+        assert "created     s$b" in (process.stdout.readline() + process.stdout.readline())
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         assert process.stderr.read().startswith("lance-ns: watching s.**; Ctrl-C ends it")
@@ -78,9 +77,7 @@ def test_changes_are_shown_until_an_interrupt(options: list[str], tmp_path: Path
         (["--state", "{root}", "--once"], "Is a directory"),
     ],
 )
-def test_invalid_options_are_usage_errors(
-    options: list[str], tmp_path: Path, arguments: list[str], message: str
-) -> None:
+def test_bad_options_are_usage_errors(options: list[str], tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "junk").write_text("junk")
     places = {"junk": tmp_path / "junk", "root": tmp_path}
     result = Run("watch", "s.**", *(it.format(**places) for it in arguments), *options)

@@ -87,7 +87,7 @@ def test_copy_fails_for_refused_tables(root: Path, iceberg: FakeIceberg) -> None
     assert run.code == Code.FAILURE and listing(iceberg) == ["all$items", "all$parts"]
 
 
-def test_the_target_is_a_profile_or_variables(
+def test_target_of_profile_or_variables(
     root: Path, iceberg: FakeIceberg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "catalogs.toml"
@@ -115,9 +115,7 @@ def test_the_target_is_a_profile_or_variables(
         (("--mode", "mirror"), "mirror"),
     ],
 )
-def test_bad_arguments_are_usage_errors(
-    root: Path, iceberg: FakeIceberg, arguments: tuple[str, ...], problem: str
-) -> None:
+def test_bad_arguments_are_reported(root: Path, iceberg: FakeIceberg, arguments: tuple[str, ...], problem: str) -> None:
     run = Run("copy", *arguments, *between(root, iceberg))
     assert run.code == Code.USAGE and problem in run.err and not iceberg.requests
 

@@ -330,8 +330,7 @@ def test_an_iterator_made_before_a_fork_belongs_to_its_first_user(server: FakeIc
 
 def test_a_callback_may_close_the_namespace(server: FakeIceberg) -> None:
     ns = IcebergNamespace(endpoint=server.endpoint)
-    described = ns.describe_tables([["db", "t"]], progress=lambda *_: ns.close())
-    assert len(described) == 1
+    assert len(ns.describe_tables([["db", "t"]], progress=lambda *_: ns.close())) == 1
     with pytest.raises(InvalidInputError, match="it is closed"):
         ns.exists(["db", "t"])
     assert_no_loop()

@@ -35,9 +35,6 @@ SECRET = "hush-hush-4711"
 TABLE = DescribeTableRequest(id=["db", "t"])
 
 
-LOCATION = "s3://bucket/db/t.lance"
-
-
 def public(cls: type) -> set[str]:
     return {name for name in dir(cls) if not name.startswith("_")}
 
@@ -92,7 +89,7 @@ def test_lance_connects_by_path(server: FakeIceberg, path: str) -> None:
     ns = lance_namespace.connect(path, {"endpoint": server.endpoint, "iceberg.max-retries": "1"})
     assert isinstance(ns, IcebergNamespace)
     with ns:
-        assert ns.describe_table(TABLE).location == LOCATION
+        assert ns.describe_table(TABLE).location == "s3://bucket/db/t.lance"
 
 
 def test_lance_connects_to_a_directory(tmp_path: os.PathLike[str]) -> None:
@@ -235,8 +232,7 @@ def test_a_pickle_is_as_good_in_another_process(server: FakeIceberg) -> None:
         named, plain = pickle.load(sys.stdin.buffer)
         print(type(named).__name__, named.exists(["db", "t"]), type(plain).__name__, plain.exists(["db", "x"]))
         """
-    output = run(script, stdin=pickle.dumps((named, plain)))
-    assert output == ("IcebergNamespace True Namespace False", "")
+    assert run(script, stdin=pickle.dumps((named, plain))) == ("IcebergNamespace True Namespace False", "")
     assert server.requests[-1].headers.get("authorization") is None
     again = pickle.loads(pickle.dumps(named))
     assert again.namespace_id() == named.namespace_id() and again.exists(["db", "t"])

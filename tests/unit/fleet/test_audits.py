@@ -75,8 +75,7 @@ def plant(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
         for manifest in (add(f"broken{i}") / "_versions").iterdir():
             manifest.write_bytes(b"no manifest")
         add(f"twin{i}", location=(root / f"t{i}").as_uri(), data=False)
-        outer = add(f"outer{i}")
-        add(f"inner{i}", location=(outer / "data").as_uri(), data=False)
+        add(f"inner{i}", location=(add(f"outer{i}") / "data").as_uri(), data=False)
         add(f"open{i}", properties={"table_type": "lance"})
         (add(f"hidden{i}") / ".lance-deregistered").touch()
         expect("location-missing", [f"gone{i}"])
@@ -190,8 +189,7 @@ async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -
         (tmp_path / "half.lance" / "_versions").mkdir()
         for manifest in (tmp_path / "broken.lance" / "_versions").iterdir():
             manifest.write_bytes(b"no manifest")
-        ids = ids_by_kind(await audit(namespace, "*"))
-        assert ids == {"manifest-missing": {"half"}, "unreadable": {"broken"}}
+        assert ids_by_kind(await audit(namespace, "*")) == {"manifest-missing": {"half"}, "unreadable": {"broken"}}
 
 
 async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Path) -> None:
@@ -208,9 +206,7 @@ async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Pat
 
 
 @pytest.mark.parametrize("version", ["3.1.3", "4.0.1"])
-async def test_hive_tables_that_own_their_data_become_external(
-    tmp_path: Path, version: Literal["3.1.3", "4.0.1"]
-) -> None:
+async def test_hive_tables_become_external(tmp_path: Path, version: Literal["3.1.3", "4.0.1"]) -> None:
     with FakeHive(tmp_path / "hive", version=version) as server:
         server.add_database("hive", "ns")
         for name, parameters in (

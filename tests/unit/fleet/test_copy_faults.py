@@ -202,7 +202,7 @@ async def test_a_target_that_ends_in_the_middle_is_completed_by_the_journal(pair
         ({"what": "sales.**", "data": True}, "data is"),
     ],
 )
-async def test_a_journal_of_another_run_is_refused_before_any_call(
+async def test_a_foreign_journal_is_refused(
     pair: Pair, tmp_path: Path, arguments: dict[str, object], difference: str
 ) -> None:
     pair.plant("orders", "returns")
@@ -287,16 +287,12 @@ RUNS: list[dict[str, Any]] = [
 
 """The options of each run; all after the first one must change nothing."""
 
-_CHANGES = {
-    "create_namespace",
-    "declare_table",
-    "declare_tables",
-    "deregister_table",
-    "drop_table",
-    "register_table",
-    "rename_table",
-    "replace_table",
-}
+_CHANGES = set(
+    """
+    create_namespace declare_table declare_tables deregister_table drop_table register_table rename_table
+    replace_table
+""".split()
+)
 
 _numbers = itertools.count()
 
@@ -335,9 +331,7 @@ USUAL = [(NAMES[i], NAMES[i - j]) for i in range(len(NAMES)) for j in (0, 1, 3)]
 
 
 @pytest.mark.parametrize(("source_name", "target_name"), with_usual(PAIRS, *USUAL))
-async def test_each_catalog_is_copied_to_each_other(
-    source_name: str, target_name: str, open_site: Open, base: Path
-) -> None:
+async def test_catalogs_are_copied(source_name: str, target_name: str, open_site: Open, base: Path) -> None:
     source_site, target_site = open_site("source", source_name), open_site("target", target_name)
     name = f"home{next(_numbers):03}"
     home, copied_home = source_site.above.child(name), target_site.above.child(name)

@@ -122,8 +122,7 @@ def test_ids_that_the_target_cannot_have_are_refused() -> None:
 
 def test_two_tables_of_one_target_name_are_both_refused() -> None:
     ids = [TableId(["a", "t"]), TableId(["b", "t"]), TableId(["b", "u"])]
-    mapped = map_tables(ids, IdMapping.parse({"a": "x", "b": "x"}), ANY)
-    assert mapped == MappedIds(
+    assert map_tables(ids, IdMapping.parse({"a": "x", "b": "x"}), ANY) == MappedIds(
         {ids[2]: TableId(["x", "u"])},
         [
             Refusal(ids[0], TableId(["x", "t"]), "table a$t: it would become x$t, as would b$t"),
@@ -224,8 +223,7 @@ def test_clones_are_compared_by_their_data() -> None:
     three, other, two = StoredData(3, "a"), StoredData(3, "b"), StoredData(2, "a")
 
     def plan(original: StoredData | None, copy: StoredData | None, is_clone: bool = False, **more: Any) -> Any:
-        pairs = {id: DataPair(original, copy, is_clone)}
-        return make_plan([source], [there], data=True, pairs=pairs, **more).steps[0]
+        return make_plan([source], [there], data=True, pairs={id: DataPair(original, copy, is_clone)}, **more).steps[0]
 
     assert plan(three, three) == Keep(id, id)
     assert "version 2, that of the source 3, and it was not cloned" in plan(three, two, mode="sync").reason
@@ -309,8 +307,7 @@ async def test_versions_that_a_catalog_commits_stay_with_it(source: AsyncNamespa
 
 
 async def test_versions_are_handed_over_to_the_storage(source: AsyncNamespace, target: AsyncNamespace) -> None:
-    report = await copy(source, target, take_over=True)
-    assert table_counts(report) == {"created": 1}
+    assert table_counts(await copy(source, target, take_over=True)) == {"created": 1}
     for ns in (source, target):
         table = await describe(ns)
         assert not table.managed_versioning and (table.properties or {})["k"] == "v"
@@ -331,12 +328,9 @@ async def test_no_hand_over_if_catalog_and_storage_differ(source: AsyncNamespace
     assert (await describe(source)).managed_versioning and not await target.exists(ORDERS)
 
 
-async def test_data_is_cloned_to_the_root_of_the_target(
-    source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path
-) -> None:
+async def test_data_is_cloned_to_the_target(source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path) -> None:
     await source.declare_table(DeclareTableRequest(id=["sales", "empty"]))
-    report = await copy(source, target, data=True, take_over=False)
-    assert table_counts(report) == {"created": 2}
+    assert table_counts(await copy(source, target, data=True, take_over=False)) == {"created": 2}
     original, clone = await describe(source), await describe(target)
     assert original.managed_versioning and not clone.managed_versioning
     assert clone.location.startswith((tmp_path / "target").as_uri()) and (clone.properties or {})["k"] == "v"
@@ -436,21 +430,17 @@ async def test_a_clone_at_a_fixed_location_is_a_conflict(tmp_path: Path) -> None
 
 async def test_a_registration_without_data_gets_it_by_a_sync(source: AsyncNamespace, target: AsyncNamespace) -> None:
     await target.create_namespace(CreateNamespaceRequest(id=["sales"]))
-    properties = {"managed_by": "storage"}
-    await target.declare_table(DeclareTableRequest(id=list(ORDERS), properties=properties))
+    await target.declare_table(DeclareTableRequest(id=list(ORDERS), properties={"managed_by": "storage"}))
     report = await copy(source, target, data=True)
     assert table_counts(report) == {"conflict": 1} and "exists without data" in str(report.problems)
     assert table_counts(await copy(source, target, data=True, mode="sync")) == {"created": 1}
     assert await count(target) == 6
 
 
-async def test_a_clone_that_fails_leaves_nothing(
-    source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path
-) -> None:
+async def test_a_failed_clone_leaves_nothing(source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path) -> None:
     folder = Path((await describe(source)).location.removeprefix("file://")) / "data"
     max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns).unlink()
-    report = await copy(source, target, data=True)
-    assert table_counts(report) == {"failed": 1}
+    assert table_counts(await copy(source, target, data=True)) == {"failed": 1}
     assert not await target.exists(ORDERS)
     assert not [path for path in (tmp_path / "target").rglob("*") if path.is_file()]
 

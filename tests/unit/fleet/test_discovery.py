@@ -152,8 +152,7 @@ async def test_a_lost_catalog_gets_its_names_back(impl: str, tmp_path: Path) -> 
                     for parent in (["sales"], ["sales", "in ner"], ["x-0123456789ab"]):
                         await namespace.create_namespace({"id": parent})
                     for id in names:
-                        place = (await namespace.declare_table({"id": id})).location
-                        lance.write_dataset(ROWS, str(place))
+                        lance.write_dataset(ROWS, str((await namespace.declare_table({"id": id})).location))
                     before = await registered(namespace, [])
                     shutil.rmtree(tmp_path / "__manifest", ignore_errors=True)
                     continue
@@ -184,8 +183,7 @@ async def test_folders_that_could_be_one_table_keep_their_names(tmp_path: Path) 
                 assert rows.keys() == shared | {"n$u", "n$v", "n$n$w"}
                 assert {id for id, reason in rows.items() if "other folders could be" in reason} == shared
                 assert ids(report, "present") == ["n$y"]
-            again = await discover(namespace, tmp_path.as_uri())
-            assert again.counts == {"present": 10}
+            assert (await discover(namespace, tmp_path.as_uri())).counts == {"present": 10}
 
 
 async def test_a_name_that_the_catalog_refuses_is_that_of_the_folder(tmp_path: Path) -> None:
@@ -265,8 +263,7 @@ async def test_an_iceberg_catalog_gets_the_tables(tmp_path: Path) -> None:
             report = await discover(namespace, str(tmp_path), into=["lake"])
             assert report.counts == {"registered": 30}, report
             assert len(await registered(namespace, ["lake"])) == 30
-            again = await discover(namespace, str(tmp_path), into=["lake"])
-            assert again.counts == {"present": 30}
+            assert (await discover(namespace, str(tmp_path), into=["lake"])).counts == {"present": 30}
 
 
 KILLED = """

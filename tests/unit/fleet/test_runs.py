@@ -40,9 +40,8 @@ async def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
 
 
 async def test_a_finished_run_starts_again(tmp_path: Path) -> None:
-    file = tmp_path / "journal"
     for _ in range(2):
-        async with open_journal(file, "copy", RUN) as journal:
+        async with open_journal(tmp_path / "journal", "copy", RUN) as journal:
             assert await journal.entries("tables") == {}
             await journal.put(("tables", "a", 1))
             await journal.finish()

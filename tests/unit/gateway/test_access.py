@@ -133,8 +133,7 @@ async def test_names_of_this_machine_are_known(gateway: Gateway, host: str) -> N
 
 async def test_a_name_that_is_given_is_known() -> None:
     async with serving(object(), hosts=["Catalog.example.com"]) as gateway:
-        headers = {"Host": "catalog.example.com:443"}
-        assert (await ask(gateway, "GET", "/health", headers=headers)).status == 200
+        assert (await ask(gateway, "GET", "/health", headers={"Host": "catalog.example.com:443"})).status == 200
 
 
 async def test_a_server_that_others_reach_takes_any_name() -> None:

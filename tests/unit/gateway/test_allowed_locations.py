@@ -21,8 +21,6 @@ from tests.fakes.polaris import FakePolaris
 from tests.support.gateway import ask
 from tests.support.lake import ROWS, stream
 
-NAMES = ("declare", "register")
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
@@ -48,7 +46,7 @@ def tree(folder: Path) -> Sequence[str]:
 async def statuses(gateway: Gateway, location: str, parent: str = "n") -> set[int]:
     """Returns the statuses of a declaration and a registration at a location, which leave no table."""
     codes = set()
-    for operation in NAMES:
+    for operation in ("declare", "register"):
         response = await ask(gateway, "POST", f"/v1/table/{parent}$t/{operation}", {"location": location})
         codes.add(response.status)
         if response.status == 200:
@@ -146,13 +144,7 @@ async def test_prefixes_are_allowed_in_addition(lake: Path, iceberg: FakeIceberg
             await ask(gateway, "POST", "/v1/namespace/n/create", {})
             for location in ("s3://bucket/a/t", f"file://{lake.parent}/home/t", "s3://other/t"):
                 assert await statuses(gateway, location) == {200}, location
-            for location in (
-                "s3://bucket/abc",
-                "s3://bucket/a",
-                "s3://buckets/a/t",
-                "gs://bucket/a/t",
-                "s3://other2/t",
-            ):
+            for location in "s3://bucket/abc s3://bucket/a s3://buckets/a/t gs://bucket/a/t s3://other2/t".split():
                 assert await statuses(gateway, location) == {403}, location
         async with serving(ns, allow_locations=None) as gateway:
             assert await statuses(gateway, "gs://anywhere/t") == {200}
@@ -296,8 +288,7 @@ async def test_commits_of_several_operations_do_not_hide_a_location(lake: Path) 
         properties = {"uri": inner.url, "data_operations": "remote", **headers}
         async with AsyncNamespace.connect("rest", properties) as through, serving(through) as gateway:
             operation = {"declare_table": {"id": ["t"], "location": "file:///etc/t"}}
-            response = await ask(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})
-            assert response.status == 403
+            assert (await ask(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})).status == 403
 
 
 async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:
@@ -305,5 +296,4 @@ async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:
     blobs = lance.blob.blob_array([(tmp_path / "home").as_uri()])
     rows = pa.table({"b": blobs}, schema=pa.schema([lance.blob.blob_field("b")]))
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as gateway:
-        response = await ask(gateway, "POST", "/v1/table/t/create", stream(rows))
-        assert response.status == 400
+        assert (await ask(gateway, "POST", "/v1/table/t/create", stream(rows))).status == 400

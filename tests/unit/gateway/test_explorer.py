@@ -175,10 +175,8 @@ async def test_wrong_tokens_are_refused_and_limited() -> None:
         wrong = await browser.sign_in("wrong")
         assert wrong.status_code == 401 and "The token is wrong." in wrong.text
         assert (await browser.get("/ui")).status_code == 401
-        token = form_token(await browser.get("/ui"))
-        fields = {"form_token": token, "token": "wrong"}
-        statuses = [(await browser.post("/ui/sign-in", fields)).status_code for _ in range(30)]
-        assert set(statuses) == {401, 429}
+        fields = {"form_token": form_token(await browser.get("/ui")), "token": "wrong"}
+        assert {(await browser.post("/ui/sign-in", fields)).status_code for _ in range(30)} == {401, 429}
     time = 7.0
     attempts = Attempts(lambda: time)
     assert [attempts.count("a") for _ in range(5)] == [True, True, True, False, False]
@@ -449,8 +447,7 @@ async def test_a_browser_sees_what_its_token_may_use(tmp_path: Path, monkeypatch
         async def list_namespaces(self, request: spec.ListNamespacesRequest) -> Any:
             return spec.ListNamespacesResponse(namespaces=[] if request.id else ["sales", "hidden-namespace"])
 
-    namespace = Lake(["a1", "hidden-table"])
-    async with serving(namespace, tokens=file, ui=True) as gateway:
+    async with serving(Lake(["a1", "hidden-table"]), tokens=file, ui=True) as gateway:
         browser = Browser(gateway)
         async with browser.client:
             assert (await browser.sign_in("ann")).status_code == 303

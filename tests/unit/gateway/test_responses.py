@@ -12,15 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import lance_namespace as spec
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import errors
-from lance_namespace.errors import (
-    ErrorCode,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableNotFoundError,
-)
 from lance_namespace_urllib3_client.models.error_response import ErrorResponse
 
 from lance_ns_async import AsyncNamespace, TableId
@@ -76,8 +70,8 @@ class Failing:
         return spec.InsertIntoTableResponse(num_inserted_rows=len(request_data))
 
 
-@pytest.mark.parametrize("code", ErrorCode)
-async def test_every_code_has_its_status_and_is_the_same_error_again(code: ErrorCode) -> None:
+@pytest.mark.parametrize("code", err.ErrorCode)
+async def test_every_code_has_its_status_and_is_the_same_error_again(code: err.ErrorCode) -> None:
     error = errors.from_error_code(code, f"Phrase: a$b 'é' ({code.name})")
     async with serving(Failing(error)) as gateway:
         # A read, and a change.
@@ -86,14 +80,14 @@ async def test_every_code_has_its_status_and_is_the_same_error_again(code: Error
             assert response.status == STATUSES[code] and response.headers["content-type"] == "application/json"
             assert response.json == {"error": str(error), "code": int(code)}
         client = Remote(gateway)
-        with pytest.raises(LanceNamespaceError) as raised:
+        with pytest.raises(err.LanceNamespaceError) as raised:
             await client.describe_table(spec.DescribeTableRequest(id=["a", "b"]))
         await client.close()
         assert type(raised.value) is type(error) and str(raised.value) == str(error)
 
 
 def test_every_code_is_reported() -> None:
-    assert list(STATUSES) == list(ErrorCode)
+    assert list(STATUSES) == list(err.ErrorCode)
 
 
 async def test_unexpected_errors_are_only_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -113,8 +107,7 @@ async def test_unexpected_errors_are_only_logged(caplog: pytest.LogCaptureFixtur
 )
 async def test_an_error_that_cannot_be_sent_does_not_end_the_server(message: str, wait: float | None) -> None:
     failure = Failure(503, message="busy", retry_after=wait)
-    error = with_failure(errors.ServiceUnavailableError(message), failure)
-    async with serving(Failing(error)) as gateway:
+    async with serving(Failing(with_failure(errors.ServiceUnavailableError(message), failure))) as gateway:
         for operation in ("drop", "describe"):
             response = await ask(gateway, "POST", f"/v1/table/t/{operation}")
             assert (response.status, response.code) == (500, 18)
@@ -163,8 +156,7 @@ async def test_another_method_is_not_allowed(method: str) -> None:
 
 async def test_a_body_that_is_too_long_is_refused() -> None:
     async with serving(Failing(RuntimeError()), max_bytes=1000, idle=0.5) as gateway:
-        fits = await ask(gateway, "POST", "/v1/table/t/insert", b"x" * 1000)
-        assert fits.json == {"num_inserted_rows": 1000}
+        assert (await ask(gateway, "POST", "/v1/table/t/insert", b"x" * 1000)).json == {"num_inserted_rows": 1000}
         for body, headers in [
             (b"x" * 1001, {}),
             (b"", {"Content-Length": str(1 << 40)}),
@@ -194,8 +186,7 @@ async def test_a_body_that_does_not_come_is_given_up() -> None:
 async def test_a_body_that_is_sent_wrong_is_refused(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Failing(RuntimeError()), idle=0.5) as gateway:
         headers = {"Transfer-Encoding": "chunked", "Content-Encoding": "gzip"}
-        response = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
-        assert response.status == 400
+        assert (await ask(gateway, "POST", "/v1/table/t/insert", body, headers)).status == 400
     assert [record for record in caplog.records if record.levelno >= logging.ERROR and record.exc_info] == []
 
 
@@ -276,8 +267,7 @@ async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
 
 
 def connect(gateway: Gateway, token: str | None = None) -> AsyncNamespace:
-    properties = {"uri": gateway.url, "auth_token": token or gateway.token}
-    return AsyncNamespace.connect("rest", properties)
+    return AsyncNamespace.connect("rest", {"uri": gateway.url, "auth_token": token or gateway.token})
 
 
 async def test_a_gateway_describes_many_tables_at_once(ns: AsyncNamespace) -> None:
@@ -287,7 +277,7 @@ async def test_a_gateway_describes_many_tables_at_once(ns: AsyncNamespace) -> No
             names = [f"t{number}" for number in range(TABLES)]
             result = await client.describe_tables([["sales", name] for name in names])
         assert sorted(id.name for id in result.tables) == [f"t{number}" for number in range(5)]
-        assert all(isinstance(error, TableNotFoundError) for error in result.errors.values())
+        assert all(isinstance(error, err.TableNotFoundError) for error in result.errors.values())
         assert len(result.errors) == TABLES - 5
         # Each table that is not in an answer is asked for, to tell why.
         assert calls.count("describe_tables") == 3 and calls.count("describe_table") == TABLES - 5
@@ -296,7 +286,7 @@ async def test_a_gateway_describes_many_tables_at_once(ns: AsyncNamespace) -> No
         assert (table.location, dict(table.properties or {})) == (alone.location, {"n": "3"})
         assert dict(table.storage_options or {}) == alone.storage_options == {"secret_access_key": "hush-hush"}
         missing = await client.describe_tables([["gone", name] for name in names[:FROM]])
-        assert all(isinstance(error, NamespaceNotFoundError) for error in missing.errors.values())
+        assert all(isinstance(error, err.NamespaceNotFoundError) for error in missing.errors.values())
 
 
 async def test_other_servers_are_asked_once(ns: AsyncNamespace) -> None:
@@ -314,8 +304,7 @@ async def test_other_servers_are_asked_once(ns: AsyncNamespace) -> None:
             for _ in range(2):
                 # A batch of each namespace would be sent at the same time.
                 ids = [[parent, f"t{number}"] for parent in ("sales", "gone") for number in range(FROM)]
-                result = await client.describe_tables(ids)
-                assert len(result.tables) == 5
+                assert len((await client.describe_tables(ids)).tables) == 5
     assert calls.count("describe_tables") == 1 and calls.count("describe_table") == 4 * FROM
 
 
@@ -329,7 +318,7 @@ async def test_a_batch_has_what_its_client_may_use(ns: AsyncNamespace, tmp_path:
         assert b"hush-hush" not in answer.body
         result = await client.describe_tables([["sales", f"t{number}"] for number in range(FROM)])
         assert sorted(id.name for id in result.tables) == ["t1", "t2"] and len(result.errors) == FROM - 2
-        assert all(isinstance(error, PermissionDeniedError) for error in result.errors.values())
+        assert all(isinstance(error, err.PermissionDeniedError) for error in result.errors.values())
         other = await ask(gateway, "POST", BATCH.replace("sales", "other"), body, {"x-lance-token": "ann"})
         assert other.status == 403
 

@@ -353,10 +353,9 @@ async def test_the_end_does_not_wait_for_ever(operation: str) -> None:
     assert gateway.cut_off == (operation == "drop")
     slow = Slow()
     with pytest.raises(ExceptionGroup) as raised:
-        async with asyncio.TaskGroup() as group:
-            async with serving(slow, grace=0.05) as gateway:
-                group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
-                await slow.begun.wait()
+        async with asyncio.TaskGroup() as group, serving(slow, grace=0.05) as gateway:
+            group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
+            await slow.begun.wait()
     # The connection was closed without a response.
     assert raised.group_contains(IndexError)
     assert slow.outcome == "cancelled"

@@ -220,8 +220,7 @@ async def test_a_token_of_another_client_shows_nothing(ns: AsyncNamespace, serve
     async with gateway_for(ns, tmp_path, {**ANN, "bob": {"rights": "read"}}) as gateway:
         _, token = await look(gateway, "bob")
         format, of, tables = content(token)
-        guess = [["s", "guess"], "s3://bucket/guess", None, None]
-        forged = packed([format, of, [*tables, guess]])
+        forged = packed([format, of, [*tables, [["s", "guess"], "s3://bucket/guess", None, None]]])
         assert sorted((await look(gateway, "ann", since=forged))[0]) == ["dropped s.a", "dropped s.guess"]
         # Also if it is not known which tables there are.
         server.fail(403, times=None, match="GET .*/namespaces/s/tables")
@@ -367,9 +366,7 @@ async def test_a_watch_ends_with_the_rights_of_its_client(ns: AsyncNamespace, tm
             assert await ann.event() is None and await bob.event() is None
 
 
-async def test_a_watch_is_logged_without_its_token(
-    ns: AsyncNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_watch_logs_hide_the_token(ns: AsyncNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, request_log.name)
     async with gateway_for(ns, tmp_path, ANN) as gateway:
         _, token = await look(gateway, "ann")

@@ -74,8 +74,7 @@ async def test_such_a_catalog_has_no_branches(managed: AsyncNamespace) -> None:
 
 async def test_such_a_table_keeps_its_versions_with_other_properties(managed: AsyncNamespace) -> None:
     await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    request = CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"})
-    await managed.create_table(request, stream(ROWS))
+    await managed.create_table(CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"}), stream(ROWS))
     table = await managed.describe_table(DescribeTableRequest(id=ID))
     assert table.version == 2 and table.managed_versioning and (table.properties or {})["k"] == "v"
 

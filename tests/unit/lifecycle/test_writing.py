@@ -157,8 +157,7 @@ async def test_a_storage_that_denies_a_first_version_fails_no_write(is_declared:
     with FakeS3() as server, FakeIceberg() as catalog:
         storage = {f"storage.{key}": value for key, value in server.options.items()}
         catalog.add_namespace(["a"])
-        properties = {"endpoint": catalog.url, "root": "s3://lake", **storage}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": catalog.url, "root": "s3://lake", **storage}) as ns:
             if is_declared:
                 await ns.declare_table({"id": ["a", "t"]})
             missing = b"<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>"
@@ -231,8 +230,7 @@ async def test_a_table_in_pieces_is_the_same_table(tmp_path: Path) -> None:
     async with connected(tmp_path) as ns:
         assert (await ns.write(ID, rows)).to_table() == rows
         assert (await ns.write(ID, rows.to_batches()[0], mode="overwrite")).to_table() == rows
-        inserted = await ns.insert_into_table({"id": ID}, stream(rows))
-        assert inserted.num_inserted_rows == 997
+        assert (await ns.insert_into_table({"id": ID}, stream(rows))).num_inserted_rows == 997
 
 
 @pytest.mark.parametrize("mode", with_usual(["create", "append", "overwrite"], "overwrite"))

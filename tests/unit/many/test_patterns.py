@@ -119,9 +119,7 @@ _names = st.sampled_from(["a", "b", "ab"])
     st.lists(_names, max_size=4),
     _names,
 )
-def test_a_match_is_always_reached_by_way_of_its_namespaces(
-    above: list[str], last: str, namespace: list[str], name: str
-) -> None:
+def test_a_match_is_reached_by_its_namespaces(above: list[str], last: str, namespace: list[str], name: str) -> None:
     levels = [*above, last]
     pattern = Pattern.parse("$".join(levels))
     parent = NamespaceId(namespace)

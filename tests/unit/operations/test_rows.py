@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import (
@@ -19,17 +20,6 @@ from lance_namespace import (
     InsertIntoTableRequest,
     MergeInsertIntoTableRequest,
     UpdateTableRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    LanceNamespaceError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
 )
 
 from tests.support.lake import ID, ROWS, Lake, lake, stream
@@ -61,9 +51,9 @@ async def test_rows_are_inserted(here: Lake) -> None:
     assert (added.num_inserted_rows, added.version) == (2, 2) and await here.values("id") == [1, 2, 3, 3, 4]
     replaced = await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="Overwrite"), stream(MORE))
     assert (replaced.num_inserted_rows, replaced.version) == (2, 3) and await here.values("id") == [3, 4]
-    with pytest.raises(InvalidInputError, match=r"^mode 'upsert': unknown, known are append, overwrite"):
+    with pytest.raises(err.InvalidInputError, match=r"^mode 'upsert': unknown, known are append, overwrite"):
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="upsert"), stream(MORE))
-    with pytest.raises(InvalidInputError, match=r"^request_data: not an Arrow IPC stream"):
+    with pytest.raises(err.InvalidInputError, match=r"^request_data: not an Arrow IPC stream"):
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), b"garbage")
     assert (await here.dataset()).version == 3
 
@@ -72,18 +62,18 @@ async def test_a_declared_table_gets_its_first_rows(here: Lake) -> None:
     for mode in ("append", "overwrite"):
         id = ["n", mode]
         await here.ns.declare_table(DeclareTableRequest(id=id))
-        with pytest.raises(TableNotFoundError, match=rf"^Table not found: n\${mode} "):
+        with pytest.raises(err.TableNotFoundError, match=rf"^Table not found: n\${mode} "):
             await here.ns.count_table_rows(CountTableRowsRequest(id=id))
         added = await here.ns.insert_into_table(InsertIntoTableRequest(id=id, mode=mode), stream(MORE))
         assert (added.num_inserted_rows, added.version) == (2, 1)
         assert (await here.dataset(id)).to_table() == MORE
-    with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$none "):
+    with pytest.raises(err.TableNotFoundError, match=r"^Table not found: n\$none "):
         await here.ns.insert_into_table(InsertIntoTableRequest(id=["n", "none"]), stream(MORE))
 
 
 @pytest.mark.parametrize("rows", [pa.table({"other": [1]}), ROWS.set_column(0, "id", pa.array(["a", "b", "c"]))])
 async def test_rows_of_other_columns_are_refused(here: Lake, rows: pa.Table) -> None:
-    with pytest.raises(TableSchemaValidationError, match=r"^Table schema invalid: n\$t "):
+    with pytest.raises(err.TableSchemaValidationError, match=r"^Table schema invalid: n\$t "):
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(rows))
     assert (await here.dataset()).version == 1
 
@@ -115,16 +105,16 @@ async def test_a_merge_writes_the_first_rows_of_a_declared_table(here: Lake) -> 
         it = await here.ns.merge_insert_into_table(merging(id=["n", "declared"], **fields), stream(MORE))
         return it.num_updated_rows, it.num_inserted_rows, it.num_deleted_rows, it.version
 
-    with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$declared "):
+    with pytest.raises(err.TableNotFoundError, match=r"^Table not found: n\$declared "):
         await merge(when_matched_update_all=True)
-    with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$declared \(on: no: "):
+    with pytest.raises(err.TableColumnNotFoundError, match=r"^Table column not found: n\$declared \(on: no: "):
         await merge(on=["no"], when_not_matched_insert_all=True)
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(err.TableNotFoundError):
         await merge(branch="dev", when_not_matched_insert_all=True)
     assert await merge(when_matched_update_all=True, when_not_matched_insert_all=True) == (0, 2, 0, 1)
     assert (await here.dataset(["n", "declared"])).to_table() == MORE
     assert await merge(when_matched_update_all=True, when_not_matched_insert_all=True) == (2, 0, 0, 2)
-    with pytest.raises(TableNotFoundError, match=r"^Table not found: n\$none "):
+    with pytest.raises(err.TableNotFoundError, match=r"^Table not found: n\$none "):
         await here.ns.merge_insert_into_table(merging(id=["n", "none"], when_not_matched_insert_all=True), stream(MORE))
 
 
@@ -151,20 +141,20 @@ async def test_of_many_that_merge_the_first_rows_none_is_lost(here: Lake) -> Non
     ],
 )
 async def test_a_merge_that_no_table_could_do_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(err.InvalidInputError, match=message):
         await here.ns.merge_insert_into_table(merging(**fields), stream(MORE))
 
 
 async def test_a_merge_that_this_table_cannot_do_is_refused(here: Lake) -> None:
-    refused: Sequence[tuple[dict[str, Any], pa.Table, type[LanceNamespaceError]]] = [
-        ({"on": ["no"], "when_matched_update_all": True}, MORE, TableColumnNotFoundError),
+    refused: Sequence[tuple[dict[str, Any], pa.Table, type[err.LanceNamespaceError]]] = [
+        ({"on": ["no"], "when_matched_update_all": True}, MORE, err.TableColumnNotFoundError),
         (
             {"when_matched_update_all": True, "when_matched_update_all_filt": "target.no = 1"},
             MORE,
-            TableColumnNotFoundError,
+            err.TableColumnNotFoundError,
         ),
-        ({"when_not_matched_insert_all": True}, pa.table({"other": [1]}), TableSchemaValidationError),
-        ({"when_matched_update_all": True}, pa.concat_tables([MORE, MORE]), InvalidInputError),
+        ({"when_not_matched_insert_all": True}, pa.table({"other": [1]}), err.TableSchemaValidationError),
+        ({"when_matched_update_all": True}, pa.concat_tables([MORE, MORE]), err.InvalidInputError),
     ]
     for fields, rows, error in refused:
         with pytest.raises(error, match=r"n\$t"):
@@ -184,19 +174,19 @@ async def test_rows_are_updated(here: Lake) -> None:
 
 
 async def test_an_update_that_cannot_be_done_is_refused(here: Lake) -> None:
-    refused: Sequence[tuple[list[list[str]], str | None, type[LanceNamespaceError], str]] = [
-        ([], None, InvalidInputError, "^updates: must not be empty"),
-        ([["id", "1"], ["id", "2"]], None, InvalidInputError, "^updates: id: duplicate column"),
-        ([["no", "1"]], None, TableColumnNotFoundError, "'no'"),
-        ([["text", "no + 1"]], None, TableColumnNotFoundError, r"\bno\b"),
-        ([["text", "'x'"]], "no = 1", TableColumnNotFoundError, r"\bno\b"),
-        ([["text", "((("]], None, InvalidInputError, "sql parser error"),
-        ([["id", "'x'"]], None, InvalidInputError, "Cannot cast"),
+    refused: Sequence[tuple[list[list[str]], str | None, type[err.LanceNamespaceError], str]] = [
+        ([], None, err.InvalidInputError, "^updates: must not be empty"),
+        ([["id", "1"], ["id", "2"]], None, err.InvalidInputError, "^updates: id: duplicate column"),
+        ([["no", "1"]], None, err.TableColumnNotFoundError, "'no'"),
+        ([["text", "no + 1"]], None, err.TableColumnNotFoundError, r"\bno\b"),
+        ([["text", "'x'"]], "no = 1", err.TableColumnNotFoundError, r"\bno\b"),
+        ([["text", "((("]], None, err.InvalidInputError, "sql parser error"),
+        ([["id", "'x'"]], None, err.InvalidInputError, "Cannot cast"),
     ]
     for pairs, predicate, error, message in refused:
         with pytest.raises(error, match=message):
             await here.ns.update_table(UpdateTableRequest(id=ID, updates=pairs, predicate=predicate))
-    with pytest.raises(UnsupportedOperationError, match=r"^Not supported: properties in update_table"):
+    with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: properties in update_table"):
         await here.ns.update_table(UpdateTableRequest(id=ID, updates=[["id", "1"]], properties={"k": "v"}))
     assert (await here.dataset()).version == 1
 
@@ -204,9 +194,9 @@ async def test_an_update_that_cannot_be_done_is_refused(here: Lake) -> None:
 async def test_rows_are_deleted(here: Lake) -> None:
     deleted = await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, predicate="id > 1"))
     assert deleted.version == 2 and await here.values("id") == [1] and await here.values("id", 1) == [1, 2, 3]
-    with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
+    with pytest.raises(err.TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
         await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, predicate="no = 1"))
-    with pytest.raises(InvalidInputError, match="sql parser error"):
+    with pytest.raises(err.InvalidInputError, match="sql parser error"):
         await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, predicate="id = = 1"))
 
 
@@ -225,20 +215,20 @@ async def test_a_branch_has_rows_of_its_own(here: Lake) -> None:
 
 async def test_a_state_that_is_not_there_is_reported(here: Lake) -> None:
     await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
-    missing: Sequence[tuple[dict[str, Any], type[LanceNamespaceError], str]] = [
-        ({"version": 9}, TableVersionNotFoundError, r"^Table version not found: n\$t "),
+    missing: Sequence[tuple[dict[str, Any], type[err.LanceNamespaceError], str]] = [
+        ({"version": 9}, err.TableVersionNotFoundError, r"^Table version not found: n\$t "),
         (
             {"branch": "no"},
-            TableBranchNotFoundError,
+            err.TableBranchNotFoundError,
             r"^Table branch not found: n\$t \(no branch 'no'; there are main, dev",
         ),
-        ({"branch": "no", "version": 1}, TableBranchNotFoundError, "no branch 'no'"),
-        ({"branch": "dev", "version": 9}, TableVersionNotFoundError, r"^Table version not found: n\$t "),
+        ({"branch": "no", "version": 1}, err.TableBranchNotFoundError, "no branch 'no'"),
+        ({"branch": "dev", "version": 9}, err.TableVersionNotFoundError, r"^Table version not found: n\$t "),
     ]
     for fields, error, message in missing:
         with pytest.raises(error, match=message):
             await here.ns.count_table_rows(CountTableRowsRequest(id=ID, **fields))
-    with pytest.raises(TableBranchNotFoundError):
+    with pytest.raises(err.TableBranchNotFoundError):
         await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, branch="no"), stream(MORE))
 
 
@@ -247,7 +237,7 @@ async def test_writers_that_cannot_both_be_right_are_reported(here: Lake, monkey
     await here.ns.insert_into_table(InsertIntoTableRequest(id=ID, mode="overwrite"), stream(MORE))
     # As if it had been opened just before the other write.
     monkeypatch.setattr(lance, "dataset", lambda **options: before)
-    with pytest.raises(ConcurrentModificationError, match=r"^Concurrent modification: n\$t "):
+    with pytest.raises(err.ConcurrentModificationError, match=r"^Concurrent modification: n\$t "):
         await here.ns.update_table(UpdateTableRequest(id=ID, updates=[["id", "1"]]))
 
 
@@ -267,8 +257,7 @@ async def test_of_many_that_write_the_first_rows_none_is_lost(here: Lake) -> Non
             for n in range(8):
                 rows = stream(pa.table({"id": [n]}))
                 group.start_soon(here.ns.insert_into_table, InsertIntoTableRequest(id=id), rows)
-        written = await here.dataset(id)
-        assert sorted(written.to_table()["id"].to_pylist()) == [*range(8)]
+        assert sorted((await here.dataset(id)).to_table()["id"].to_pylist()) == [*range(8)]
         # None of the rows of the writers that lost the race for the first version is left.
         data = anyio.Path((await here.location(id)).removeprefix("file://")) / "data"
         assert len([path async for path in data.iterdir()]) == 8
@@ -284,7 +273,7 @@ async def test_rows_that_can_be_read_once_are_not_reported_as_written(here: Lake
         try:
             await here.ns.write(["n", "declared"], reader, mode="append")
             outcomes.append("written")
-        except ConcurrentModificationError as e:
+        except err.ConcurrentModificationError as e:
             outcomes.append("again" if "append again" in str(e) else str(e))
 
     async with anyio.create_task_group() as group:
@@ -305,6 +294,6 @@ async def test_rows_that_can_be_read_once_are_not_reported_as_written(here: Lake
     ],
 )
 async def test_an_unknown_column_is_reported_with_the_likely_one(here: Lake, operation: str, fields: Any) -> None:
-    with pytest.raises(TableColumnNotFoundError) as raised:
+    with pytest.raises(err.TableColumnNotFoundError) as raised:
         await getattr(here.ns, operation)({"id": ID, **fields})
     assert str(raised.value) == "Table column not found: n$t (column 'txet': did you mean text?)"

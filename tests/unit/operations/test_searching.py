@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import (
@@ -15,12 +16,6 @@ from lance_namespace import (
     DeleteFromTableRequest,
     ExplainTableQueryPlanRequest,
     QueryTableRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableVersionNotFoundError,
 )
 
 from tests.support.lake import ID, ROWS, Lake, in_file, lake
@@ -61,8 +56,7 @@ async def test_without_a_vector_the_first_rows_are_found(here: Lake) -> None:
 
 
 async def test_rows_are_found_by_a_vector(here: Lake) -> None:
-    rows = await run_query(here, near(1, 0, k=2))
-    assert rows == [
+    assert (await run_query(here, near(1, 0, k=2))) == [
         {"id": 2, "text": "green pear", "v": [1.0, 0.0], "_distance": 0.0},
         {"id": 1, "text": "red apple", "v": [0.0, 1.0], "_distance": 2.0},
     ]
@@ -91,8 +85,7 @@ async def test_rows_are_found_by_several_vectors(here: Lake) -> None:
 async def test_columns_may_have_other_names(here: Lake) -> None:
     rows = pa.table({"a b": [1], "S": ["x"], "in": [{"x": 1, "y.z": 2}], "v": ROWS["v"].slice(1, 1).combine_chunks()})
     await here.create(["n", "odd"], rows)
-    aliases = {"p": "`a b`", "q": "in.`y.z`", "S": "S"}
-    request = near(1, 0, id=["n", "odd"], columns={"column_aliases": aliases})
+    request = near(1, 0, id=["n", "odd"], columns={"column_aliases": {"p": "`a b`", "q": "in.`y.z`", "S": "S"}})
     assert await run_query(here, request) == [{"p": 1, "q": 2, "S": "x", "_distance": 0.0}]
     request = make_query(id=["n", "odd"], columns={"column_names": ["a b", "in.x"]})
     assert await run_query(here, request) == [{"a b": 1, "in.x": 1}]
@@ -140,15 +133,13 @@ async def test_rows_are_found_by_their_text(here: Lake) -> None:
 
 
 async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
-    query = near(1, 0)
-    plan = await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(id=ID, query=query))
+    plan = await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(id=ID, query=near(1, 0)))
     assert "_distance" in plan and "elapsed" not in plan
-    fields = {**near(1, 0, k=1).to_dict(), "id": ID}
-    request = AnalyzeTableQueryPlanRequest.from_dict(fields)
+    request = AnalyzeTableQueryPlanRequest.from_dict({**near(1, 0, k=1).to_dict(), "id": ID})
     assert request is not None
     assert "output_rows=1" in await here.ns.analyze_table_query_plan(request)
     verbose = ExplainTableQueryPlanRequest(id=ID, query=near(1, 0, version=7), verbose=True)
-    with pytest.raises(TableVersionNotFoundError):
+    with pytest.raises(err.TableVersionNotFoundError):
         await here.ns.explain_table_query_plan(verbose)
 
 
@@ -190,7 +181,7 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
 )
 async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
     for id in (ID, ["n", "none"]):
-        with pytest.raises(InvalidInputError, match=message):
+        with pytest.raises(err.InvalidInputError, match=message):
             await here.ns.query_table(make_query(id=id, **fields))
 
 
@@ -227,10 +218,8 @@ async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields:
         ),
     ],
 )
-async def test_a_query_that_this_table_cannot_answer_is_refused(
-    here: Lake, fields: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+async def test_a_query_the_table_cannot_answer_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(err.InvalidInputError, match=message):
         await here.ns.query_table(make_query(**fields))
 
 
@@ -240,7 +229,7 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
     await here.create(["n", "usual"], pa.table({"v": v, "vector": v, "id": [1, 2, 3]}))
     await here.create(["n", "no"], pa.table({"id": [1]}))
     for name, message in (("two", "set it to one of v, w"), ("no", "the table has no vector column")):
-        with pytest.raises(InvalidInputError, match=f"^vector_column: required, .*; {message}"):
+        with pytest.raises(err.InvalidInputError, match=f"^vector_column: required, .*; {message}"):
             await here.ns.query_table(near(1, 0, id=["n", name]))
     assert [row["id"] for row in await run_query(here, near(1, 0, id=["n", "usual"]))] == [2, 1, 3]
 
@@ -256,7 +245,7 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
     ],
 )
 async def test_a_column_that_is_not_there_is_named(here: Lake, fields: dict[str, Any]) -> None:
-    with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
+    with pytest.raises(err.TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
         await here.ns.query_table(make_query(**fields))
 
 
@@ -270,7 +259,7 @@ async def test_a_request_may_be_a_dict(here: Lake) -> None:
     request: Any = DictWithModelDump(id=ID, k=1, vector={"single_vector": [1.0, 0.0]}, columns={"column_names": ["id"]})
     assert await run_query(here, request) == [{"id": 2, "_distance": 0.0}]
     slip: Any = {"id": ID, "predicat": "id = 1"}
-    with pytest.raises(InvalidInputError, match=r"predicat: unknown, did you mean predicate\?"):
+    with pytest.raises(err.InvalidInputError, match=r"predicat: unknown, did you mean predicate\?"):
         await here.ns.count_table_rows(slip)
 
 
@@ -282,9 +271,11 @@ async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake
 
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"})
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"}, id=ID, branch="dev")
-    with pytest.raises(InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself has \['n', 't'\]; omit"):
+    with pytest.raises(
+        err.InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself has \['n', 't'\]; omit"
+    ):
         await explain({"id": ["n", "no"]}, id=ID)
-    with pytest.raises(InvalidInputError, match=r"^query.branch 'dev': the request itself has 'main'; omit"):
+    with pytest.raises(err.InvalidInputError, match=r"^query.branch 'dev': the request itself has 'main'; omit"):
         await explain({"branch": "dev"}, id=ID, branch="main")
 
 
@@ -296,9 +287,9 @@ async def test_a_branch_is_searched(here: Lake) -> None:
     assert len(await run_query(here, make_query(branch="dev", version=1))) == 3
     plan = ExplainTableQueryPlanRequest(id=ID, branch="dev", query=make_query())
     assert "tree/dev" in await here.ns.explain_table_query_plan(plan)
-    with pytest.raises(TableBranchNotFoundError, match="no branch 'no'"):
+    with pytest.raises(err.TableBranchNotFoundError, match="no branch 'no'"):
         await here.ns.query_table(make_query(branch="no"))
-    with pytest.raises(TableVersionNotFoundError):
+    with pytest.raises(err.TableVersionNotFoundError):
         await here.ns.query_table(make_query(version=9))
 
 
@@ -311,10 +302,8 @@ async def test_a_limit_above_the_number_of_rows_returns_all(tmp_path: Path, kind
         await opened.ns.create_table_index({"id": ID, "column": "vector", "index_type": kind})
         graph = {"ef": 2**41} if "HNSW" in kind else {}
         query = {"id": ID, "k": 2**40, "vector": {"single_vector": [0.0] * 16}, "refine_factor": 2**30, **graph}
-        answer = await opened.ns.query_table(query)
-        assert 0 < len(in_file(answer.data)) <= 300
-        few = await opened.ns.query_table({**query, "k": 2, "offset": 2**40, **graph})
-        assert in_file(few.data) == []
+        assert 0 < len(in_file((await opened.ns.query_table(query)).data)) <= 300
+        assert in_file((await opened.ns.query_table({**query, "k": 2, "offset": 2**40, **graph})).data) == []
 
 
 TEXTS = pa.table(
@@ -366,7 +355,7 @@ async def test_without_a_column_all_that_have_an_index_are_searched(indexed: Lak
 
 async def test_a_phrase_is_looked_for_where_positions_are_known(indexed: Lake) -> None:
     assert set(await scores(indexed, structured(phrase={"terms": "red apple"}))) == {0}
-    with pytest.raises(InvalidInputError, match="position is not found"):
+    with pytest.raises(err.InvalidInputError, match="position is not found"):
         await scores(indexed, structured(phrase={"terms": "apple tart", "column": BODY}))
 
 

@@ -155,7 +155,7 @@ def test_spark_gets_a_stand_in_that_drops_the_missing_module(machine: Machine, t
     assert [file.name for file in (stand_in / "bin").iterdir()] == ["java"]
 
 
-def test_the_stand_in_is_written_once_and_lives_in_the_users_cache(
+def test_the_stand_in_is_written_once_to_the_cache(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -170,7 +170,7 @@ def test_the_stand_in_is_written_once_and_lives_in_the_users_cache(
 
 
 @pytest.mark.parametrize("configured", ["", "relative/cache"])
-def test_the_cache_is_below_the_home_folder_unless_an_absolute_path_is_set(
+def test_the_cache_is_below_home_or_an_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configured: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

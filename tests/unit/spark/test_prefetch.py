@@ -11,20 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import CreateNamespaceRequest, DropTableRequest
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async import Namespace, NamespaceId, Table, TableId
 from lance_ns_async.errors import Failure, with_failure
@@ -78,8 +67,7 @@ def test_a_table_is_found_opened_and_pinned(lake: Lake, resolver: LocationResolv
 def test_tables_of_one_schema_share_it(lake: Lake, resolver: LocationResolver) -> None:
     for n in range(5):
         lake.write("db", f"t{n}")
-    schemas = {id(at.schema) for at in resolver.prefetch("db.*").values()}
-    assert len(schemas) == 1
+    assert len({id(at.schema) for at in resolver.prefetch("db.*").values()}) == 1
 
 
 def test_without_pins_nothing_is_opened(lake: Lake, resolver: LocationResolver) -> None:
@@ -137,17 +125,17 @@ def test_a_table_and_a_namespace_of_the_same_names_are_distinguished(lake: Lake,
     assert [type(problem.subject) for problem in locations.report.problems] == [NamespaceId]
     both = resolver.prefetch([NamespaceId(["db", "y"]), TableId(["db", "y"])])
     assert [type(problem.subject) for problem in both.report.missing] == [NamespaceId, TableId]
-    with pytest.raises(NamespaceNotFoundError, match="2 of 2 could not be resolved"):
+    with pytest.raises(err.NamespaceNotFoundError, match="2 of 2 could not be resolved"):
         resolver.prefetch([NamespaceId(["db", "y"]), TableId(["db", "y"])], on_error="raise")
 
 
 def test_all_is_tried_before_anything_is_raised(lake: Lake, resolver: LocationResolver) -> None:
     lake.declare("db", "empty")
     lake.write("db", "t")
-    with pytest.raises(TableNotFoundError, match=r"2 of 3 could not be resolved: .*db\$nix.*; .*nothing written"):
+    with pytest.raises(err.TableNotFoundError, match=r"2 of 3 could not be resolved: .*db\$nix.*; .*nothing written"):
         resolver.prefetch(["db.nix", "db.empty", "db.t"], on_error="raise")
     assert resolver.prefetch("db.t", on_error="raise").report.calls == 0
-    with pytest.raises(InvalidTableStateError):
+    with pytest.raises(err.InvalidTableStateError):
         resolver.prefetch("db.e*", on_error="raise")
 
 
@@ -204,9 +192,7 @@ def test_a_table_that_is_denied_or_fails_spoils_no_other(server: FakeIceberg, re
     assert report.p50 is not None and report.p95 is not None and 0 < report.p50 <= report.p95
 
 
-def test_a_namespace_that_is_denied_is_reported_and_no_pattern_blamed(
-    server: FakeIceberg, remote: LocationResolver
-) -> None:
+def test_a_denied_namespace_is_reported_without_patterns(server: FakeIceberg, remote: LocationResolver) -> None:
     server.add_lance_tables(["open"], 1)
     server.add_lance_tables(["vault"], 1)
     server.fail(403, times=None, match="vault")
@@ -230,13 +216,10 @@ def test_only_namespaces_that_can_match_are_looked_into(server: FakeIceberg, rem
     locations = remote.prefetch("*.in.t0001", pin_versions=False)
     assert sorted(map(str, locations)) == ["a$in$t0001", "b$in$t0001"]
     assert not locations.report.problems
-    listings = [path for path in paths(server) if not path.endswith("t0001")]
-    assert listings == ["GET namespaces"]
+    assert [path for path in paths(server) if not path.endswith("t0001")] == ["GET namespaces"]
 
 
-def test_the_whole_catalog_is_found_where_the_root_holds_no_tables(
-    server: FakeIceberg, remote: LocationResolver
-) -> None:
+def test_the_whole_catalog_is_found_below_the_root(server: FakeIceberg, remote: LocationResolver) -> None:
     server.add_lance_tables(["a", "in"], 2)
     server.add_lance_tables(["b"], 2)
     locations = remote.prefetch("**", pin_versions=False)
@@ -313,8 +296,7 @@ def test_storage_options_about_to_expire_are_requested_again(tmp_path: Path, in_
     lake = Lake(tmp_path, {"expires_at_millis": expires})
     lake.write("db", "t")
     resolver = LocationResolver(lake.namespace)
-    at = resolver.prefetch("db.t", pin_versions=False)["db.t"]
-    assert at.expires_at == int(expires) / 1000
+    assert resolver.prefetch("db.t", pin_versions=False)["db.t"].expires_at == int(expires) / 1000
     assert resolver.prefetch("db.t", pin_versions=False).report.calls == calls
 
 
@@ -367,10 +349,10 @@ def test_a_pickled_resolver_remembers_nothing(server: FakeIceberg, remote: Locat
     [({"ttl": -1.0}, "ttl -1"), ({"ttl": float("nan")}, "ttl nan"), ({"remembers": -1}, "remembers -1")],
 )
 def test_a_memory_that_cannot_be_is_refused(lake: Lake, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(err.InvalidInputError, match=message):
         LocationResolver(lake.namespace, **options)
     if "ttl" in options:
-        with pytest.raises(InvalidInputError, match=message):
+        with pytest.raises(err.InvalidInputError, match=message):
             LocationResolver.connect("dir", lake.properties, **options)
 
 
@@ -378,16 +360,16 @@ T = TableId(["db", "t"])
 
 
 def test_errors_are_sorted_by_what_they_mean() -> None:
-    errors: list[tuple[Subject, LanceNamespaceError]] = [
-        (T, TableNotFoundError("a")),
-        (NamespaceId(["nix"]), NamespaceNotFoundError("b")),
-        ("x.*", TableNotFoundError("c")),
-        (TableId(["nix"]), TableNotFoundError("a table and a namespace may have the same names")),
-        (TableId(["d"]), PermissionDeniedError("d")),
-        (TableId(["e"]), UnauthenticatedError("e")),
-        (TableId(["f"]), ServiceUnavailableError("f")),
-        (TableId(["g"]), InvalidTableStateError("g")),
-        (TableId(["h"]), InternalError("h")),
+    errors: list[tuple[Subject, err.LanceNamespaceError]] = [
+        (T, err.TableNotFoundError("a")),
+        (NamespaceId(["nix"]), err.NamespaceNotFoundError("b")),
+        ("x.*", err.TableNotFoundError("c")),
+        (TableId(["nix"]), err.TableNotFoundError("a table and a namespace may have the same names")),
+        (TableId(["d"]), err.PermissionDeniedError("d")),
+        (TableId(["e"]), err.UnauthenticatedError("e")),
+        (TableId(["f"]), err.ServiceUnavailableError("f")),
+        (TableId(["g"]), err.InvalidTableStateError("g")),
+        (TableId(["h"]), err.InternalError("h")),
     ]
     result = report(5, errors, seconds=1.0, calls=[])
     assert [problem.reason for problem in result.missing] == [str(error) for _, error in errors[:4]]
@@ -399,8 +381,7 @@ def test_errors_are_sorted_by_what_they_mean() -> None:
 def test_it_shows_the_number_of_attempts() -> None:
     failure = Failure(429, message="slow down")
     failure.attempts = 4
-    error = with_failure(ThrottlingError("Throttled: t"), failure)
-    result = report(0, [(T, error)], seconds=0.0, calls=[])
+    result = report(0, [(T, with_failure(err.ThrottlingError("Throttled: t"), failure))], seconds=0.0, calls=[])
     assert result.failed == (Problem(T, "Throttled: t", attempts=4),)
 
 
@@ -434,8 +415,7 @@ def test_what_a_terminal_would_obey_is_not_printed() -> None:
 
 
 def test_a_notebook_gets_html_that_shows_text_as_text() -> None:
-    problems = tuple(Problem(TableId([f"<b>{n}"]), "a & b") for n in range(21))
-    html = PrefetchReport(1, problems)._repr_html_()
+    html = PrefetchReport(1, tuple(Problem(TableId([f"<b>{n}"]), "a & b") for n in range(21)))._repr_html_()
     assert "<td>&lt;b&gt;0</td><td>a &amp; b</td></tr>" in html
     assert html.count("<tr>") == 1 + 20 + 1
     assert "... and 1 more" in html
@@ -443,9 +423,9 @@ def test_a_notebook_gets_html_that_shows_text_as_text() -> None:
 
 
 def test_one_error_stands_for_all() -> None:
-    errors = [TableNotFoundError(f"Table not found: t{n}") for n in range(7)]
+    errors = [err.TableNotFoundError(f"Table not found: t{n}") for n in range(7)]
     error = one_error(errors, of=10)
-    assert isinstance(error, TableNotFoundError)
+    assert isinstance(error, err.TableNotFoundError)
     assert str(error).startswith("7 of 10 could not be resolved: Table not found: t0; ")
     assert str(error).endswith("Table not found: t4; and 2 more")
     assert error.__cause__ is errors[0]

@@ -173,8 +173,7 @@ def test_what_fails_is_named(tmp_path: Path) -> None:
 
 
 def test_batches_are_small_however_wide_the_rows(tmp_path: Path) -> None:
-    megabyte = b"x" * 1_000_000
-    entry = write(tmp_path, "t", pa.table({"b": pa.array([megabyte] * 64, pa.large_binary())}))
+    entry = write(tmp_path, "t", pa.table({"b": pa.array([(b"x" * 1_000_000)] * 64, pa.large_binary())}))
     sizes = [batch.nbytes for batch in batches([entry], pa.schema([("b", pa.binary())]), None, None)]
     assert sum(sizes) > 64_000_000
     assert max(sizes) < 1.5 * BATCH_BYTES
@@ -215,8 +214,7 @@ def test_missing_columns_are_null_and_filtered_as_null(tmp_path: Path) -> None:
 def test_a_filter_sees_the_common_type(tmp_path: Path) -> None:
     narrow = write(tmp_path, "narrow", pa.table({"id": pa.array([1, 2], pa.int32()), "s": ["x", "y"]}))
     wide = write(tmp_path, "wide", pa.table({"id": [1, 2**40], "s": ["x", "y"]}))
-    types = pa.schema([("id", pa.int64())])
-    assert read([narrow, wide], f"id < {2**40} AND id > 1", types) == [("narrow", "y", 2)]
+    assert read([narrow, wide], f"id < {2**40} AND id > 1", pa.schema([("id", pa.int64())])) == [("narrow", "y", 2)]
     single = write(
         tmp_path, "single", pa.table({"x": pa.array([0.1, 0.5], pa.float32()), "id": [1, 2], "s": ["x", "y"]})
     )

@@ -10,15 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.calls.limiter import START
@@ -73,7 +67,7 @@ def test_what_is_not_open_in_time_fails(lake: Lake) -> None:
     lake.write("db", "t")
     resolver = LocationResolver(lake.namespace)
     resolver.prefetch("db.t", pin_versions=False)
-    with pytest.raises(ServiceUnavailableError, match="the operation's time ended before the table was opened"):
+    with pytest.raises(err.ServiceUnavailableError, match="the operation's time ended before the table was opened"):
         resolver.prefetch("db.t", timeout=1e-9, on_error="raise")
 
 
@@ -97,7 +91,7 @@ class Terminal(StringIO):
 
 
 @pytest.mark.parametrize("rich", [True, False])
-def test_a_terminal_shows_a_line_and_a_file_nothing(
+def test_only_a_terminal_shows_progress(
     lake: Lake, resolver: LocationResolver, monkeypatch: pytest.MonkeyPatch, rich: bool
 ) -> None:
     lake.write("db", "t")
@@ -123,7 +117,7 @@ async def test_an_async_namespace_is_awaited(lake: Lake) -> None:
     async with AsyncNamespace.connect("dir", lake.properties) as namespace:
         resolver = LocationResolver(namespace)
         assert (await resolver.aprefetch("db.*"))["db.t"].version == 1
-        with pytest.raises(InvalidInputError, match=r"await resolver\.aprefetch"):
+        with pytest.raises(err.InvalidInputError, match=r"await resolver\.aprefetch"):
             resolver.prefetch("db.*")
 
 
@@ -140,20 +134,18 @@ async def test_a_resolver_closes_the_namespace_it_made_and_no_other(lake: Lake) 
 
     with LocationResolver.connect("dir", lake.properties) as owning:
         owning.prefetch("db.t")
-    with pytest.raises(InvalidInputError, match="closed"):
+    with pytest.raises(err.InvalidInputError, match="closed"):
         owning.prefetch("db.t2")
     owning.close()
 
     async with LocationResolver.connect("dir", lake.properties) as owning:
         assert list(await owning.aprefetch("db.t")) == ids("db$t")
-    with pytest.raises(InvalidInputError, match="closed"):
+    with pytest.raises(err.InvalidInputError, match="closed"):
         await owning.aprefetch("db.t2")
 
 
 @pytest.mark.parametrize(("properties", "most"), [({}, START), ({"max-in-flight": "3"}, 3)])
-def test_a_namespace_of_its_own_allows_many_calls_unless_told(
-    server: FakeIceberg, properties: Mapping[str, str], most: int
-) -> None:
+def test_own_namespaces_allow_many_calls(server: FakeIceberg, properties: Mapping[str, str], most: int) -> None:
     names = server.add_lance_tables(["db"], 40)
     with LocationResolver.connect("iceberg", {"endpoint": server.endpoint, **properties}) as resolver:
         with server.hold("tables/t") as hold:
@@ -170,15 +162,13 @@ def test_a_namespace_of_its_own_allows_many_calls_unless_told(
         ({"timeout": 0}, "timeout 0"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(
-    resolver: LocationResolver, options: dict[str, object], message: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+def test_meaningless_options_are_refused(resolver: LocationResolver, options: dict[str, object], message: str) -> None:
+    with pytest.raises(err.InvalidInputError, match=message):
         resolver.prefetch([], **options)  # type: ignore[arg-type]
 
 
 def test_other_namespaces_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"LocationResolver\.connect"):
+    with pytest.raises(err.InvalidInputError, match=r"LocationResolver\.connect"):
         LocationResolver("dir")  # type: ignore[arg-type]
 
 
@@ -214,7 +204,7 @@ def test_errors_of_tasks_keep_class_message_and_notes() -> None:
     )
     job_error.add_note("and this is left")
     error = task_error(job_error)
-    assert isinstance(error, PermissionDeniedError) and str(error) == "Permission denied: t (at s3://b/t: no)"
+    assert isinstance(error, err.PermissionDeniedError) and str(error) == "Permission denied: t (at s3://b/t: no)"
     assert error.__notes__ == ["and this is left"]
 
 
@@ -229,8 +219,8 @@ def test_unsuitable_python_is_an_import_error() -> None:
 
 
 def test_errors_are_rebuilt_by_name() -> None:
-    assert type(rebuild("PermissionDeniedError", "no")) is PermissionDeniedError
-    assert type(rebuild("json", "no")) is InternalError
+    assert type(rebuild("PermissionDeniedError", "no")) is err.PermissionDeniedError
+    assert type(rebuild("json", "no")) is err.InternalError
 
 
 @pytest.mark.parametrize(
@@ -298,7 +288,7 @@ def test_a_table_that_is_gone_meanwhile_is_an_error(ns: Namespace) -> None:
     locations = resolver.prefetch("s.a", progress=False)
     changes = list(ns.watch("s.*", existing=True, every=None))
     ns.drop_table("s.b")
-    with pytest.raises(TableNotFoundError, match="s\\$b"):
+    with pytest.raises(err.TableNotFoundError, match="s\\$b"):
         resolver.refresh(locations, changes=changes)
     report = resolver.refresh(locations, changes=changes, on_error="report")
     assert {str(id) for id in report} == {"s$a", "s$c"}

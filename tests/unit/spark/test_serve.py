@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import (
@@ -25,12 +26,6 @@ from lance_namespace import (
     NamespaceExistsRequest,
     RenameTableRequest,
     TableExistsRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotEmptyError,
-    TableNotFoundError,
-    UnsupportedOperationError,
 )
 
 from lance_ns_async import IcebergNamespace
@@ -92,7 +87,7 @@ async def test_many_who_miss_the_same_ask_once(lake: Lake, over: Make) -> None:
 
 async def test_an_absence_is_not_remembered(lake: Lake, over: Make) -> None:
     namespace = over(lake.prefetch("db.*"))
-    with pytest.raises(TableNotFoundError, match=r"Table not found: db\$t"):
+    with pytest.raises(err.TableNotFoundError, match=r"Table not found: db\$t"):
         await describe(namespace, "db", "t")
     lake.write("t")
     assert (await describe(namespace, "db", "t")).location
@@ -103,8 +98,7 @@ async def test_what_is_about_to_expire_is_requested_again(tmp_path: Path) -> Non
     lake.write("t")
     locations = lake.prefetch()
     with lake.namespace, lake.namespace.observe(lake.calls.append):
-        namespace = CatalogNamespace(locations, lake.resolver)
-        await describe(namespace, "db", "t")
+        await describe(CatalogNamespace(locations, lake.resolver), "db", "t")
         assert calls(lake) == ["describe_table db$t"]
         # If the catalog cannot be called, cached values may still be valid.
         await describe(alone(locations), "db", "t")
@@ -114,14 +108,14 @@ async def test_what_is_about_to_expire_is_requested_again(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("operation", "request_class"), [("deregister_table", DeregisterTableRequest), ("drop_table", DropTableRequest)]
 )
-async def test_a_table_is_requested_again_once_it_may_have_moved(
+async def test_a_table_that_may_have_moved_is_requested_again(
     lake: Lake, over: Make, operation: str, request_class: type[Any]
 ) -> None:
     lake.write("t")
     lake.write("u")
     namespace = over(lake.prefetch())
     await getattr(namespace, operation)(request_class(id=["db", "t"]))
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(err.TableNotFoundError):
         await describe(namespace, "db", "t")
     assert namespace.hits == 0
     await describe(namespace, "db", "u")
@@ -133,7 +127,7 @@ async def test_both_names_of_a_renamed_table_are_requested_again(lake: Lake, ove
     lake.write("u")
     namespace = over(lake.prefetch())
     lake.calls.clear()
-    with pytest.raises(UnsupportedOperationError):
+    with pytest.raises(err.UnsupportedOperationError):
         await namespace.rename_table(RenameTableRequest(id=["db", "t"], new_table_name="u"))
     for name in ("t", "u"):
         await describe(namespace, "db", name)
@@ -154,16 +148,16 @@ async def test_a_change_that_failed_may_have_been_done(lake: Lake, over: Make) -
     lake.write("t")
     namespace = over(lake.prefetch())
     lake.namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(err.TableNotFoundError):
         await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(err.TableNotFoundError):
         await describe(namespace, "db", "t")
 
 
 async def test_all_tables_of_a_dropped_namespace_are_requested_again(lake: Lake, over: Make) -> None:
     lake.write("t")
     namespace = over(lake.prefetch())
-    with pytest.raises(NamespaceNotEmptyError):
+    with pytest.raises(err.NamespaceNotEmptyError):
         await namespace.drop_namespace(DropNamespaceRequest(id=["db"]))
     lake.calls.clear()
     await describe(namespace, "db", "t")
@@ -193,8 +187,7 @@ async def test_what_is_no_operation_is_no_attribute(lake: Lake, over: Make) -> N
 async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
     for name in "cab":
         lake.write(name)
-    locations = lake.prefetch()
-    namespace = alone(locations)
+    namespace = alone(lake.prefetch())
     first = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2))
     assert first.tables == ["a", "b"]
     rest = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2, page_token=first.page_token))
@@ -207,21 +200,20 @@ async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
 
 async def test_without_a_catalog_all_else_is_refused(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     lake.write("t")
-    locations = lake.prefetch("db.t", "db.nope")
-    namespace = alone(locations)
-    with pytest.raises(TableNotFoundError, match=r"Table not found: db\$nope"):
+    namespace = alone(lake.prefetch("db.t", "db.nope"))
+    with pytest.raises(err.TableNotFoundError, match=r"Table not found: db\$nope"):
         await describe(namespace, "db", "nope")
-    with pytest.raises(UnsupportedOperationError, match=r"table db\$u: was not prefetched"):
+    with pytest.raises(err.UnsupportedOperationError, match=r"table db\$u: was not prefetched"):
         await describe(namespace, "db", "u")
-    with pytest.raises(UnsupportedOperationError, match="namespace x: contains no prefetched table"):
+    with pytest.raises(err.UnsupportedOperationError, match="namespace x: contains no prefetched table"):
         await namespace.namespace_exists(NamespaceExistsRequest(id=["x"]))
-    with pytest.raises(UnsupportedOperationError, match="namespace db: describe_namespace needs the catalog"):
+    with pytest.raises(err.UnsupportedOperationError, match="namespace db: describe_namespace needs the catalog"):
         await namespace.describe_namespace(DescribeNamespaceRequest(id=["db"]))
-    with pytest.raises(UnsupportedOperationError, match=r"table db\$t: deregister_table needs the catalog"):
+    with pytest.raises(err.UnsupportedOperationError, match=r"table db\$t: deregister_table needs the catalog"):
         await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
     assert "table db$t was not dropped, but Spark reports no error" in caplog.text
     await describe(namespace, "db", "t")
-    with pytest.raises(InvalidInputError, match="limit 0"):
+    with pytest.raises(err.InvalidInputError, match="limit 0"):
         await namespace.list_tables(ListTablesRequest(id=["db"], limit=0))
 
 

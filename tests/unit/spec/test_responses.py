@@ -70,8 +70,7 @@ def test_no_other_response_of_the_spec_has_options() -> None:
 def test_what_a_namespace_answers_shows_no_credentials() -> None:
     with FakeUnity() as server:
         server.add_schema("main", "a")
-        properties = {**server.properties, "storage.aws_secret_access_key": "hush-hush"}
-        with Namespace.connect("unity", properties) as ns:
+        with Namespace.connect("unity", {**server.properties, "storage.aws_secret_access_key": "hush-hush"}) as ns:
             declared = ns.declare_table({"id": ["main", "a", "t"], "location": "s3://b/t"})
             described = ns.describe_table({"id": ["main", "a", "t"]})
     assert declared.storage_options == described.storage_options == {"aws_secret_access_key": "hush-hush"}

@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableIndexAlreadyExistsError,
-    TableIndexNotFoundError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId
@@ -44,114 +23,123 @@ STATUS = f"{S3}Server returned non-2xx status code:"
     [
         (
             ValueError(f"Dataset at path b/t/_versions/9.manifest was not found: Not found, {RUST}/dataset.rs:7:4"),
-            TableVersionNotFoundError,
+            err.TableVersionNotFoundError,
         ),
-        (ValueError("Version not found error: version main:99 does not exist"), TableVersionNotFoundError),
-        (ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"), TableBranchNotFoundError),
-        (ValueError("Ref not found error: Branch zz does not exist"), TableBranchNotFoundError),
-        (OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"), TableVersionNotFoundError),
+        (ValueError("Version not found error: version main:99 does not exist"), err.TableVersionNotFoundError),
+        (ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"), err.TableBranchNotFoundError),
+        (ValueError("Ref not found error: Branch zz does not exist"), err.TableBranchNotFoundError),
+        (OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"), err.TableVersionNotFoundError),
         (
             OSError(f"Generic N/A error: Not found: b/t/data/1f.lance, {RUST}/object_reader.rs:1:1"),
-            InvalidTableStateError,
+            err.InvalidTableStateError,
         ),
-        (OSError(f"Not found: b/t.lance/_deletions/0-1-7.arrow, {RUST}/io.rs:1:1"), InvalidTableStateError),
+        (OSError(f"Not found: b/t.lance/_deletions/0-1-7.arrow, {RUST}/io.rs:1:1"), err.InvalidTableStateError),
         # Tables in folders that are named like those of files.
         (
             ValueError(
                 f"Dataset at path b/data/t.lance was not found: Not found: b/data/t.lance/_versions, {RUST}/c.rs:1:1"
             ),
-            TableNotFoundError,
+            err.TableNotFoundError,
         ),
         (
             OSError(f"Not found: b/data/t.lance/_versions/9.manifest, {RUST}/io/commit.rs:1:1"),
-            TableVersionNotFoundError,
+            err.TableVersionNotFoundError,
         ),
         (
             ValueError(f"Not found: b/data/t.lance/tree/br/_versions, {RUST}/io/commit.rs:653:26"),
-            TableBranchNotFoundError,
+            err.TableBranchNotFoundError,
         ),
-        (RuntimeError("Not supported: Nested column references in update"), UnsupportedOperationError),
-        (OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), InvalidInputError),
-        (OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"), InvalidInputError),
-        (OSError("LanceError(Index): multivector type supports only cosine distance"), InvalidInputError),
-        (OSError("LanceError(Index): num_bits 3 not supported"), InvalidInputError),
-        (RuntimeError("LanceError(Arrow): Cast error: Can't cast value 128 to type Int8"), InvalidInputError),
-        (IndexError("list index out of range"), InvalidInputError),
-        (OverflowError("int too big to convert"), InvalidInputError),
-        (ValueError("Ref not found error: tag nope does not exist"), TableTagNotFoundError),
-        (ValueError("Ref not found: Ref not found error: tag zz does not exist"), TableTagNotFoundError),
-        (ValueError("Ref conflict error: tag a already exists"), TableTagAlreadyExistsError),
+        (RuntimeError("Not supported: Nested column references in update"), err.UnsupportedOperationError),
+        (OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), err.InvalidInputError),
+        (OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"), err.InvalidInputError),
+        (OSError("LanceError(Index): multivector type supports only cosine distance"), err.InvalidInputError),
+        (OSError("LanceError(Index): num_bits 3 not supported"), err.InvalidInputError),
+        (RuntimeError("LanceError(Arrow): Cast error: Can't cast value 128 to type Int8"), err.InvalidInputError),
+        (IndexError("list index out of range"), err.InvalidInputError),
+        (OverflowError("int too big to convert"), err.InvalidInputError),
+        (ValueError("Ref not found error: tag nope does not exist"), err.TableTagNotFoundError),
+        (ValueError("Ref not found: Ref not found error: tag zz does not exist"), err.TableTagNotFoundError),
+        (ValueError("Ref conflict error: tag a already exists"), err.TableTagAlreadyExistsError),
         (
             OSError('Ref conflict error: Branch br is referenced by tags [("tb", 2)], can not delete'),
-            InvalidTableStateError,
+            err.InvalidTableStateError,
         ),
-        (OSError(f"Refusing to drop b/t, {RUST}/dataset.rs:7:4"), InvalidTableStateError),
-        (OSError(f"Dataset already exists: /b/t, {RUST}/dataset/write/insert.rs:333:28"), TableAlreadyExistsError),
-        (ValueError(f"Dataset at path b/t was not found: Not found, {RUST}/builder.rs:9:2"), TableNotFoundError),
+        (OSError(f"Refusing to drop b/t, {RUST}/dataset.rs:7:4"), err.InvalidTableStateError),
+        (OSError(f"Dataset already exists: /b/t, {RUST}/dataset/write/insert.rs:333:28"), err.TableAlreadyExistsError),
+        (ValueError(f"Dataset at path b/t was not found: Not found, {RUST}/builder.rs:9:2"), err.TableNotFoundError),
         (
             RuntimeError(f"LanceError(Index): Index name 'v_idx' already exists, please, {RUST}/create.rs:393:24"),
-            TableIndexAlreadyExistsError,
+            err.TableIndexAlreadyExistsError,
         ),
-        (RuntimeError(f"Lance index not found: name=none, {RUST}/index.rs:2545:24"), TableIndexNotFoundError),
-        (KeyError('Index "none" not found'), TableIndexNotFoundError),
+        (RuntimeError(f"Lance index not found: name=none, {RUST}/index.rs:2545:24"), err.TableIndexNotFoundError),
+        (KeyError('Index "none" not found'), err.TableIndexNotFoundError),
         (
             OSError(f"Invalid user input: Schema error: No field named zz. Valid fields are id., {RUST}/s.rs:8:3"),
-            TableColumnNotFoundError,
+            err.TableColumnNotFoundError,
         ),
         (
             ValueError("Invalid user input: Column 'zz' does not exist in dataset schema: Schema { fields: [Field {"),
-            TableColumnNotFoundError,
+            err.TableColumnNotFoundError,
         ),
-        (ValueError("Column zz does not exist in the dataset"), TableColumnNotFoundError),
-        (ValueError("Embedding column zz is not in the dataset"), TableColumnNotFoundError),
-        (KeyError("zz not found in schema"), TableColumnNotFoundError),
-        (OSError("Field 'zz' not found.\nAvailable fields: ['id', 's']"), TableColumnNotFoundError),
+        (ValueError("Column zz does not exist in the dataset"), err.TableColumnNotFoundError),
+        (ValueError("Embedding column zz is not in the dataset"), err.TableColumnNotFoundError),
+        (KeyError("zz not found in schema"), err.TableColumnNotFoundError),
+        (OSError("Field 'zz' not found.\nAvailable fields: ['id', 's']"), err.TableColumnNotFoundError),
         (
             ValueError(f"LanceError(Index): FTS field path 'zz' does not exist in the dataset schema, {RUST}/i.rs:1:1"),
-            TableColumnNotFoundError,
+            err.TableColumnNotFoundError,
         ),
-        (OSError("Append with different schema: fields did not match, missing=[]"), TableSchemaValidationError),
-        (OSError(f"LanceError(Schema): Duplicate field name, {RUST}/schema.rs:2:3"), TableSchemaValidationError),
+        (OSError("Append with different schema: fields did not match, missing=[]"), err.TableSchemaValidationError),
+        (OSError(f"LanceError(Schema): Duplicate field name, {RUST}/schema.rs:2:3"), err.TableSchemaValidationError),
         (
             OSError(f"Retryable commit conflict for version 23: This CreateIndex was preempted, {RUST}/c.rs:1:1"),
-            ConcurrentModificationError,
+            err.ConcurrentModificationError,
         ),
         (
             OSError(f"Incompatible transaction: This Append is incompatible with Overwrite, {RUST}/c.rs:1:1"),
-            ConcurrentModificationError,
+            err.ConcurrentModificationError,
         ),
-        (ValueError(f"{STATUS} 403 Forbidden: <Error><Code>ExpiredToken</Code></Error>"), UnauthenticatedError),
-        (ValueError(f"{STATUS} 403 Forbidden: <Code>InvalidAccessKeyId</Code>"), UnauthenticatedError),
-        (ValueError(f"{STATUS} 401 Unauthorized: "), UnauthenticatedError),
-        (ValueError(f"{STATUS} 403 Forbidden: <Code>AccessDenied</Code>"), PermissionDeniedError),
-        (OSError(f"LanceError(IO): Permission denied (os error 13), {RUST}/local.rs:1:2"), PermissionDeniedError),
-        (ValueError(f"{STATUS} 503 Service Unavailable: <Code>SlowDown</Code>"), ThrottlingError),
-        (ValueError(f"{STATUS} 429 Too Many Requests: "), ThrottlingError),
-        (ValueError(f"{STATUS} 503 Service Unavailable: "), ServiceUnavailableError),
-        (ValueError(f"{S3}HTTP error: error sending request, {RUST}/object_store.rs:15:2"), ServiceUnavailableError),
-        (ValueError(f"Invalid user input: Error parsing statement: SELECT (((, {RUST}/sql.rs:9:2"), InvalidInputError),
-        (OSError(f"Invalid user input: Column id already exists in the dataset, {RUST}/s.rs:2:5"), InvalidInputError),
-        (OSError("Ref is invalid: Ref cannot be empty"), InvalidInputError),
-        (ValueError(f"can't set tokenizer language to zz, {RUST}/tokenizer.rs:839:24"), InvalidInputError),
-        (ValueError("No object store provider found for scheme: 'x'"), InvalidInputError),
-        (TypeError("Query column id must be a vector. Got int64."), InvalidInputError),
-        (ValueError("Query vector size 3 does not match index column size 2"), InvalidInputError),
-        (NotImplementedError("Only ['IVF_FLAT'] index types supported. Got XX"), InvalidInputError),
-        (ValueError(f"{STATUS} 500 Internal Server Error: , {RUST}/object_store.rs:15:2"), InternalError),
-        (RuntimeError("task panicked"), InternalError),
-        (OSError(f"LanceError(IO): Encountered corrupt file, {RUST}/io.rs:1:2"), InternalError),
+        (ValueError(f"{STATUS} 403 Forbidden: <Error><Code>ExpiredToken</Code></Error>"), err.UnauthenticatedError),
+        (ValueError(f"{STATUS} 403 Forbidden: <Code>InvalidAccessKeyId</Code>"), err.UnauthenticatedError),
+        (ValueError(f"{STATUS} 401 Unauthorized: "), err.UnauthenticatedError),
+        (ValueError(f"{STATUS} 403 Forbidden: <Code>AccessDenied</Code>"), err.PermissionDeniedError),
+        (OSError(f"LanceError(IO): Permission denied (os error 13), {RUST}/local.rs:1:2"), err.PermissionDeniedError),
+        (ValueError(f"{STATUS} 503 Service Unavailable: <Code>SlowDown</Code>"), err.ThrottlingError),
+        (ValueError(f"{STATUS} 429 Too Many Requests: "), err.ThrottlingError),
+        (ValueError(f"{STATUS} 503 Service Unavailable: "), err.ServiceUnavailableError),
+        (
+            ValueError(f"{S3}HTTP error: error sending request, {RUST}/object_store.rs:15:2"),
+            err.ServiceUnavailableError,
+        ),
+        (
+            ValueError(f"Invalid user input: Error parsing statement: SELECT (((, {RUST}/sql.rs:9:2"),
+            err.InvalidInputError,
+        ),
+        (
+            OSError(f"Invalid user input: Column id already exists in the dataset, {RUST}/s.rs:2:5"),
+            err.InvalidInputError,
+        ),
+        (OSError("Ref is invalid: Ref cannot be empty"), err.InvalidInputError),
+        (ValueError(f"can't set tokenizer language to zz, {RUST}/tokenizer.rs:839:24"), err.InvalidInputError),
+        (ValueError("No object store provider found for scheme: 'x'"), err.InvalidInputError),
+        (TypeError("Query column id must be a vector. Got int64."), err.InvalidInputError),
+        (ValueError("Query vector size 3 does not match index column size 2"), err.InvalidInputError),
+        (NotImplementedError("Only ['IVF_FLAT'] index types supported. Got XX"), err.InvalidInputError),
+        (ValueError(f"{STATUS} 500 Internal Server Error: , {RUST}/object_store.rs:15:2"), err.InternalError),
+        (RuntimeError("task panicked"), err.InternalError),
+        (OSError(f"LanceError(IO): Encountered corrupt file, {RUST}/io.rs:1:2"), err.InternalError),
         (
             OSError("Namespace error: Table version not found: Table version not found: a$t (version 30)"),
-            TableVersionNotFoundError,
+            err.TableVersionNotFoundError,
         ),
         (
             OSError("Namespace error: Unsupported: Not supported: branch 'b', src/namespace.rs:1569:18"),
-            UnsupportedOperationError,
+            err.UnsupportedOperationError,
         ),
-        (OSError("Namespace error: Throttled: a$t (describe_table: HTTP 429)"), ThrottlingError),
+        (OSError("Namespace error: Throttled: a$t (describe_table: HTTP 429)"), err.ThrottlingError),
     ],
 )
-def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[LanceNamespaceError]) -> None:
+def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[err.LanceNamespaceError]) -> None:
     result = error(TABLE, raised)
     assert type(result) is meant
     assert str(result).startswith(f"{PHRASES[meant]}: ")
@@ -168,8 +156,8 @@ def test_a_text_without_end_is_cut() -> None:
 
 
 def test_our_own_errors_and_those_of_others_pass() -> None:
-    ours = InvalidInputError("k 0: ...")
-    with pytest.raises(InvalidInputError) as raised, translate_errors(TABLE):
+    ours = err.InvalidInputError("k 0: ...")
+    with pytest.raises(err.InvalidInputError) as raised, translate_errors(TABLE):
         raise ours
     assert raised.value is ours
     with pytest.raises(ZeroDivisionError), translate_errors(TABLE):
@@ -181,7 +169,10 @@ class PanicException(BaseException):
 
 
 def test_a_panic_of_lances_is_an_error_like_others() -> None:
-    with pytest.raises(InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"), translate_errors(TABLE):
+    with (
+        pytest.raises(err.InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"),
+        translate_errors(TABLE),
+    ):
         raise PanicException("called `Result::unwrap()` on an `Err` value: InvalidHeaderValue")
 
 

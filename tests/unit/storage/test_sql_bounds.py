@@ -244,8 +244,7 @@ async def test_fields_are_annotated_by_their_paths(here: Lake) -> None:
         assert request is not None
         return (await here.ns.update_field_metadata(request)).fields or {}
 
-    metadata = await annotate("`id`", "`a b`", "`in`.a", "in.`d.e`")
-    assert metadata == {
+    assert (await annotate("`id`", "`a b`", "`in`.a", "in.`d.e`")) == {
         "id": {"k": "`id`"},
         "a b": {"k": "`a b`"},
         "in.a": {"k": "`in`.a"},

@@ -15,13 +15,8 @@ from email.utils import format_datetime
 from math import inf
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.deadline import deadline, remaining
@@ -127,16 +122,15 @@ async def test_the_shortest_sessions_are_used_for_most_of_their_life(server: Fak
 async def test_a_session_that_is_over_when_it_comes_is_no_endless_loop(server: FakeGlue) -> None:
     server.switch(session_seconds=-1)
     async with connected(server, assume_role_arn=ARN) as ns:
-        with pytest.raises(UnauthenticatedError, match="ExpiredTokenException"):
+        with pytest.raises(err.UnauthenticatedError, match="ExpiredTokenException"):
             await described(ns, "db", "t")
     assert server.calls == ["AssumeRole", "GetTable"] * 2
 
 
 async def test_role_is_not_assumed_anew_for_407_of_proxy(server: FakeGlue) -> None:
-    async with Script(http(407, "")) as proxy:
-        async with connected(server, assume_role_arn=ARN, endpoint=proxy.url) as ns:
-            with pytest.raises(UnauthenticatedError, match="407"):
-                await described(ns, "db", "t")
+    async with Script(http(407, "")) as proxy, connected(server, assume_role_arn=ARN, endpoint=proxy.url) as ns:
+        with pytest.raises(err.UnauthenticatedError, match="407"):
+            await described(ns, "db", "t")
     assert server.calls == ["AssumeRole"] and len(proxy.requests) == 1
 
 
@@ -157,10 +151,10 @@ async def test_repetition_with_new_keys_is_second_attempt_of_one_call(server: Fa
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ("AccessDenied", PermissionDeniedError),
-        ("InvalidClientTokenId", UnauthenticatedError),
-        ("SignatureDoesNotMatch", UnauthenticatedError),
-        ("ValidationError", InvalidInputError),
+        ("AccessDenied", err.PermissionDeniedError),
+        ("InvalidClientTokenId", err.UnauthenticatedError),
+        ("SignatureDoesNotMatch", err.UnauthenticatedError),
+        ("ValidationError", err.InvalidInputError),
     ],
 )
 async def test_a_denied_role_is_reported_by_all_callers(server: FakeGlue, code: str, error: type[Exception]) -> None:
@@ -181,7 +175,7 @@ async def test_a_busy_sts_is_called_again(server: FakeGlue) -> None:
 async def test_keys_that_are_wrong_are_reported_after_one_call(server: FakeGlue) -> None:
     server.fail("UnrecognizedClientException", times=None)
     async with connected(server) as ns:
-        with pytest.raises(UnauthenticatedError, match=r"^Unauthenticated: db\$t .*security token included"):
+        with pytest.raises(err.UnauthenticatedError, match=r"^Unauthenticated: db\$t .*security token included"):
             await described(ns, "db", "t")
     assert server.calls == ["GetTable"]
 
@@ -194,7 +188,7 @@ async def test_variables_are_found(server: FakeGlue, monkeypatch: pytest.MonkeyP
     assert signers(server) == ["AKIAVARIABLE"]
 
 
-async def test_profiles_are_found_and_read_anew_when_they_end(
+async def test_profiles_are_read_again_at_their_end(
     server: FakeGlue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "credentials"
@@ -203,7 +197,7 @@ async def test_profiles_are_found_and_read_anew_when_they_end(
     async with connected(server, *KEYS) as ns:
         await at_once(ns)
         server.expire("AKIAOLD")
-        with pytest.raises(UnauthenticatedError, match="ExpiredTokenException"):
+        with pytest.raises(err.UnauthenticatedError, match="ExpiredTokenException"):
             await described(ns, "db", "t")
         file.write_text("[dev]\naws_access_key_id=AKIANEW\naws_secret_access_key=b\n")
         await at_once(ns)
@@ -242,12 +236,12 @@ async def test_a_process_gives_keys_that_end(server: FakeGlue, tmp_path: Path) -
         ("/bin/false", "CredentialRetrievalError"),
     ],
 )
-async def test_a_process_that_gives_no_keys_is_reported(
-    server: FakeGlue, tmp_path: Path, program: str, text: str
-) -> None:
+async def test_a_process_without_keys_is_reported(server: FakeGlue, tmp_path: Path, program: str, text: str) -> None:
     (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
     async with connected(server, *KEYS) as ns:
-        with pytest.raises(UnauthenticatedError, match=f"^Unauthenticated: the catalog .load_credentials: .*{text}"):
+        with pytest.raises(
+            err.UnauthenticatedError, match=f"^Unauthenticated: the catalog .load_credentials: .*{text}"
+        ):
             await described(ns, "db", "t")
     assert server.calls == []
 
@@ -257,7 +251,7 @@ async def test_keys_that_have_ended_when_they_come_are_reported(server: FakeGlue
     (tmp_path / "keys").write_text(json.dumps(keys))
     (tmp_path / "config").write_text(f"[default]\ncredential_process = /bin/cat {tmp_path / 'keys'}\n")
     async with connected(server, *KEYS) as ns:
-        with pytest.raises(UnauthenticatedError, match="expired"):
+        with pytest.raises(err.UnauthenticatedError, match="expired"):
             await described(ns, "db", "t")
     assert server.calls == []
 
@@ -285,7 +279,7 @@ async def test_a_container_gives_keys(server: FakeGlue, monkeypatch: pytest.Monk
 
 async def test_no_keys_at_all_are_reported_before_any_call(server: FakeGlue) -> None:
     async with connected(server, *KEYS) as ns:
-        with pytest.raises(UnauthenticatedError, match="load_credentials: NoCredentialsError: Unable to locate"):
+        with pytest.raises(err.UnauthenticatedError, match="load_credentials: NoCredentialsError: Unable to locate"):
             await described(ns, "db", "t")
     assert server.calls == []
 
@@ -293,7 +287,7 @@ async def test_no_keys_at_all_are_reported_before_any_call(server: FakeGlue) -> 
 async def test_half_a_pair_of_keys_is_reported(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
     async with connected(server, *KEYS) as ns:
-        with pytest.raises(UnauthenticatedError, match="PartialCredentialsError"):
+        with pytest.raises(err.UnauthenticatedError, match="PartialCredentialsError"):
             await described(ns, "db", "t")
 
 
@@ -326,7 +320,7 @@ class Clock:
         await self.gate.wait()
         await asyncio.sleep(0)
         if self.failing:
-            raise ServiceUnavailableError("Service unavailable: the catalog (assume_role: down)")
+            raise err.ServiceUnavailableError("Service unavailable: the catalog (assume_role: down)")
         return RoleSession(Keys(key, "secret"), 100.0)
 
 
@@ -381,7 +375,7 @@ async def test_keys_that_cannot_be_renewed_serve_until_they_are_about_to_end(clo
     assert await _key(credentials) == "key-1" and clock.fetches == 2, "a pause before the next try"
     clock.now += 11
     outcomes = await asyncio.gather(*(credentials.current() for _ in range(8)), return_exceptions=True)
-    assert {type(outcome) for outcome in outcomes} == {ServiceUnavailableError} and clock.fetches == 3
+    assert {type(outcome) for outcome in outcomes} == {err.ServiceUnavailableError} and clock.fetches == 3
     clock.failing = False
     assert await _key(credentials) == "key-4"
 
@@ -400,5 +394,4 @@ def test_a_session_lifetime_follows_the_server_clock() -> None:
     session = assumed_session(answer)
     assert session.lifetime == 3600.0 and session.keys == Keys("a", "s", "t")
     assert "'s'" not in repr(session) and "'t'" not in repr(session)
-    undated = {**answer, "ResponseMetadata": {"HTTPHeaders": {}}}
-    assert assumed_session(undated).lifetime > 3600
+    assert assumed_session({**answer, "ResponseMetadata": {"HTTPHeaders": {}}}).lifetime > 3600

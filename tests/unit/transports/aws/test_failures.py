@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
 from botocore.exceptions import (
     BotoCoreError,
@@ -20,21 +21,6 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 from botocore.parsers import ResponseParserError
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.backends.glue.wire import ERRORS
 from lance_ns_async.errors import COMMON_ERRORS, Code, error_class
@@ -43,8 +29,8 @@ from lance_ns_async.transports.aws.failures import AWS_ERRORS, failure
 from tests.fakes.glue import FakeGlue
 from tests.support.glue import connected, declared, described
 
-CODES: Mapping[type[LanceNamespaceError], tuple[str, ...]] = {
-    InvalidInputError: (
+CODES: Mapping[type[err.LanceNamespaceError], tuple[str, ...]] = {
+    err.InvalidInputError: (
         "InvalidInputException",
         "ValidationException",
         "ValidationError",
@@ -53,8 +39,8 @@ CODES: Mapping[type[LanceNamespaceError], tuple[str, ...]] = {
         "PackedPolicyTooLarge",
         "RegionDisabledException",
     ),
-    PermissionDeniedError: ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation"),
-    UnauthenticatedError: (
+    err.PermissionDeniedError: ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation"),
+    err.UnauthenticatedError: (
         "ExpiredToken",
         "ExpiredTokenException",
         "UnrecognizedClientException",
@@ -69,14 +55,14 @@ CODES: Mapping[type[LanceNamespaceError], tuple[str, ...]] = {
         "IDPRejectedClaim",
         "InvalidIdentityToken",
     ),
-    ThrottlingError: (
+    err.ThrottlingError: (
         "ThrottlingException",
         "Throttling",
         "TooManyRequestsException",
         "RequestLimitExceeded",
         "SlowDown",
     ),
-    ServiceUnavailableError: (
+    err.ServiceUnavailableError: (
         "OperationTimeoutException",
         "FederationSourceException",
         "FederationSourceRetryableException",
@@ -88,62 +74,62 @@ CODES: Mapping[type[LanceNamespaceError], tuple[str, ...]] = {
         "InternalFailure",
         "IDPCommunicationError",
     ),
-    UnsupportedOperationError: (
+    err.UnsupportedOperationError: (
         "OperationNotSupportedException",
         "UnknownOperationException",
         "UnknownOperation",
         "UnsupportedOperationException",
         "InvalidAction",
     ),
-    ConcurrentModificationError: (
+    err.ConcurrentModificationError: (
         "ConcurrentModificationException",
         "VersionMismatchException",
         "ConditionCheckFailureException",
     ),
-    InternalError: ("GlueEncryptionException",),
+    err.InternalError: ("GlueEncryptionException",),
 }
 """Error codes of services, in the form of responses."""
 
-STATUSES: Mapping[int, type[LanceNamespaceError]] = {
-    400: InvalidInputError,
-    401: UnauthenticatedError,
-    407: UnauthenticatedError,
-    403: PermissionDeniedError,
-    404: InvalidInputError,
-    408: ServiceUnavailableError,
-    413: InvalidInputError,
-    429: ThrottlingError,
-    500: ServiceUnavailableError,
-    501: UnsupportedOperationError,
-    502: ServiceUnavailableError,
-    503: ServiceUnavailableError,
-    504: ServiceUnavailableError,
+STATUSES: Mapping[int, type[err.LanceNamespaceError]] = {
+    400: err.InvalidInputError,
+    401: err.UnauthenticatedError,
+    407: err.UnauthenticatedError,
+    403: err.PermissionDeniedError,
+    404: err.InvalidInputError,
+    408: err.ServiceUnavailableError,
+    413: err.InvalidInputError,
+    429: err.ThrottlingError,
+    500: err.ServiceUnavailableError,
+    501: err.UnsupportedOperationError,
+    502: err.ServiceUnavailableError,
+    503: err.ServiceUnavailableError,
+    504: err.ServiceUnavailableError,
 }
 """The meanings of HTTP statuses with an unknown code."""
 
-DETAILS: Mapping[tuple[str, str], type[LanceNamespaceError]] = {
-    ("FederationSourceException", "AccessDeniedException"): PermissionDeniedError,
-    ("FederationSourceException", "ThrottlingException"): ThrottlingError,
-    ("FederationSourceException", "EntityNotFoundException"): InternalError,
-    ("FederationSourceException", "InvalidCredentialsException"): InternalError,
-    ("FederationSourceException", "InvalidInputException"): InternalError,
-    ("FederationSourceException", "InvalidResponseException"): InternalError,
-    ("FederationSourceException", "OperationNotSupportedException"): InternalError,
-    ("FederationSourceException", "PartialFailureException"): InternalError,
-    ("FederationSourceException", "InternalServiceException"): ServiceUnavailableError,
-    ("FederationSourceException", "OperationTimeoutException"): ServiceUnavailableError,
+DETAILS: Mapping[tuple[str, str], type[err.LanceNamespaceError]] = {
+    ("FederationSourceException", "AccessDeniedException"): err.PermissionDeniedError,
+    ("FederationSourceException", "ThrottlingException"): err.ThrottlingError,
+    ("FederationSourceException", "EntityNotFoundException"): err.InternalError,
+    ("FederationSourceException", "InvalidCredentialsException"): err.InternalError,
+    ("FederationSourceException", "InvalidInputException"): err.InternalError,
+    ("FederationSourceException", "InvalidResponseException"): err.InternalError,
+    ("FederationSourceException", "OperationNotSupportedException"): err.InternalError,
+    ("FederationSourceException", "PartialFailureException"): err.InternalError,
+    ("FederationSourceException", "InternalServiceException"): err.ServiceUnavailableError,
+    ("FederationSourceException", "OperationTimeoutException"): err.ServiceUnavailableError,
 }
 
-LOCAL: Mapping[str, tuple[type[LanceNamespaceError], BotoCoreError]] = {
-    "ParamValidationError": (InvalidInputError, ParamValidationError(report="Name: too short")),
-    "ValidationError": (InvalidInputError, InvalidRegionError(region_name="a b")),
-    "NoCredentialsError": (UnauthenticatedError, NoCredentialsError()),
+LOCAL: Mapping[str, tuple[type[err.LanceNamespaceError], BotoCoreError]] = {
+    "ParamValidationError": (err.InvalidInputError, ParamValidationError(report="Name: too short")),
+    "ValidationError": (err.InvalidInputError, InvalidRegionError(region_name="a b")),
+    "NoCredentialsError": (err.UnauthenticatedError, NoCredentialsError()),
     "CredentialRetrievalError": (
-        UnauthenticatedError,
+        err.UnauthenticatedError,
         CredentialRetrievalError(provider="custom-process", error_msg="exit 1"),
     ),
-    "SSOError": (UnauthenticatedError, UnauthorizedSSOTokenError()),
-    "MetadataRetrievalError": (ServiceUnavailableError, MetadataRetrievalError(error_msg="no answer")),
+    "SSOError": (err.UnauthenticatedError, UnauthorizedSSOTokenError()),
+    "MetadataRetrievalError": (err.ServiceUnavailableError, MetadataRetrievalError(error_msg="no answer")),
 }
 """Errors before anything is sent, by the class of the exception or of its cause."""
 
@@ -174,7 +160,7 @@ def make_client_error(code: str, status: int = 400, message: str = "why", **more
     return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": about, **more}, "GetTable")
 
 
-def meaning(error: Any, subject: Id = TABLE, operation: str = "describe_table") -> type[LanceNamespaceError]:
+def meaning(error: Any, subject: Id = TABLE, operation: str = "describe_table") -> type[err.LanceNamespaceError]:
     return error_class(failure(error), subject, operation, ERRORS)
 
 
@@ -186,7 +172,7 @@ def test_every_code_is_tested() -> None:
 
 
 @pytest.mark.parametrize("error", CODES)
-async def test_a_code_in_an_answer_becomes_an_error(server: FakeGlue, error: type[LanceNamespaceError]) -> None:
+async def test_a_code_in_an_answer_becomes_an_error(server: FakeGlue, error: type[err.LanceNamespaceError]) -> None:
     async with connected(server, max_retries="0") as ns:
         for code in CODES[error]:
             server.fail(code, operation="GetTable")
@@ -204,21 +190,19 @@ async def test_an_unknown_code_means_the_same_as_its_status(server: FakeGlue) ->
 
 
 @pytest.mark.parametrize(("key", "error"), DETAILS.items())
-def test_a_federated_source_says_more_than_its_code(key: tuple[str, str], error: type[LanceNamespaceError]) -> None:
+def test_a_federated_source_says_more_than_its_code(key: tuple[str, str], error: type[err.LanceNamespaceError]) -> None:
     code, cause = key
     assert meaning(make_client_error(code, FederationSourceErrorCode=cause)) is error
 
 
 @pytest.mark.parametrize("message", ["User is not authorized to perform: kms:Decrypt", "Access Denied by KMS"])
 def test_a_key_that_is_denied_is_no_permission(message: str) -> None:
-    assert meaning(make_client_error("GlueEncryptionException", message=message)) is PermissionDeniedError
-    assert meaning(make_client_error("GlueEncryptionException", message="the key is gone")) is InternalError
+    assert meaning(make_client_error("GlueEncryptionException", message=message)) is err.PermissionDeniedError
+    assert meaning(make_client_error("GlueEncryptionException", message="the key is gone")) is err.InternalError
 
 
 @pytest.mark.parametrize(("name", "expected"), LOCAL.items())
-def test_what_is_found_out_before_sending_becomes_an_error(
-    name: str, expected: tuple[type[LanceNamespaceError], BotoCoreError]
-) -> None:
+def test_errors_before_sending(name: str, expected: tuple[type[err.LanceNamespaceError], BotoCoreError]) -> None:
     error, raised = expected
     result = failure(raised)
     assert name in result.codes and result.delivered is False
@@ -235,18 +219,18 @@ def test_classes_are_spelled_as_botocore_does(name: str) -> None:
 @pytest.mark.parametrize(
     ("code", "subject", "operation", "error"),
     [
-        ("EntityNotFoundException", TABLE, "describe_table", TableNotFoundError),
-        ("EntityNotFoundException", TABLE, "deregister_table", TableNotFoundError),
-        ("EntityNotFoundException", TABLE, "declare_table", NamespaceNotFoundError),
-        ("EntityNotFoundException", DATABASE, "list_tables", NamespaceNotFoundError),
-        ("AlreadyExistsException", TABLE, "declare_table", TableAlreadyExistsError),
-        ("AlreadyExistsException", DATABASE, "create_namespace", NamespaceAlreadyExistsError),
-        ("FederatedResourceAlreadyExistsException", TABLE, "declare_table", TableAlreadyExistsError),
-        ("FederatedResourceAlreadyExistsException", DATABASE, "create_namespace", NamespaceAlreadyExistsError),
+        ("EntityNotFoundException", TABLE, "describe_table", err.TableNotFoundError),
+        ("EntityNotFoundException", TABLE, "deregister_table", err.TableNotFoundError),
+        ("EntityNotFoundException", TABLE, "declare_table", err.NamespaceNotFoundError),
+        ("EntityNotFoundException", DATABASE, "list_tables", err.NamespaceNotFoundError),
+        ("AlreadyExistsException", TABLE, "declare_table", err.TableAlreadyExistsError),
+        ("AlreadyExistsException", DATABASE, "create_namespace", err.NamespaceAlreadyExistsError),
+        ("FederatedResourceAlreadyExistsException", TABLE, "declare_table", err.TableAlreadyExistsError),
+        ("FederatedResourceAlreadyExistsException", DATABASE, "create_namespace", err.NamespaceAlreadyExistsError),
     ],
 )
-def test_the_operation_determines_missing_and_existing(
-    code: str, subject: Id, operation: str, error: type[LanceNamespaceError]
+def test_the_operation_tells_missing(
+    code: str, subject: Id, operation: str, error: type[err.LanceNamespaceError]
 ) -> None:
     assert meaning(make_client_error(code), subject, operation) is error
 
@@ -297,9 +281,7 @@ def test_a_message_has_one_line() -> None:
         (ResponseParserError("no JSON"), "unreadable", None),
     ],
 )
-def test_a_broken_connection_leaves_it_open_whether_anything_was_done(
-    raised: Exception, code: str, delivered: bool | None
-) -> None:
+def test_a_broken_connection_leaves_the_outcome_open(raised: Exception, code: str, delivered: bool | None) -> None:
     result = failure(raised)
     assert (result.codes[0], result.delivered) == (code, delivered)
 
@@ -315,5 +297,5 @@ async def test_a_write_that_was_refused_for_load_is_sent_again(server: FakeGlue)
 async def test_conflicts_that_do_not_end_are_reported(server: FakeGlue) -> None:
     server.fail("ConcurrentModificationException", operation="CreateTable", times=None)
     async with connected(server) as ns:
-        with pytest.raises(ConcurrentModificationError, match="4 attempts"):
+        with pytest.raises(err.ConcurrentModificationError, match="4 attempts"):
             await declared(ns, "db", "new", location="s3://bucket/new")

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import (
     CreateNamespaceRequest,
@@ -21,13 +22,6 @@ from lance_namespace import (
     ListNamespacesRequest,
     ListTablesRequest,
     RenameTableRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    UnauthenticatedError,
 )
 
 from lance_ns_async import AsyncNamespace
@@ -84,8 +78,7 @@ async def described(ns: AsyncNamespace, *id: str) -> None:
 @pytest.mark.parametrize("base", ["", "/catalog/v%201"])
 async def test_every_kind_of_request_is_signed_whatever_the_names(name: str, base: str) -> None:
     with signing(base=base, page_size=1, prefix="arn%3Aaws%3As3tables%3Aeu%3A1%3Abucket%2Fb") as server:
-        options = {"warehouse": f"arn:aws/{name}", "header.X-Tenant": "  two  words "}
-        async with connected(server, **options) as ns:
+        async with connected(server, **{"warehouse": f"arn:aws/{name}", "header.X-Tenant": "  two  words "}) as ns:
             await ns.create_namespace(CreateNamespaceRequest(id=[name], properties={name: name}))
             await ns.create_namespace(CreateNamespaceRequest(id=[name, "sub"]))
             await ns.describe_namespace(DescribeNamespaceRequest(id=[name]))
@@ -97,10 +90,9 @@ async def test_every_kind_of_request_is_signed_whatever_the_names(name: str, bas
             await described(ns, name, "new")
             await ns.deregister_table(DeregisterTableRequest(id=[name, "new"]))
             await ns.drop_namespace(DropNamespaceRequest(id=[name, "sub"]))
-            with pytest.raises(TableNotFoundError):
+            with pytest.raises(err.TableNotFoundError):
                 await described(ns, name, "new")
-        methods = {request.method for request in server.requests}
-        assert methods == {"GET", "POST", "HEAD", "DELETE"}
+        assert {request.method for request in server.requests} == {"GET", "POST", "HEAD", "DELETE"}
         assert server.signatures and len(server.signatures.accepted) == len(server.requests)
         always = {"host", "x-amz-date", "x-amz-content-sha256", "x-tenant"}
         assert all(signed >= always for signed in server.signatures.accepted)
@@ -134,11 +126,10 @@ async def test_each_attempt_is_signed_anew() -> None:
 
 async def test_the_service_and_the_region_are_those_of_the_properties() -> None:
     with signing(Signatures(name="s3tables", region="us-west-2")) as server:
-        properties = {"rest.signing-name": "s3tables", "rest.signing-region": "us-west-2"}
-        async with connected(server, **properties) as ns:
+        async with connected(server, **{"rest.signing-name": "s3tables", "rest.signing-region": "us-west-2"}) as ns:
             await described(ns)
         async with connected(server) as ns:
-            with pytest.raises(UnauthenticatedError, match=r"correct service.*rest\.signing-name.*keys right\?"):
+            with pytest.raises(err.UnauthenticatedError, match=r"correct service.*rest\.signing-name.*keys right\?"):
                 await described(ns)
 
 
@@ -148,8 +139,7 @@ async def test_a_bearer_token_goes_along_under_another_name() -> None:
             await described(ns)
             server.expire_tokens()
             await described(ns)
-        token = server.requests[-1].headers["Original-Authorization"]
-        assert token.startswith("Bearer client-credentials-token")
+        assert server.requests[-1].headers["Original-Authorization"].startswith("Bearer client-credentials-token")
         assert server.signatures and all("original-authorization" in names for names in server.signatures.accepted)
 
 
@@ -158,8 +148,7 @@ async def test_keys_and_region_come_from_the_chain_of_aws(monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     with signing() as server:
-        properties = {"endpoint": server.endpoint, "rest.sigv4-enabled": "true"}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, "rest.sigv4-enabled": "true"}) as ns:
             await described(ns)
 
 
@@ -171,7 +160,7 @@ async def test_new_keys_of_the_chain_take_the_place_of_those_that_expired(monkey
         async with connected(server, keys="chain") as ns:
             await described(ns)
             server.signatures.expired.add(KEY)
-            with pytest.raises(UnauthenticatedError, match="security token included in the request is expired"):
+            with pytest.raises(err.UnauthenticatedError, match="security token included in the request is expired"):
                 await described(ns)
             server.signatures.keys["AKIDNEW"] = ("sesame-new", None)
             monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDNEW")
@@ -182,7 +171,7 @@ async def test_new_keys_of_the_chain_take_the_place_of_those_that_expired(monkey
 async def test_no_keys_at_all_is_reported() -> None:
     with signing() as server:
         async with connected(server, keys="chain") as ns:
-            with pytest.raises(UnauthenticatedError, match="Unable to locate credentials"):
+            with pytest.raises(err.UnauthenticatedError, match="Unable to locate credentials"):
                 await described(ns)
         assert not server.requests
 
@@ -191,7 +180,7 @@ async def test_no_region_at_all_is_reported() -> None:
     with signing() as server:
         properties = {"endpoint": server.endpoint, "rest.sigv4-enabled": "true", **STATIC}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
-            with pytest.raises(InvalidInputError, match=r"rest\.signing-region: unknown; set it, or AWS_REGION"):
+            with pytest.raises(err.InvalidInputError, match=r"rest\.signing-region: unknown; set it, or AWS_REGION"):
                 await described(ns)
         assert not server.requests
 
@@ -214,7 +203,7 @@ async def test_no_region_at_all_is_reported() -> None:
 async def test_a_clock_that_is_wrong_is_reported(ahead: timedelta, cause: str, hint: str) -> None:
     with signing(Signatures(ahead=ahead)) as server:
         async with connected(server) as ns:
-            with pytest.raises(UnauthenticatedError, match=rf"{cause}.*{hint}"):
+            with pytest.raises(err.UnauthenticatedError, match=rf"{cause}.*{hint}"):
                 await described(ns)
 
 
@@ -227,7 +216,7 @@ async def test_a_clock_that_is_a_little_wrong_does_no_harm() -> None:
 async def test_a_wrong_secret_is_reported_without_the_request() -> None:
     with signing(Signatures(keys={KEY: ("another", "sesame-token")})) as server:
         async with connected(server, **{"rest.session-token": "sesame-token"}) as ns:
-            with pytest.raises(UnauthenticatedError, match=r"does not match .*keys right\?") as caught:
+            with pytest.raises(err.UnauthenticatedError, match=r"does not match .*keys right\?") as caught:
                 await described(ns)
         assert "sesame" not in str(caught.value) and "Canonical" not in str(caught.value)
 
@@ -239,19 +228,23 @@ async def test_a_wrong_secret_is_reported_without_the_request() -> None:
             403,
             "AccessDeniedException:http://x/",
             {"Message": "User: x is not authorized"},
-            PermissionDeniedError,
+            err.PermissionDeniedError,
             "User",
         ),
-        (403, "com.amazon.coral.service#UnrecognizedClientException", {}, UnauthenticatedError, "keys right"),
+        (403, "com.amazon.coral.service#UnrecognizedClientException", {}, err.UnauthenticatedError, "keys right"),
         (400, "ThrottlingException", {"message": "Rate exceeded"}, None, ""),
-        (503, "ServiceUnavailable", {"message": "later"}, ServiceUnavailableError, "later"),
-        (403, "", {"error": {"message": "no", "type": "ForbiddenException", "code": 403}}, PermissionDeniedError, "no"),
-        (403, "IncompleteSignatureException", "<html>no</html>", UnauthenticatedError, "keys right"),
+        (503, "ServiceUnavailable", {"message": "later"}, err.ServiceUnavailableError, "later"),
+        (
+            403,
+            "",
+            {"error": {"message": "no", "type": "ForbiddenException", "code": 403}},
+            err.PermissionDeniedError,
+            "no",
+        ),
+        (403, "IncompleteSignatureException", "<html>no</html>", err.UnauthenticatedError, "keys right"),
     ],
 )
-async def test_errors_of_aws_in_front_of_a_catalog(
-    status: int, kind: str, body: Any, error: type[Exception] | None, text: str
-) -> None:
+async def test_errors_of_aws(status: int, kind: str, body: Any, error: type[Exception] | None, text: str) -> None:
     with signing() as server:
         server.fail(status, match="tables", headers={"x-amzn-ErrorType": kind} if kind else {}, body=body)
         async with connected(server, max_retries="1" if error is None else "0") as ns:
@@ -280,7 +273,7 @@ async def test_nothing_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     ],
 )
 def test_properties_that_do_not_fit_together(properties: Mapping[str, str], text: str) -> None:
-    with pytest.raises(InvalidInputError, match=text) as caught:
+    with pytest.raises(err.InvalidInputError, match=text) as caught:
         AsyncNamespace.connect("iceberg", {"endpoint": "http://127.0.0.1", **properties})
     assert "sesame" not in str(caught.value)
 

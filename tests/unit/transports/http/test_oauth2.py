@@ -31,8 +31,7 @@ class Settings(OAuth2Settings):
 
 
 def credentials(url: str, wire: httpx.AsyncBaseTransport, **properties: str) -> RenewedTokens:
-    policy = Policy(max_retries=2, backoff_initial=0.0)
-    caller = Caller(policy, OAUTH2_ERRORS)
+    caller = Caller(Policy(max_retries=2, backoff_initial=0.0), OAUTH2_ERRORS)
     if not any("token" in key for key in properties):
         properties = {"credential": f"id:{SECRET}", **properties}
     settings = Settings.parse({"endpoint": url, "scope": "a b", **properties})
@@ -177,8 +176,7 @@ async def test_a_refresh_token_is_used_at_renewal_and_replaced_by_the_next_one()
 @pytest.mark.parametrize("refusal", [http(400, '{"error": "invalid_grant"}'), http(401, ""), http(500, "no")])
 async def test_a_rejected_refresh_token_is_discarded(refusal: Said) -> None:
     first = answer(access_token="1", refresh_token="r-0001")
-    answers = [first, refusal, answer(access_token="2"), answer(access_token="3")]
-    values, server = await fetch(answers, 3)
+    values, server = await fetch([first, refusal, answer(access_token="2"), answer(access_token="3")], 3)
     assert values == ["1", "2", "3"]
     grants = ["client_credentials", "refresh_token", "client_credentials", "client_credentials"]
     assert [form["grant_type"] for form in forms(server)] == grants

@@ -13,15 +13,9 @@ from time import time
 from typing import Any
 
 import anyio.to_thread
+import lance_namespace.errors as err
 import orjson
 import pytest
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
@@ -53,9 +47,9 @@ def function(result: Callable[[], Any]) -> RenewedTokens:
     return function_tokens(Caller(Policy(), HTTP_ERRORS), result)
 
 
-async def error_of(tokens: RenewedTokens) -> LanceNamespaceError:
+async def error_of(tokens: RenewedTokens) -> err.LanceNamespaceError:
     """Returns the error of the first token, after a check that it contains no token, and that the call was not sent."""
-    with pytest.raises(LanceNamespaceError) as raised:
+    with pytest.raises(err.LanceNamespaceError) as raised:
         await tokens.current()
     assert TOKEN not in "".join(traceback.format_exception(raised.value))
     failure = failure_of(raised.value)
@@ -150,7 +144,7 @@ def test_results_of_callables(make_result: Callable[[], object], lifetime: float
 )
 async def test_results_that_are_no_token(result: object, message: str) -> None:
     error = await error_of(function(lambda: result))
-    assert isinstance(error, InvalidInputError)
+    assert isinstance(error, err.InvalidInputError)
     with pytest.raises(ValueError, match=message):
         parse_result(result)
     assert "the catalog (fetch_token: token, the callable test_results_that_are_no_token" in str(error)
@@ -188,10 +182,10 @@ async def test_errors_of_a_callable() -> None:
         raise RuntimeError("no ticket")
 
     def deny() -> str:
-        raise PermissionDeniedError("not you")
+        raise err.PermissionDeniedError("not you")
 
     error = await error_of(function(fail))
-    assert isinstance(error, UnauthenticatedError) and ".fail: RuntimeError: no ticket)" in str(error)
+    assert isinstance(error, err.UnauthenticatedError) and ".fail: RuntimeError: no ticket)" in str(error)
     assert str(await error_of(function(deny))) == "not you"
 
 
@@ -210,23 +204,23 @@ async def test_a_command_runs_once_for_all_and_again_after_a_rejection(tmp_path:
 @pytest.mark.parametrize(
     ("parts", "cls", "message"),
     [
-        (("/no/such/program", TOKEN), InvalidInputError, "auth_command 'program': there is no such program"),
-        (("no-such-program-4711",), InvalidInputError, "add its folder to the PATH of this process"),
-        (("/",), InvalidInputError, "or it is not executable"),
+        (("/no/such/program", TOKEN), err.InvalidInputError, "auth_command 'program': there is no such program"),
+        (("no-such-program-4711",), err.InvalidInputError, "add its folder to the PATH of this process"),
+        (("/",), err.InvalidInputError, "or it is not executable"),
         (
             python(f"import sys; print('{TOKEN}'); sys.exit('Please run az login')"),
-            UnauthenticatedError,
+            err.UnauthenticatedError,
             r"exit status 1: Please run az login; run the command in a terminal",
         ),
         (
             python(f"import sys; print('{TOKEN}'); sys.exit('trace: ' + 'x' * 5000 + ' {TOKEN} end')"),
-            UnauthenticatedError,
+            err.UnauthenticatedError,
             r"exit status 1: \.\.\.x{300,400} \*\*\* end;",
         ),
-        (python("raise SystemExit(3)"), UnauthenticatedError, "exit status 3: it printed no error message"),
-        (python(f"print('token {TOKEN}')"), InvalidInputError, "its output must be a token, or JSON"),
-        (python("print('x' * 10**6)"), InvalidInputError, "it printed more than 262144 bytes"),
-        (python("import sys\nwhile True: sys.stderr.write('x' * 1000)"), InvalidInputError, "it printed more than"),
+        (python("raise SystemExit(3)"), err.UnauthenticatedError, "exit status 3: it printed no error message"),
+        (python(f"print('token {TOKEN}')"), err.InvalidInputError, "its output must be a token, or JSON"),
+        (python("print('x' * 10**6)"), err.InvalidInputError, "it printed more than 262144 bytes"),
+        (python("import sys\nwhile True: sys.stderr.write('x' * 1000)"), err.InvalidInputError, "it printed more than"),
     ],
 )
 async def test_failures_of_a_command(parts: tuple[str, ...], cls: type[Exception], message: str) -> None:
@@ -240,7 +234,7 @@ async def test_a_file_that_is_no_program(tmp_path: Path) -> None:
     (script := tmp_path / "script").write_text("no interpreter\n")
     script.chmod(0o700)
     error = await error_of(command(str(script)))
-    assert isinstance(error, InvalidInputError) and "auth_command 'script': it cannot be started" in str(error)
+    assert isinstance(error, err.InvalidInputError) and "auth_command 'script': it cannot be started" in str(error)
 
 
 _CHILD = "import sys, threading; f = open(sys.argv[1], 'w'); f.write('x'); f.flush(); threading.Event().wait()"
@@ -260,7 +254,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(fifo: P
     async with asyncio.TaskGroup() as group:
         end = group.create_task(anyio.to_thread.run_sync(fifo.read_bytes))
         error = group.create_task(error_of(tokens))
-    assert isinstance(error.result(), ServiceUnavailableError)
+    assert isinstance(error.result(), err.ServiceUnavailableError)
     assert "no result within 1 s (auth_command_timeout)" in str(error.result())
     assert end.result() == b"x"
 
@@ -381,19 +375,18 @@ async def test_an_expired_new_token_is_used_by_waiting_callers_only(lifetime: fl
 
 @pytest.mark.parametrize(("lifetime", "is_kept"), [(1e-9, False), (60.0, True), (10.0, True), (1e9, True)])
 async def test_a_token_is_kept_while_it_lives(lifetime: float, is_kept: bool) -> None:
-    endpoint = Endpoint(lifetime=lifetime)
-    tokens = RenewedTokens(endpoint)
+    tokens = RenewedTokens(Endpoint(lifetime=lifetime))
     await tokens.current()
     await asyncio.sleep(0)
     assert await tokens.current() == ("1" if is_kept else "2")
 
 
 async def test_a_failure_is_shared_by_those_who_waited_and_the_next_asks_again() -> None:
-    refused = UnauthenticatedError("Unauthenticated: the catalog (fetch_token: invalid_client)")
+    refused = err.UnauthenticatedError("Unauthenticated: the catalog (fetch_token: invalid_client)")
     endpoint = Endpoint(refused)
     tokens = RenewedTokens(endpoint)
     failed = await at_once(tokens.current)
-    assert {(type(e), str(e)) for e in failed} == {(UnauthenticatedError, str(refused))}
+    assert {(type(e), str(e)) for e in failed} == {(err.UnauthenticatedError, str(refused))}
     assert len({id(e) for e in failed}) == 100, "a shared exception would gather everybody's traceback"
     assert endpoint.fetches == 1
     assert await at_once(tokens.current) == ["2"] * 100 and endpoint.fetches == 2
@@ -403,9 +396,9 @@ async def test_a_failed_renewal_leaves_the_old_token_to_who_does_not_know_better
     endpoint = Endpoint()
     tokens = RenewedTokens(endpoint)
     await tokens.current()
-    endpoint.failures.append(ServiceUnavailableError("Service unavailable: the catalog"))
+    endpoint.failures.append(err.ServiceUnavailableError("Service unavailable: the catalog"))
     failed = await at_once(lambda: tokens.replace("1"))
-    assert {type(e) for e in failed} == {ServiceUnavailableError} and endpoint.fetches == 2
+    assert {type(e) for e in failed} == {err.ServiceUnavailableError} and endpoint.fetches == 2
     assert await tokens.current() == "1" and await tokens.replace("1") == "3"
 
 
@@ -438,9 +431,7 @@ async def test_a_cancelled_follower_disturbs_nobody() -> None:
 
 
 async def test_a_fault_of_ours_is_not_shared() -> None:
-    endpoint = Endpoint(ZeroDivisionError())
-    tokens = RenewedTokens(endpoint)
-    done = await at_once(tokens.current, callers=5)
+    done = await at_once(RenewedTokens(Endpoint(ZeroDivisionError())).current, callers=5)
     assert isinstance(done[0], ZeroDivisionError) and done[1:] == ["2"] * 4
 
 

@@ -177,8 +177,7 @@ async def test_an_answer_without_its_body_has_no_length() -> None:
 
 @pytest.mark.parametrize("size", [2048, 100_000_000])
 async def test_the_limit_is_that_of_what_a_compressed_answer_becomes(size: int) -> None:
-    body = gzip.compress(b'"' + b"x" * size + b'"')
-    answers = [http(body=body, headers={"Content-Encoding": "gzip"})] * 2
+    answers = [http(body=gzip.compress(b'"' + b"x" * size + b'"'), headers={"Content-Encoding": "gzip"})] * 2
     async with Script(*answers) as server:
         async with plain(server.url, {"max_response_bytes": "2047"}) as client:
             with pytest.raises(InternalError, match="longer than 2047 bytes"):
@@ -272,8 +271,7 @@ async def test_a_proxy_may_want_a_password() -> None:
 
 async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent(certificates: Certificates) -> None:
     async with Script(http(502, b""), http(403, b"")) as proxy, Script(tls=certificates.server) as server:
-        once_more = Policy(max_retries=1, backoff_initial=0.0)
-        async with plain(server.url, {"proxy": proxy.url}, policy=once_more) as client:
+        async with plain(server.url, {"proxy": proxy.url}, policy=Policy(max_retries=1, backoff_initial=0.0)) as client:
             with pytest.raises(ServiceUnavailableError, match="the proxy opens no tunnel: HTTP 403 Reason 403"):
                 await client.ask("DELETE")
         assert client.outcomes == ["refused", "refused"] and not server.requests
@@ -318,9 +316,7 @@ async def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch, 
         ("http://h/x", {"http_proxy": ""}, None),
     ],
 )
-def test_proxies_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, url: str, environment: dict[str, str], proxy: str | None
-) -> None:
+def test_proxies(monkeypatch: pytest.MonkeyPatch, url: str, environment: dict[str, str], proxy: str | None) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert environment_proxy(url) == proxy
@@ -377,8 +373,7 @@ def test_a_sync_namespace_that_is_open_at_the_end_of_the_process_warns_of_nothin
             ns.list_namespaces()
     """
     run = (sys.executable, "-W", "always::ResourceWarning", "-c", dedent(program))
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stderr == ""
 
 
 MB = 2**20
@@ -446,8 +441,7 @@ async def test_a_bomb_takes_no_more_than_the_limit(layers: int) -> None:
     packed = gzip.compress(bytes(40 * MB))
     for _ in range(layers - 1):
         packed = gzip.compress(packed)
-    response = http(200, packed, {"Content-Encoding": ", ".join(["gzip"] * layers)})
-    async with Script(response) as server:
+    async with Script(http(200, packed, {"Content-Encoding": ", ".join(["gzip"] * layers)})) as server:
         async with plain(server.url, {"max_response_bytes": str(MB)}, policy=Policy(max_retries=0)) as client:
             tracemalloc.start()
             try:

@@ -111,8 +111,7 @@ def test_only_what_is_wanted_is_read(size: int) -> None:
 def test_lists_of_structs_and_of_texts_are_read(size: int) -> None:
     tables = b"\x0f\x00\x01\x0c\x00\x00\x00\x03" + TABLE * 3 + b"\x0f\x00\x02\x0b\x00\x00\x00\x00\x00"
     assert read({1: WANTED, 2: None}, tables, size) == {1: [FOUND] * 3, 2: []}
-    names = texts(0, [f"t{i}" for i in range(50)]) + b"\x00"
-    assert read({0: None}, names, size) == {0: [f"t{i}" for i in range(50)]}
+    assert read({0: None}, texts(0, [f"t{i}" for i in range(50)]) + b"\x00", size) == {0: [f"t{i}" for i in range(50)]}
 
 
 _NUMBERS = st.one_of(
@@ -276,8 +275,7 @@ def test_what_cannot_be_read_is_refused(data: bytes, message: str) -> None:
 
 def test_a_count_alone_keeps_nobody_busy() -> None:
     for kind in (BOOL, I64, STRING, STRUCT, LIST, SET):
-        decoder = Decoder({})
-        assert not decoder.feed(b"\x0f\x00\x01" + bytes([kind]) + b"\xff\xff\xff\xff")
+        assert not Decoder({}).feed(b"\x0f\x00\x01" + bytes([kind]) + b"\xff\xff\xff\xff")
 
 
 def test_the_fields_of_a_struct_are_distinguished_and_left_as_they_are() -> None:

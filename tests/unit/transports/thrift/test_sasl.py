@@ -210,8 +210,7 @@ async def test_the_first_call_is_made_once_on_each_connection(server: FakeHive) 
                 hold.release()
         await hive.ask("d1")
     assert server.calls.count("set_ugi") == 2 == server.connections
-    firsts = {request.connection: request.method for request in reversed(server.requests)}
-    assert set(firsts.values()) == {"set_ugi"}
+    assert set({request.connection: request.method for request in reversed(server.requests)}.values()) == {"set_ugi"}
 
 
 async def test_a_first_call_that_fails_is_no_doubt_about_a_write(server: FakeHive) -> None:
@@ -227,8 +226,7 @@ async def test_a_first_call_that_fails_is_no_doubt_about_a_write(server: FakeHiv
 
 
 async def test_a_server_that_accepts_and_says_nothing_is_given_up(server: FakeHive) -> None:
-    ugi = Method("set_ugi", ("MetaException",))
-    first = (ugi, text(1, "alice") + texts(2, []))
+    first = (Method("set_ugi", ("MetaException",)), text(1, "alice") + texts(2, []))
     with FakeHive() as silent, silent.hold():
         async with client(silent.port, server.port, connect_timeout=0.05, first=first) as hive:
             assert await hive.ask("d1") == "d1"
