@@ -77,23 +77,13 @@ async def test_a_role_is_assumed_as_the_properties_say(server: FakeGlue) -> None
     assert "x-amz-security-token" in glue.headers
 
 
-async def test_a_role_needs_no_more_than_its_name(server: FakeGlue) -> None:
-    async with connected(server, assume_role_arn=ARN) as ns:
-        await described(ns, "db", "t")
-    client = server.requests[0].parameters
-    assert (client["RoleSessionName"], client["DurationSeconds"]) == ("lance-ns-async", "3600")
-    assert "ExternalId" not in client and server.requests[0].region == server.region
-
-
-async def test_many_first_callers_assume_a_role_once(server: FakeGlue) -> None:
+async def test_many_callers_assume_a_role_once_and_again_at_its_end(server: FakeGlue) -> None:
     async with connected(server, assume_role_arn=ARN) as ns:
         await at_once(ns)
-    assert server.calls.count("AssumeRole") == 1 and server.calls.count("GetTable") == 32
-
-
-async def test_a_role_that_ends_under_many_callers_is_assumed_anew_once(server: FakeGlue) -> None:
-    async with connected(server, assume_role_arn=ARN) as ns:
-        await at_once(ns)
+        assert server.calls.count("AssumeRole") == 1 and server.calls.count("GetTable") == 32
+        client = server.requests[0].parameters
+        assert (client["RoleSessionName"], client["DurationSeconds"]) == ("lance-ns-async", "3600")
+        assert "ExternalId" not in client and server.requests[0].region == server.region
         server.clear()
         server.expire()
         await at_once(ns)
@@ -180,12 +170,16 @@ async def test_keys_that_are_wrong_are_reported_after_one_call(server: FakeGlue)
     assert server.calls == ["GetTable"]
 
 
-async def test_variables_are_found(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("operation", "role"), [("GetTable", {}), ("AssumeRole", {"assume_role_arn": ARN})])
+async def test_variables_are_found(
+    server: FakeGlue, monkeypatch: pytest.MonkeyPatch, operation: str, role: dict[str, str]
+) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    async with connected(server, *KEYS) as ns:
+    async with connected(server, *KEYS, **role) as ns:
         await at_once(ns, 4)
-    assert signers(server) == ["AKIAVARIABLE"]
+    assert signers(server, operation) == ["AKIAVARIABLE"]
+    assert signers(server) == ([server.issued[0]] if role else ["AKIAVARIABLE"])
 
 
 async def test_profiles_are_read_again_at_their_end(
@@ -277,26 +271,22 @@ async def test_a_container_gives_keys(server: FakeGlue, monkeypatch: pytest.Monk
     assert signers(server) == ["AKIACONTAINER"]
 
 
-async def test_no_keys_at_all_are_reported_before_any_call(server: FakeGlue) -> None:
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [
+        ({}, "load_credentials: NoCredentialsError: Unable to locate"),
+        ({"AWS_ACCESS_KEY_ID": "AKIAVARIABLE"}, "PartialCredentialsError"),
+    ],
+)
+async def test_missing_keys_are_reported_before_any_call(
+    server: FakeGlue, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], text: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     async with connected(server, *KEYS) as ns:
-        with pytest.raises(err.UnauthenticatedError, match="load_credentials: NoCredentialsError: Unable to locate"):
+        with pytest.raises(err.UnauthenticatedError, match=text):
             await described(ns, "db", "t")
     assert server.calls == []
-
-
-async def test_half_a_pair_of_keys_is_reported(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
-    async with connected(server, *KEYS) as ns:
-        with pytest.raises(err.UnauthenticatedError, match="PartialCredentialsError"):
-            await described(ns, "db", "t")
-
-
-async def test_a_role_is_assumed_by_whom_the_chain_finds(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    async with connected(server, *KEYS, assume_role_arn=ARN) as ns:
-        await at_once(ns)
-    assert signers(server, "AssumeRole") == ["AKIAVARIABLE"] and signers(server) == [server.issued[0]]
 
 
 class Clock:

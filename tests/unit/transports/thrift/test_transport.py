@@ -129,13 +129,6 @@ async def test_a_method_the_server_does_not_know_is_unsupported(server: FakeHive
         assert server.connections == 1
 
 
-async def test_an_answer_without_a_result_is_no_empty_one(server: FakeHive) -> None:
-    server.garbage(Message(2, "get_database", 1).encoded())
-    async with client(server.port) as hive:
-        with pytest.raises(err.InternalError, match="without a result"):
-            await hive.ask("d1")
-
-
 async def test_an_answer_that_is_not_understood_is_an_internal_error(server: FakeHive) -> None:
     async with client(server.port) as hive:
         with pytest.raises(err.InternalError, match=r"get_database: an answer of unknown form \(KeyError: 'x'\)"):
@@ -144,30 +137,30 @@ async def test_an_answer_that_is_not_understood_is_an_internal_error(server: Fak
         assert server.connections == 1
 
 
+def reply(kind: int, fields: dict[int, Any]) -> bytes:
+    return Message(kind, "get_database", 1, Struct(fields)).encoded()
+
+
 @pytest.mark.parametrize(
-    "body",
+    ("data", "message", "connections"),
     [
-        Message(2, "get_database", 1, Struct({1: "no exception"})),
-        Message(2, "get_database", 1, Struct({1: Struct({1: Typed(STRING, ["no text"])})})),
-        Message(3, "get_database", 1, Struct({1: Typed(STRING, ["no text"])})),
-        Message(3, "get_database", 1, Struct({2: Typed(STRING, ["no number"])})),
+        (reply(2, {}), "without a result", 1),
+        (reply(2, {1: "no exception"}), "get_database: an answer of unknown form", 1),
+        (reply(2, {1: Struct({1: Typed(STRING, ["no text"])})}), "get_database: an answer of unknown form", 1),
+        (reply(3, {1: Typed(STRING, ["no text"])}), "get_database: an answer of unknown form", 1),
+        (reply(3, {2: Typed(STRING, ["no number"])}), "get_database: an answer of unknown form", 1),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a reply in Thrift's strict binary protocol", 2),
     ],
 )
-async def test_an_exception_of_unknown_form_is_an_internal_error(server: FakeHive, body: Message) -> None:
-    server.garbage(body.encoded())
+async def test_malformed_replies_are_internal_errors(
+    server: FakeHive, data: bytes, message: str, connections: int
+) -> None:
+    server.garbage(data)
     async with client(server.port) as hive:
-        with pytest.raises(err.InternalError, match="get_database: an answer of unknown form"):
+        with pytest.raises(err.InternalError, match=message):
             await hive.ask("d1")
         assert await hive.ask("d1") == "d1"
-
-
-async def test_garbage_is_an_internal_error_and_ends_the_connection(server: FakeHive) -> None:
-    server.garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    async with client(server.port) as hive:
-        with pytest.raises(err.InternalError, match="not a reply in Thrift's strict binary protocol"):
-            await hive.ask("d1")
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == 2
+        assert server.connections == connections
 
 
 async def test_an_answer_that_is_too_long_is_given_up(server: FakeHive) -> None:
