@@ -11,15 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-)
 
 from lance_ns_async import CallLoad, IcebergNamespace, Namespace
 from lance_ns_async.backends.base import Capabilities
@@ -48,7 +42,7 @@ async def test_a_closed_namespace_begins_nothing(backend: MemoryBackend) -> None
     await ns.aclose()
     await ns.aclose()
     for operation in (
-        lambda: ns.list_tables(ListTablesRequest(id=[])),
+        lambda: ns.list_tables(spec.ListTablesRequest(id=[])),
         lambda: ns.describe_tables([["r"]]),
         lambda: ns.list_many([[]]),
         lambda: ns.exists(["r"]),
@@ -61,23 +55,23 @@ async def test_a_closed_namespace_begins_nothing(backend: MemoryBackend) -> None
 
 
 async def test_tables_of_the_whole_tree_come_in_one_order(backend: MemoryBackend) -> None:
-    result = await over(backend).list_all_tables(ListTablesRequest(id=[]))
+    result = await over(backend).list_all_tables(spec.ListTablesRequest(id=[]))
     assert result.tables == ["r", "a$t", "a$b$t", "a$b$u"] and result.page_token is None
-    inside = await over(backend).list_all_tables(ListTablesRequest(id=["a"], limit=2))
+    inside = await over(backend).list_all_tables(spec.ListTablesRequest(id=["a"], limit=2))
     assert inside.tables == ["a$t", "a$b$t"] and inside.page_token
 
 
 async def test_tokens_of_one_listing_are_foreign_to_the_other(backend: MemoryBackend) -> None:
     ns = over(backend)
-    deep = (await ns.list_all_tables(ListTablesRequest(id=["a", "b"], limit=1))).page_token
-    flat = (await ns.list_tables(ListTablesRequest(id=["a", "b"], limit=1))).page_token
+    deep = (await ns.list_all_tables(spec.ListTablesRequest(id=["a", "b"], limit=1))).page_token
+    flat = (await ns.list_tables(spec.ListTablesRequest(id=["a", "b"], limit=1))).page_token
     with pytest.raises(err.InvalidInputError, match="not one of this listing"):
-        await ns.list_tables(ListTablesRequest(id=["a", "b"], page_token=deep))
+        await ns.list_tables(spec.ListTablesRequest(id=["a", "b"], page_token=deep))
     for start in (["a", "b"], ["other"]):
         with pytest.raises(err.InvalidInputError, match="not one of this listing"):
-            await ns.list_all_tables(ListTablesRequest(id=start, page_token=flat))
+            await ns.list_all_tables(spec.ListTablesRequest(id=start, page_token=flat))
     with pytest.raises(err.InvalidInputError, match="not one of this listing"):
-        await ns.list_namespaces(ListNamespacesRequest(id=[], page_token="nonsense"))
+        await ns.list_namespaces(spec.ListNamespacesRequest(id=[], page_token="nonsense"))
 
 
 async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
@@ -110,7 +104,7 @@ async def test_the_existence_of_what_is_denied_is_not_denied(backend: MemoryBack
 
 @pytest.mark.parametrize("mode", ["ExistOk", "existok", "exist_ok", "EXIST-OK", "Exist_Ok"])
 async def test_a_mode_may_be_spelled_as_one_likes(backend: MemoryBackend, mode: str) -> None:
-    await over(backend).create_namespace(CreateNamespaceRequest(id=["a"], mode=mode))
+    await over(backend).create_namespace(spec.CreateNamespaceRequest(id=["a"], mode=mode))
 
 
 @pytest.mark.parametrize(
@@ -125,24 +119,24 @@ async def test_a_mode_may_be_spelled_as_one_likes(backend: MemoryBackend, mode: 
 )
 async def test_an_unknown_mode_is_refused_with_those_there_are(backend: MemoryBackend, mode: str, hint: str) -> None:
     with pytest.raises(err.InvalidInputError, match=re.escape(f"mode {mode!r}: unknown, {hint}")):
-        await over(backend).create_namespace(CreateNamespaceRequest(id=["z"], mode=mode))
+        await over(backend).create_namespace(spec.CreateNamespaceRequest(id=["z"], mode=mode))
     assert not backend.calls
 
 
 async def test_the_root_is_there_and_stays(backend: MemoryBackend) -> None:
     ns = over(backend)
     with pytest.raises(err.InvalidInputError, match="the root cannot be dropped"):
-        await ns.drop_namespace(DropNamespaceRequest(id=[]))
+        await ns.drop_namespace(spec.DropNamespaceRequest(id=[]))
     with pytest.raises(err.NamespaceAlreadyExistsError, match="it is the root"):
-        await ns.create_namespace(CreateNamespaceRequest(id=[]))
-    assert (await ns.create_namespace(CreateNamespaceRequest(id=None, mode="ExistOk"))).properties == {}
+        await ns.create_namespace(spec.CreateNamespaceRequest(id=[]))
+    assert (await ns.create_namespace(spec.CreateNamespaceRequest(id=None, mode="ExistOk"))).properties == {}
 
 
 async def test_a_namespace_that_cannot_be_replaced_is_left_as_it_was(backend: MemoryBackend) -> None:
     ns, kept = over(backend), NamespaceId(["kept"])
     backend.namespaces[kept] = {"owner": "me"}
     with pytest.raises(err.NamespaceNotEmptyError):
-        await ns.create_namespace(CreateNamespaceRequest(id=["a"], mode="overwrite"))
+        await ns.create_namespace(spec.CreateNamespaceRequest(id=["a"], mode="overwrite"))
     denied = err.PermissionDeniedError("Permission denied: kept")
 
     def once(operation: str, subject: object) -> None:
@@ -153,18 +147,20 @@ async def test_a_namespace_that_cannot_be_replaced_is_left_as_it_was(backend: Me
     backend.calls.append(("create_namespace", kept))
     backend.on_call = once
     with pytest.raises(err.PermissionDeniedError):
-        await ns.create_namespace(CreateNamespaceRequest(id=["kept"], mode="overwrite", properties={"owner": "you"}))
+        await ns.create_namespace(
+            spec.CreateNamespaceRequest(id=["kept"], mode="overwrite", properties={"owner": "you"})
+        )
     assert backend.namespaces[kept] == {"owner": "me"}
 
 
 async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(backend: MemoryBackend) -> None:
     ns = over(backend)
     with pytest.raises(err.NamespaceNotFoundError):
-        await ns.drop_namespace(DropNamespaceRequest(id=["z"]))
-    await ns.drop_namespace(DropNamespaceRequest(id=["z"], mode="Skip"))
+        await ns.drop_namespace(spec.DropNamespaceRequest(id=["z"]))
+    await ns.drop_namespace(spec.DropNamespaceRequest(id=["z"], mode="Skip"))
     with pytest.raises(err.NamespaceNotEmptyError):
-        await ns.drop_namespace(DropNamespaceRequest(id=["a"], mode="Skip"))
-    await ns.drop_namespace(DropNamespaceRequest(id=["a"], behavior="Cascade"))
+        await ns.drop_namespace(spec.DropNamespaceRequest(id=["a"], mode="Skip"))
+    await ns.drop_namespace(spec.DropNamespaceRequest(id=["a"], behavior="Cascade"))
     assert set(backend.tables) == {TableId(["r"])}
 
 
@@ -195,9 +191,9 @@ async def test_depth_is_checked_before_any_call_and_told_alike() -> None:
     exactly, between = Capabilities(1, 1), Capabilities(1, 2)
     backend = MemoryBackend.able(exactly)
     with pytest.raises(err.InvalidInputError, match="requires exactly 1 namespace levels above a table, not 0"):
-        await over(backend).describe_table(DescribeTableRequest(id=["t"]))
+        await over(backend).describe_table(spec.DescribeTableRequest(id=["t"]))
     with pytest.raises(err.InvalidInputError, match="has at most 1 namespace levels, not 2"):
-        await over(backend).list_tables(ListTablesRequest(id=["a", "b"]))
+        await over(backend).list_tables(spec.ListTablesRequest(id=["a", "b"]))
     with pytest.raises(err.InvalidInputError, match="requires 1 to 2 namespace levels above a table, not 3"):
         await over(MemoryBackend.able(between)).describe_tables([["a", "t"], ["a", "b", "c", "t"]])
     assert not backend.calls
@@ -215,7 +211,7 @@ async def test_a_catalog_that_is_down_is_not_asked_by_everybody_in_turn() -> Non
 
 
 TABLES = [["db", name] for name in "tuv"]
-TABLE = DescribeTableRequest(id=["db", "t"])
+TABLE = spec.DescribeTableRequest(id=["db", "t"])
 
 
 @pytest.fixture
@@ -235,7 +231,7 @@ async def test_calls_in_flight_and_waiting_calls_are_counted(server: FakeIceberg
             and idle.retries_left >= 100
         )
         with server.hold("tables/") as hold:
-            work = [asyncio.create_task(ns.describe_table(DescribeTableRequest(id=id))) for id in TABLES]
+            work = [asyncio.create_task(ns.describe_table(spec.DescribeTableRequest(id=id))) for id in TABLES]
             await hold.reached(2)
             busy = ns.snapshot()
             assert (busy.in_flight, busy.waiting, busy.limit) == (2, 1, 2)

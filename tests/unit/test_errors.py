@@ -15,30 +15,12 @@ from hypothesis import strategies as st
 from lance_namespace import DeclareTableRequest, DescribeTableRequest
 from lance_namespace import errors as spec
 
-from lance_ns_async import AsyncNamespace
+from lance_ns_async import AsyncNamespace, errors
 from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport
 from lance_ns_async.backends.iceberg.wire import ERRORS
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.errors import (
-    COMMON_ERRORS,
-    HTTP_ERRORS,
-    PHRASES,
-    Code,
-    ErrorTable,
-    Failure,
-    NotALanceTableError,
-    UnreadableRegistrationError,
-    error_class,
-    error_for,
-    failure_of,
-    http_status,
-    not_lance,
-    one_line,
-    reduce_to_lines,
-    retry_after,
-)
 from lance_ns_async.masked import mask
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
@@ -54,7 +36,7 @@ NAMESPACE = NamespaceId(["prod", "eu"])
 
 KINDS: Mapping[str, Id] = {"table": TABLE, "namespace": NAMESPACE}
 
-COMMON: ErrorTable = {
+COMMON: errors.ErrorTable = {
     "timeout": err.ServiceUnavailableError,
     "refused": err.ServiceUnavailableError,
     "untrusted": err.ServiceUnavailableError,
@@ -64,7 +46,7 @@ COMMON: ErrorTable = {
     "mismatch": err.ServiceUnavailableError,
 }
 
-HTTP: ErrorTable = {
+HTTP: errors.ErrorTable = {
     400: err.InvalidInputError,
     401: err.UnauthenticatedError,
     407: err.UnauthenticatedError,
@@ -84,7 +66,7 @@ HTTP: ErrorTable = {
     504: err.ServiceUnavailableError,
 }
 
-SIGNING: ErrorTable = {
+SIGNING: errors.ErrorTable = {
     **dict.fromkeys(sorted(REJECTION_CODES), err.UnauthenticatedError),
     "AccessDenied": err.PermissionDeniedError,
     "AccessDeniedException": err.PermissionDeniedError,
@@ -93,13 +75,13 @@ SIGNING: ErrorTable = {
     "TooManyRequestsException": err.ThrottlingError,
 }
 
-ICEBERG: ErrorTable = {
+ICEBERG: errors.ErrorTable = {
     ("NoSuchNamespaceException", "create_namespace"): err.ConcurrentModificationError,
     (405, "vend_credentials"): err.UnsupportedOperationError,
     "request_in_progress": err.ServiceUnavailableError,
     "NoSuchNamespaceException": err.NamespaceNotFoundError,
     "NoSuchTableException": err.TableNotFoundError,
-    "NotFoundException": UnreadableRegistrationError,
+    "NotFoundException": errors.UnreadableRegistrationError,
     ("NotFoundException", "declare_table"): err.TableAlreadyExistsError,
     (409, "replace_table"): err.ConcurrentModificationError,
     "NamespaceNotEmptyException": err.NamespaceNotEmptyError,
@@ -115,9 +97,9 @@ ICEBERG: ErrorTable = {
     (409, "batch_delete_table_versions"): err.ConcurrentModificationError,
 }
 
-OAUTH2: ErrorTable = {400: err.UnauthenticatedError, 405: err.InvalidInputError, 406: err.UnauthenticatedError}
+OAUTH2: errors.ErrorTable = {400: err.UnauthenticatedError, 405: err.InvalidInputError, 406: err.UnauthenticatedError}
 
-LANCE: ErrorTable = {
+LANCE: errors.ErrorTable = {
     "ConcurrentModificationError": err.ConcurrentModificationError,
     "InvalidTableStateError": err.InvalidTableStateError,
     "TableBranchAlreadyExistsError": err.TableBranchAlreadyExistsError,
@@ -144,9 +126,9 @@ LANCE: ErrorTable = {
     "UnsupportedOperationError": err.UnsupportedOperationError,
 }
 
-TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
-    "common": (COMMON_ERRORS, COMMON),
-    "http": (HTTP_ERRORS, {**COMMON, **HTTP}),
+TABLES: Mapping[str, tuple[errors.ErrorTable, errors.ErrorTable]] = {
+    "common": (errors.COMMON_ERRORS, COMMON),
+    "http": (errors.HTTP_ERRORS, {**COMMON, **HTTP}),
     "iceberg": (ERRORS, {**COMMON, **HTTP, **SIGNING, **ICEBERG}),
     "oauth2": (OAUTH2_ERRORS, {**COMMON, **HTTP, **OAUTH2}),
     "lance": (LANCE_ERRORS, {**COMMON, **LANCE}),
@@ -179,7 +161,7 @@ WORDS: Mapping[type[err.LanceNamespaceError], str] = {
     err.ServiceUnavailableError: "Service unavailable: ",
     err.TableAlreadyExistsError: "Table already exists: ",
     err.TableNotFoundError: "Table not found: ",
-    UnreadableRegistrationError: "Table not found: ",
+    errors.UnreadableRegistrationError: "Table not found: ",
     err.TableVersionNotFoundError: "Table version not found: ",
     err.ThrottlingError: "Throttled: ",
     err.UnauthenticatedError: "Unauthenticated: ",
@@ -189,12 +171,12 @@ WORDS: Mapping[type[err.LanceNamespaceError], str] = {
 
 @pytest.mark.parametrize(("table", "key", "cls"), ENTRIES)
 def test_entries_are_errors(
-    table: ErrorTable, key: Code | tuple[Code, str], cls: type[err.LanceNamespaceError]
+    table: errors.ErrorTable, key: errors.Code | tuple[errors.Code, str], cls: type[err.LanceNamespaceError]
 ) -> None:
     code, where = key if isinstance(key, tuple) else (key, "some_operation")
     subject = KINDS.get(where, TABLE)
     operation = "some_operation" if where in KINDS else where
-    error = error_for(Failure(code, message="it says why"), subject, operation, table)
+    error = errors.error_for(errors.Failure(code, message="it says why"), subject, operation, table)
     assert type(error) is cls
     assert str(error).startswith(WORDS[cls])
     assert str(error).endswith(f"({operation}: it says why)")
@@ -207,43 +189,57 @@ def test_no_entry_is_left_out_here(name: str) -> None:
 
 
 def test_every_error_of_a_table_has_words() -> None:
-    assert {f"{phrase}: " for phrase in PHRASES.values()} == set(WORDS.values())
+    assert {f"{phrase}: " for phrase in errors.PHRASES.values()} == set(WORDS.values())
     for table, _ in TABLES.values():
         # Our own subclasses begin with the words of their class of the spec.
-        assert all(set(PHRASES) & set(cls.__mro__) for cls in table.values())
+        assert all(set(errors.PHRASES) & set(cls.__mro__) for cls in table.values())
 
 
 def test_the_first_code_that_is_known_decides() -> None:
-    table: ErrorTable = {"NoSuchTable": err.TableNotFoundError, 404: err.NamespaceNotFoundError, 500: err.InternalError}
-    assert error_class(Failure("NoSuchTable", 404, message=""), TABLE, "op", table) is err.TableNotFoundError
-    assert error_class(Failure(404, "NoSuchTable", message=""), TABLE, "op", table) is err.NamespaceNotFoundError
-    assert error_class(Failure("Unheard", 404, message=""), TABLE, "op", table) is err.NamespaceNotFoundError
+    table: errors.ErrorTable = {
+        "NoSuchTable": err.TableNotFoundError,
+        404: err.NamespaceNotFoundError,
+        500: err.InternalError,
+    }
+    assert (
+        errors.error_class(errors.Failure("NoSuchTable", 404, message=""), TABLE, "op", table) is err.TableNotFoundError
+    )
+    assert (
+        errors.error_class(errors.Failure(404, "NoSuchTable", message=""), TABLE, "op", table)
+        is err.NamespaceNotFoundError
+    )
+    assert (
+        errors.error_class(errors.Failure("Unheard", 404, message=""), TABLE, "op", table) is err.NamespaceNotFoundError
+    )
 
 
 def test_error_table_prefers_operation_then_kind_then_code() -> None:
-    bare: ErrorTable = {409: err.InternalError}
-    kind: ErrorTable = {**bare, (409, "table"): err.TableAlreadyExistsError}
-    operation: ErrorTable = {**kind, (409, "commit"): err.ConcurrentModificationError}
-    conflict = Failure(409, message="")
-    assert error_class(conflict, TABLE, "commit", operation) is err.ConcurrentModificationError
-    assert error_class(conflict, TABLE, "declare", operation) is err.TableAlreadyExistsError
-    assert error_class(conflict, TABLE, "commit", kind) is err.TableAlreadyExistsError
-    assert error_class(conflict, NAMESPACE, "declare", operation) is err.InternalError
+    bare: errors.ErrorTable = {409: err.InternalError}
+    kind: errors.ErrorTable = {**bare, (409, "table"): err.TableAlreadyExistsError}
+    operation: errors.ErrorTable = {**kind, (409, "commit"): err.ConcurrentModificationError}
+    conflict = errors.Failure(409, message="")
+    assert errors.error_class(conflict, TABLE, "commit", operation) is err.ConcurrentModificationError
+    assert errors.error_class(conflict, TABLE, "declare", operation) is err.TableAlreadyExistsError
+    assert errors.error_class(conflict, TABLE, "commit", kind) is err.TableAlreadyExistsError
+    assert errors.error_class(conflict, NAMESPACE, "declare", operation) is err.InternalError
 
 
 def test_a_specific_code_comes_before_a_vague_one_with_its_operation() -> None:
-    table: ErrorTable = {"Gone": err.TableNotFoundError, (404, "describe_table"): err.NamespaceNotFoundError}
-    assert error_class(Failure("Gone", 404, message=""), TABLE, "describe_table", table) is err.TableNotFoundError
+    table: errors.ErrorTable = {"Gone": err.TableNotFoundError, (404, "describe_table"): err.NamespaceNotFoundError}
+    assert (
+        errors.error_class(errors.Failure("Gone", 404, message=""), TABLE, "describe_table", table)
+        is err.TableNotFoundError
+    )
 
 
 @given(st.one_of(st.integers(100, 999), st.text()), st.sampled_from([TABLE, NAMESPACE]), st.text())
-def test_what_is_in_no_table_is_internal(code: Code, subject: Id, operation: str) -> None:
-    error = error_for(Failure(code, message="m"), subject, operation, {})
+def test_what_is_in_no_table_is_internal(code: errors.Code, subject: Id, operation: str) -> None:
+    error = errors.error_for(errors.Failure(code, message="m"), subject, operation, {})
     assert type(error) is err.InternalError and str(error) == f"Internal error: {subject} ({operation}: m)"
 
 
 def test_a_failure_without_codes_is_internal() -> None:
-    assert error_class(Failure(message=""), TABLE, "op", HTTP_ERRORS) is err.InternalError
+    assert errors.error_class(errors.Failure(message=""), TABLE, "op", errors.HTTP_ERRORS) is err.InternalError
 
 
 @pytest.mark.parametrize(
@@ -259,15 +255,15 @@ def test_a_failure_without_codes_is_internal() -> None:
         (TableId(["a\nb\x1b", "é"]), 403, "Permission denied: a\\nb\\x1b$\\xe9 (op: gone)"),
     ],
 )
-def test_an_error_names_what_is_missing(subject: Id, code: Code, text: str) -> None:
-    assert str(error_for(Failure(code, message="gone"), subject, "op", ERRORS)) == text
+def test_an_error_names_what_is_missing(subject: Id, code: errors.Code, text: str) -> None:
+    assert str(errors.error_for(errors.Failure(code, message="gone"), subject, "op", ERRORS)) == text
 
 
 def test_an_error_shows_the_number_of_attempts() -> None:
-    failure = Failure(503, message="down")
-    assert "attempts" not in str(error_for(failure, TABLE, "op", HTTP_ERRORS))
+    failure = errors.Failure(503, message="down")
+    assert "attempts" not in str(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS))
     failure.attempts = 4
-    assert str(error_for(failure, TABLE, "op", HTTP_ERRORS)).endswith("(op: down; 4 attempts)")
+    assert str(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS)).endswith("(op: down; 4 attempts)")
 
 
 @pytest.mark.parametrize(
@@ -290,13 +286,13 @@ def test_an_error_shows_the_number_of_attempts() -> None:
     ],
 )
 def test_an_error_says_once_what_a_lance_server_says(message: str, text: str) -> None:
-    error = error_for(Failure(403, message=f"HTTP 403: {message}"), TABLE, "op", HTTP_ERRORS)
+    error = errors.error_for(errors.Failure(403, message=f"HTTP 403: {message}"), TABLE, "op", errors.HTTP_ERRORS)
     assert str(error) == f"Permission denied: prod$orders (op: {text})"
 
 
 def test_another_format_is_an_invalid_input_with_the_code_of_one() -> None:
-    assert issubclass(NotALanceTableError, err.InvalidInputError)
-    assert NotALanceTableError("x").code == spec.ErrorCode.INVALID_INPUT
+    assert issubclass(errors.NotALanceTableError, err.InvalidInputError)
+    assert errors.NotALanceTableError("x").code == spec.ErrorCode.INVALID_INPUT
 
 
 @pytest.mark.parametrize("name", LANCE)
@@ -333,14 +329,14 @@ async def _raised(make: Callable[[], Exception]) -> tuple[type[err.LanceNamespac
     transport = LanceTransport(Caller(Policy(max_retries=0), LANCE_ERRORS))
     with pytest.raises(err.LanceNamespaceError) as raised:
         await transport.call(work, subject=TABLE, operation="op")
-    assert failure_of(raised.value) is not None
+    assert errors.failure_of(raised.value) is not None
     return raised.type, str(raised.value)
 
 
 @pytest.mark.parametrize("code", spec.ErrorCode)
 def test_each_error_has_an_http_status(code: spec.ErrorCode) -> None:
     error = spec.from_error_code(code, "m")
-    status = http_status(error)
+    status = errors.http_status(error)
     assert 400 <= status <= 503
     # Retries of clients depend on these.
     assert (status == 429) == isinstance(error, err.ThrottlingError)
@@ -349,14 +345,14 @@ def test_each_error_has_an_http_status(code: spec.ErrorCode) -> None:
 
 
 def test_an_error_of_this_package_has_the_status_of_its_code() -> None:
-    assert http_status(NotALanceTableError("m")) == http_status(err.InvalidInputError("m")) == 400
+    assert errors.http_status(errors.NotALanceTableError("m")) == errors.http_status(err.InvalidInputError("m")) == 400
 
 
 def test_what_a_server_says_is_cut() -> None:
-    failure = Failure(500, message="x" * 5000)
+    failure = errors.Failure(500, message="x" * 5000)
     assert failure.message == "x" * 1000 + "..."
     failure.attempts = 3
-    text = str(error_for(failure, TABLE, "describe_table", HTTP_ERRORS))
+    text = str(errors.error_for(failure, TABLE, "describe_table", errors.HTTP_ERRORS))
     assert text.endswith("...; 3 attempts)") and len(text) < 1100
 
 
@@ -367,20 +363,20 @@ def test_properties_are_shown_without_credentials() -> None:
 
 
 def test_an_error_keeps_its_failure_in_another_process() -> None:
-    failure = Failure(503, "busy", message="no", retry_after=2.0, delivered=False)
+    failure = errors.Failure(503, "busy", message="no", retry_after=2.0, delivered=False)
     failure.attempts = 3
-    error = pickle.loads(pickle.dumps(error_for(failure, TABLE, "op", HTTP_ERRORS)))
-    again = failure_of(error)
+    error = pickle.loads(pickle.dumps(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS)))
+    again = errors.failure_of(error)
     assert isinstance(error, err.ServiceUnavailableError) and again is not None
     assert (again.codes, str(again), vars(again)) == (failure.codes, str(failure), vars(failure))
 
 
 def test_how_long_to_wait_comes_from_the_first_error_that_has_it() -> None:
-    first = error_for(Failure(503, message="no", retry_after=2.0), TABLE, "op", HTTP_ERRORS)
+    first = errors.error_for(errors.Failure(503, message="no", retry_after=2.0), TABLE, "op", errors.HTTP_ERRORS)
     again = err.ServiceUnavailableError("again")
     again.__cause__ = first
-    assert retry_after(again) == 2.0 and failure_of(again) is None
-    assert retry_after(err.ServiceUnavailableError("unsent")) is None
+    assert errors.retry_after(again) == 2.0 and errors.failure_of(again) is None
+    assert errors.retry_after(err.ServiceUnavailableError("unsent")) is None
 
 
 EVIL = "gone\r\n2026-01-01 ERROR root: all is lost\x1b[2J\x1b]0;title\x07\x85\u2028\u202e\x00 end"
@@ -429,23 +425,23 @@ async def test_names_with_control_characters_are_shown_escaped() -> None:
 
 
 def test_a_failure_of_any_wire_holds_one_line() -> None:
-    failure = Failure(EVIL, 500, message=EVIL)
+    failure = errors.Failure(EVIL, 500, message=EVIL)
     assert failure.codes == (f"{ESCAPED[:100]}...", 500) or failure.codes == (ESCAPED, 500)
     assert failure.message == str(failure) == ESCAPED
-    assert ESCAPED in str(not_lance(TableId(["t"]), EVIL))
+    assert ESCAPED in str(errors.not_lance(TableId(["t"]), EVIL))
 
 
 def test_an_error_says_all_that_it_says_on_one_line() -> None:
     error = err.InternalError(f"Internal error: {EVIL}")
     error.add_note(EVIL)
-    reduce_to_lines(error)
+    errors.reduce_to_lines(error)
     assert str(error) == f"Internal error: {ESCAPED}"
     assert error.__notes__ == [ESCAPED]
 
 
 @given(st.text())
 def test_one_line_is_printable_and_leaves_what_is(text: str) -> None:
-    shown = one_line(text)
+    shown = errors.one_line(text)
     assert shown.isprintable()
     assert shown == text or not text.isprintable()
-    assert one_line(shown) == shown
+    assert errors.one_line(shown) == shown

@@ -17,19 +17,9 @@ from typing import Any
 
 import anyio
 import lance
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    DescribeTableResponse,
-    DropNamespaceRequest,
-    LanceNamespace,
-    RegisterTableRequest,
-    TableExistsRequest,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.backends.base import Capabilities
@@ -216,7 +206,7 @@ async def test_a_table_of_another_format_is_described_once() -> None:
 
 
 ID = ["cat", "a", "t"]
-REFRESH = DescribeTableRequest(id=ID, vend_credentials=True)
+REFRESH = spec.DescribeTableRequest(id=ID, vend_credentials=True)
 READERS = 64
 MINUTE = 60_000
 RETRIES = 3
@@ -344,7 +334,7 @@ def test_lance_gets_a_refusal_for_each_request() -> None:
             assert len(server.requests) in (1, 2)
 
 
-class _Asking(LanceNamespace):
+class _Asking(spec.LanceNamespace):
     """A namespace that is always called for credentials; pylance calls it only to renew them."""
 
     def __init__(self, namespace: Namespace) -> None:
@@ -353,7 +343,7 @@ class _Asking(LanceNamespace):
     def namespace_id(self) -> str:
         return self._namespace.namespace_id()
 
-    def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+    def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
         return self._namespace.describe_table(REFRESH)
 
 
@@ -392,10 +382,12 @@ async def test_a_time_out_is_not_shared(server: Vending) -> None:
 Change = Callable[[AsyncNamespace], Awaitable[object]]
 
 CHANGES: dict[str, Change] = {
-    "declare": lambda ns: ns.declare_table(DeclareTableRequest(id=["cat", "a", "new"])),
-    "register": lambda ns: ns.register_table(RegisterTableRequest(id=["cat", "a", "new"], location="file:///data/new")),
+    "declare": lambda ns: ns.declare_table(spec.DeclareTableRequest(id=["cat", "a", "new"])),
+    "register": lambda ns: ns.register_table(
+        spec.RegisterTableRequest(id=["cat", "a", "new"], location="file:///data/new")
+    ),
     "overwrite": lambda ns: ns.register_table(
-        RegisterTableRequest(id=["cat", "a", "new"], location="file:///data/new", mode="Overwrite")
+        spec.RegisterTableRequest(id=["cat", "a", "new"], location="file:///data/new", mode="Overwrite")
     ),
 }
 
@@ -415,26 +407,26 @@ async def test_a_declare_that_fails_tells_that_the_table_is_there(server: Vendin
             await ns.open(["cat", "a", "new"])
         server.add_table("cat", ("a",), "new", base_location="s3://lake/new")
         with pytest.raises(err.TableAlreadyExistsError):
-            await ns.declare_table(DeclareTableRequest(id=["cat", "a", "new"]))
+            await ns.declare_table(spec.DeclareTableRequest(id=["cat", "a", "new"]))
         assert (await polaris.described(ns, "cat", "a", "new", vend=True)).location == "s3://lake/new"
 
 
 async def test_credentials_end_with_the_table(server: Vending) -> None:
     async with polaris.connected(server) as ns:
         assert (await ns.describe_table(REFRESH)).storage_options
-        await ns.deregister_table(DeregisterTableRequest(id=ID))
+        await ns.deregister_table(spec.DeregisterTableRequest(id=ID))
         with pytest.raises(err.TableNotFoundError):
             await ns.describe_table(REFRESH)
         with pytest.raises(err.TableNotFoundError):
-            await ns.table_exists(TableExistsRequest(id=ID))
+            await ns.table_exists(spec.TableExistsRequest(id=ID))
 
 
 async def test_dropping_a_namespace_forgets_what_was_in_it(server: Vending) -> None:
     async with polaris.connected(server) as ns:
-        await ns.create_namespace(CreateNamespaceRequest(id=["cat", "b"]))
+        await ns.create_namespace(spec.CreateNamespaceRequest(id=["cat", "b"]))
         await ns.describe_table(REFRESH)
         server.clear()
-        await ns.drop_namespace(DropNamespaceRequest(id=["cat", "b"]))
+        await ns.drop_namespace(spec.DropNamespaceRequest(id=["cat", "b"]))
         await ns.describe_table(REFRESH)
     assert len(server.requests) == 2
 
@@ -468,7 +460,7 @@ async def test_a_change_that_fails_counts_as_one(server: Vending, change: Change
 
 
 async def test_a_table_changed_while_it_is_described_is_described_anew(server: Vending) -> None:
-    moved = RegisterTableRequest(id=ID, location="s3://lake/moved")
+    moved = spec.RegisterTableRequest(id=ID, location="s3://lake/moved")
 
     async def move(ns: AsyncNamespace) -> None:
         await ns.deregister_table({"id": ID})
@@ -506,9 +498,9 @@ async def test_credentials_about_to_expire_are_renewed(
 
 async def test_a_declaration_comes_with_credentials_where_they_are_requested(server: Vending) -> None:
     async with polaris.connected(server) as ns:
-        request = DeclareTableRequest(id=["cat", "a", "new"], location="s3://lake/new", vend_credentials=True)
+        request = spec.DeclareTableRequest(id=["cat", "a", "new"], location="s3://lake/new", vend_credentials=True)
         declared = await ns.declare_table(request)
-        plain = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "n"], location="s3://lake/n"))
+        plain = await ns.declare_table(spec.DeclareTableRequest(id=["cat", "a", "n"], location="s3://lake/n"))
     options = declared.storage_options or {}
     assert options["aws_access_key_id"] == "key" and int(options["expires_at_millis"]) > time.time() * 1000
     assert plain.storage_options is None

@@ -13,17 +13,10 @@ from typing import Any
 import anyio
 import lance
 import lance.file
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CreateEmptyTableRequest,
-    CreateTableRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    RegisterTableRequest,
-)
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
@@ -46,8 +39,8 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
 
 
 async def test_a_table_is_declared_and_written(here: Lake) -> None:
-    made = await here.ns.create_table(CreateTableRequest(id=ID, properties={"owner": "me"}), stream(ROWS))
-    described = await here.ns.describe_table(DescribeTableRequest(id=ID))
+    made = await here.ns.create_table(spec.CreateTableRequest(id=ID, properties={"owner": "me"}), stream(ROWS))
+    described = await here.ns.describe_table(spec.DescribeTableRequest(id=ID))
     assert (made.version, made.location, made.properties) == (1, described.location, {"owner": "me"})
     assert described.properties == {"owner": "me"}
     assert (await here.dataset()).to_table() == ROWS
@@ -60,7 +53,7 @@ async def test_a_table_may_be_without_rows(here: Lake) -> None:
 
 @pytest.mark.parametrize("form", [bytes, bytearray, memoryview, pa.py_buffer])
 async def test_rows_may_be_in_any_bytes(here: Lake, form: Any) -> None:
-    await here.ns.create_table(CreateTableRequest(id=ID), form(stream(ROWS)))
+    await here.ns.create_table(spec.CreateTableRequest(id=ID), form(stream(ROWS)))
     assert await here.values("id") == [1, 2, 3]
 
 
@@ -79,7 +72,7 @@ async def test_rows_may_be_in_any_bytes(here: Lake, form: Any) -> None:
 )
 async def test_what_is_no_stream_is_refused_before_anything_is_done(here: Lake, data: Any, message: str) -> None:
     with pytest.raises(err.InvalidInputError, match=message):
-        await here.ns.create_table(CreateTableRequest(id=ID), data)
+        await here.ns.create_table(spec.CreateTableRequest(id=ID), data)
     assert not await here.ns.exists(ID) and here.left() == []
 
 
@@ -88,7 +81,7 @@ async def test_rows_that_contradict_themselves_are_refused(here: Lake) -> None:
     # The string would end two gigabytes after its beginning.
     end = good.index(b"\0\0\0\0\x03\0\0\0") + 4
     with pytest.raises(err.InvalidInputError, match="request_data: not an Arrow IPC stream"):
-        await here.ns.create_table(CreateTableRequest(id=ID), good[:end] + b"\xff\xff\xff\x7f" + good[end + 4 :])
+        await here.ns.create_table(spec.CreateTableRequest(id=ID), good[:end] + b"\xff\xff\xff\x7f" + good[end + 4 :])
 
 
 async def test_in_a_missing_namespace_nothing_is_created(here: Lake) -> None:
@@ -107,24 +100,24 @@ async def test_one_that_is_there_is_not_created(here: Lake, mode: str | None) ->
 
 async def test_one_that_is_there_is_kept(here: Lake) -> None:
     for expected in (1, 1):
-        made = await here.ns.create_table(CreateTableRequest(id=ID, mode="ExistOk"), stream(ROWS))
+        made = await here.ns.create_table(spec.CreateTableRequest(id=ID, mode="ExistOk"), stream(ROWS))
         assert (made.version, made.location) == (expected, await here.location())
     assert (await here.dataset()).version == 1
 
 
 async def test_one_that_is_only_declared_is_there(here: Lake) -> None:
-    await here.ns.declare_table(DeclareTableRequest(id=ID))
+    await here.ns.declare_table(spec.DeclareTableRequest(id=ID))
     with pytest.raises(err.TableAlreadyExistsError):
         await here.create()
-    kept = await here.ns.create_table(CreateTableRequest(id=ID, mode="exist_ok"), stream(ROWS))
+    kept = await here.ns.create_table(spec.CreateTableRequest(id=ID, mode="exist_ok"), stream(ROWS))
     assert kept.version is None and kept.location == await here.location()
-    made = await here.ns.create_table(CreateTableRequest(id=ID, mode="overwrite"), stream(ROWS))
+    made = await here.ns.create_table(spec.CreateTableRequest(id=ID, mode="overwrite"), stream(ROWS))
     assert made.version == 1 and await here.values("id") == [1, 2, 3]
 
 
 async def test_one_that_is_there_is_overwritten_by_a_version(here: Lake) -> None:
     for expected in (1, 2):
-        made = await here.ns.create_table(CreateTableRequest(id=ID, mode="Overwrite"), stream(OTHER))
+        made = await here.ns.create_table(spec.CreateTableRequest(id=ID, mode="Overwrite"), stream(OTHER))
         assert made.version == expected
     await here.create(mode="overwrite")
     assert (await here.dataset()).to_table() == ROWS
@@ -135,13 +128,13 @@ async def test_an_overwrite_leaves_properties_that_are_not_given(here: Lake) -> 
     await here.create(properties={"owner": "me"})
     await here.create(mode="overwrite", properties={"owner": "me"})
     await here.create(mode="overwrite")
-    table = await here.ns.describe_table(DescribeTableRequest(id=ID))
+    table = await here.ns.describe_table(spec.DescribeTableRequest(id=ID))
     assert table.properties == {"owner": "me"} and (await here.dataset()).version == 3
 
 
 async def test_properties_that_the_catalog_would_not_keep_are_refused_first(here: Lake) -> None:
     await here.ns.write(["t"], ROWS)
-    request = CreateTableRequest(id=["t"], mode="overwrite", properties={"owner": "you"})
+    request = spec.CreateTableRequest(id=["t"], mode="overwrite", properties={"owner": "you"})
     with pytest.raises(err.InvalidInputError, match="stores properties only for tables"):
         await here.ns.create_table(request, stream(OTHER))
     assert (await here.ns.open(["t"])).to_table() == ROWS
@@ -182,20 +175,22 @@ async def test_all_that_keep_what_is_there_find_it(here: Lake) -> None:
 async def test_dropped_and_deregistered_tables_make_room(here: Lake) -> None:
     await here.create()
     at = await here.location()
-    await here.ns.deregister_table(DeregisterTableRequest(id=ID))
+    await here.ns.deregister_table(spec.DeregisterTableRequest(id=ID))
     await here.create(rows=OTHER)
-    await here.ns.register_table(RegisterTableRequest(id=["n", "old"], location=at))
+    await here.ns.register_table(spec.RegisterTableRequest(id=["n", "old"], location=at))
     assert (await here.dataset(["n", "old"])).to_table() == ROWS and (await here.dataset()).to_table() == OTHER
 
 
 async def test_the_older_name_of_declaring(here: Lake) -> None:
-    made = await here.ns.create_empty_table(CreateEmptyTableRequest(id=ID, properties={"k": "v"}))
+    made = await here.ns.create_empty_table(spec.CreateEmptyTableRequest(id=ID, properties={"k": "v"}))
     assert (made.location, made.version, made.properties) == (await here.location(), None, {"k": "v"})
     with pytest.raises(err.TableAlreadyExistsError):
-        await here.ns.create_empty_table(CreateEmptyTableRequest(id=ID))
-    assert (await here.ns.create_empty_table(CreateEmptyTableRequest(id=ID, mode="ExistOk"))).location == made.location
+        await here.ns.create_empty_table(spec.CreateEmptyTableRequest(id=ID))
+    assert (
+        await here.ns.create_empty_table(spec.CreateEmptyTableRequest(id=ID, mode="ExistOk"))
+    ).location == made.location
     with pytest.raises(err.InvalidInputError, match=r"^mode 'Overwrite': unknown, known are create, exist_ok"):
-        await here.ns.create_empty_table(CreateEmptyTableRequest(id=ID, mode="Overwrite"))
+        await here.ns.create_empty_table(spec.CreateEmptyTableRequest(id=ID, mode="Overwrite"))
 
 
 async def _at_once(ns: AsyncNamespace, mode: str) -> list[type[err.LanceNamespaceError] | None]:
@@ -203,7 +198,7 @@ async def _at_once(ns: AsyncNamespace, mode: str) -> list[type[err.LanceNamespac
 
     async def create(n: int) -> None:
         try:
-            await ns.create_table(CreateTableRequest(id=ID, mode=mode), stream(pa.table({"id": [n]})))
+            await ns.create_table(spec.CreateTableRequest(id=ID, mode=mode), stream(pa.table({"id": [n]})))
             outcomes.append(None)
         except err.LanceNamespaceError as e:
             outcomes.append(type(e))
@@ -245,7 +240,7 @@ class Catalog:
         self.ns = over(self.backend, Caller(policy or Policy(), {}))
 
     async def create(self, mode: str = "create", rows: pa.Table = ROWS, **fields: Any) -> None:
-        await self.ns.create_table(CreateTableRequest(id=["t"], mode=mode, **fields), stream(rows))
+        await self.ns.create_table(spec.CreateTableRequest(id=["t"], mode=mode, **fields), stream(rows))
 
 
 async def test_data_that_is_there_already_is_neither_registered_nor_removed(tmp_path: Path) -> None:

@@ -15,24 +15,11 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
+import lance_namespace as spec
 import lance_namespace.errors as err
 import numpy as np
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CountTableRowsRequest,
-    CreateTableBranchRequest,
-    CreateTableTagRequest,
-    DeleteTableBranchRequest,
-    DeleteTableTagRequest,
-    DropTableRequest,
-    GetTableTagVersionRequest,
-    InsertIntoTableRequest,
-    ListTableBranchesRequest,
-    ListTableTagsRequest,
-    RestoreTableRequest,
-    UpdateTableTagRequest,
-)
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls import steps
@@ -51,11 +38,11 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
 
 
 async def test_a_version_is_restored(here: Lake) -> None:
-    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
-    await here.ns.restore_table(RestoreTableRequest(id=ID, version=1))
+    await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
+    await here.ns.restore_table(spec.RestoreTableRequest(id=ID, version=1))
     assert (await here.dataset()).version == 3 and await here.values("id") == [1, 2, 3]
     with pytest.raises(err.TableVersionNotFoundError, match=r"^Table version not found: n\$t "):
-        await here.ns.restore_table(RestoreTableRequest(id=ID, version=9))
+        await here.ns.restore_table(spec.RestoreTableRequest(id=ID, version=9))
 
 
 async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> None:
@@ -68,7 +55,7 @@ async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> Non
         with pytest.raises((err.TableVersionNotFoundError, err.TableTagNotFoundError)) as raised:
             await here.ns.open(ID, version=version)
         assert str(raised.value).endswith(f" not found: n$t ({message})")
-    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
+    await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
     await here.ns.delete_table_tag({"id": ID, "tag": "release"})
     (await here.dataset()).cleanup_old_versions(timedelta(0))
     with pytest.raises(
@@ -79,121 +66,121 @@ async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> Non
 
 async def test_versions_are_tagged(here: Lake) -> None:
     ns = here.ns
-    await ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
-    await ns.insert_into_table(InsertIntoTableRequest(id=ID, branch="dev"), stream(ROWS))
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="b", version=1))
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="a", version=3, branch="dev"))
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="c", version=2, branch="main"))
+    await ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
+    await ns.insert_into_table(spec.InsertIntoTableRequest(id=ID, branch="dev"), stream(ROWS))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="b", version=1))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="a", version=3, branch="dev"))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="c", version=2, branch="main"))
 
     async def tag(name: str) -> tuple[int, str | None]:
-        it = await ns.get_table_tag_version(GetTableTagVersionRequest(id=ID, tag=name))
+        it = await ns.get_table_tag_version(spec.GetTableTagVersionRequest(id=ID, tag=name))
         return it.version, it.branch
 
     assert [await tag(name) for name in "abc"] == [(3, "dev"), (1, None), (2, None)]
-    page = await ns.list_table_tags(ListTableTagsRequest(id=ID, limit=2))
+    page = await ns.list_table_tags(spec.ListTableTagsRequest(id=ID, limit=2))
     assert [(name, it.version, it.branch) for name, it in page.tags.items()] == [("a", 3, "dev"), ("b", 1, None)]
     assert all(it.manifest_size > 0 for it in page.tags.values())
-    rest = await ns.list_table_tags(ListTableTagsRequest(id=ID, limit=2, page_token=page.page_token))
+    rest = await ns.list_table_tags(spec.ListTableTagsRequest(id=ID, limit=2, page_token=page.page_token))
     assert list(rest.tags) == ["c"] and not rest.page_token
-    await ns.update_table_tag(UpdateTableTagRequest(id=ID, tag="a", version=1))
+    await ns.update_table_tag(spec.UpdateTableTagRequest(id=ID, tag="a", version=1))
     assert await tag("a") == (1, None) and (await here.dataset(version="a")).version == 1
-    await ns.delete_table_tag(DeleteTableTagRequest(id=ID, tag="a"))
+    await ns.delete_table_tag(spec.DeleteTableTagRequest(id=ID, tag="a"))
     with pytest.raises(err.TableTagNotFoundError, match=r"^Table tag not found: n\$t \(no tag 'a'\)"):
         await tag("a")
 
 
 async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
     ns = here.ns
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="a", version=1))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="a", version=1))
     refused: Sequence[tuple[str, Any, type[err.LanceNamespaceError]]] = [
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="a", version=1), err.TableTagAlreadyExistsError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b", version=9), err.TableVersionNotFoundError),
+        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="a", version=1), err.TableTagAlreadyExistsError),
+        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="b", version=9), err.TableVersionNotFoundError),
         (
             "create_table_tag",
-            CreateTableTagRequest(id=ID, tag="b", version=1, branch="no"),
+            spec.CreateTableTagRequest(id=ID, tag="b", version=1, branch="no"),
             err.TableBranchNotFoundError,
         ),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b c/d", version=1), err.InvalidInputError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="", version=1), err.InvalidInputError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="é", version=1), err.InvalidInputError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b%20c", version=1), err.InvalidInputError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b" * 201, version=1), err.InvalidInputError),
-        ("update_table_tag", UpdateTableTagRequest(id=ID, tag="b", version=1), err.TableTagNotFoundError),
-        ("update_table_tag", UpdateTableTagRequest(id=ID, tag="a", version=9), err.TableVersionNotFoundError),
+        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="b c/d", version=1), err.InvalidInputError),
+        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="", version=1), err.InvalidInputError),
+        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="é", version=1), err.InvalidInputError),
+        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="b%20c", version=1), err.InvalidInputError),
+        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="b" * 201, version=1), err.InvalidInputError),
+        ("update_table_tag", spec.UpdateTableTagRequest(id=ID, tag="b", version=1), err.TableTagNotFoundError),
+        ("update_table_tag", spec.UpdateTableTagRequest(id=ID, tag="a", version=9), err.TableVersionNotFoundError),
         (
             "update_table_tag",
-            UpdateTableTagRequest(id=ID, tag="a", version=1, branch="no"),
+            spec.UpdateTableTagRequest(id=ID, tag="a", version=1, branch="no"),
             err.TableBranchNotFoundError,
         ),
-        ("delete_table_tag", DeleteTableTagRequest(id=ID, tag="b"), err.TableTagNotFoundError),
+        ("delete_table_tag", spec.DeleteTableTagRequest(id=ID, tag="b"), err.TableTagNotFoundError),
     ]
     for operation, request, error in refused:
         with pytest.raises(error, match=r"n\$t"):
             await getattr(ns, operation)(request)
-    assert list((await ns.list_table_tags(ListTableTagsRequest(id=ID))).tags) == ["a"]
+    assert list((await ns.list_table_tags(spec.ListTableTagsRequest(id=ID))).tags) == ["a"]
 
 
 async def test_branches_are_made_and_deleted(here: Lake) -> None:
     ns = here.ns
-    await ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="b", from_version=1))
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="a", from_branch="main"))
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="c", from_branch="b"))
-    page = await ns.list_table_branches(ListTableBranchesRequest(id=ID, limit=2))
+    await ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="b", from_version=1))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="a", from_branch="main"))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="c", from_branch="b"))
+    page = await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID, limit=2))
     assert [(name, it.parent_branch, it.parent_version) for name, it in page.branches.items()] == [
         ("a", None, 2),
         ("b", None, 1),
     ]
-    rest = await ns.list_table_branches(ListTableBranchesRequest(id=ID, limit=2, page_token=page.page_token))
+    rest = await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID, limit=2, page_token=page.page_token))
     assert rest.branches["c"].parent_branch == "b" and rest.branches["c"].create_at > 0 and not rest.page_token
-    await ns.delete_table_branch(DeleteTableBranchRequest(id=ID, name="a"))
-    assert list((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == ["b", "c"]
+    await ns.delete_table_branch(spec.DeleteTableBranchRequest(id=ID, name="a"))
+    assert list((await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID))).branches) == ["b", "c"]
 
 
 async def test_a_branch_that_cannot_be_is_refused(here: Lake) -> None:
     ns = here.ns
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="a"))
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="t", version=1, branch="a"))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="a"))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="t", version=1, branch="a"))
     refused: Sequence[tuple[str, Any, type[err.LanceNamespaceError]]] = [
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="a"), err.TableBranchAlreadyExistsError),
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="main"), err.InvalidInputError),
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b c"), err.InvalidInputError),
+        ("create_table_branch", spec.CreateTableBranchRequest(id=ID, name="a"), err.TableBranchAlreadyExistsError),
+        ("create_table_branch", spec.CreateTableBranchRequest(id=ID, name="main"), err.InvalidInputError),
+        ("create_table_branch", spec.CreateTableBranchRequest(id=ID, name="b c"), err.InvalidInputError),
         (
             "create_table_branch",
-            CreateTableBranchRequest(id=ID, name="b", from_branch="no"),
+            spec.CreateTableBranchRequest(id=ID, name="b", from_branch="no"),
             err.TableBranchNotFoundError,
         ),
         (
             "create_table_branch",
-            CreateTableBranchRequest(id=ID, name="b", from_version=9),
+            spec.CreateTableBranchRequest(id=ID, name="b", from_version=9),
             err.TableVersionNotFoundError,
         ),
-        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="no"), err.TableBranchNotFoundError),
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b" * 201), err.InvalidInputError),
-        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="main"), err.InvalidInputError),
-        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="a"), err.InvalidTableStateError),
+        ("delete_table_branch", spec.DeleteTableBranchRequest(id=ID, name="no"), err.TableBranchNotFoundError),
+        ("create_table_branch", spec.CreateTableBranchRequest(id=ID, name="b" * 201), err.InvalidInputError),
+        ("delete_table_branch", spec.DeleteTableBranchRequest(id=ID, name="main"), err.InvalidInputError),
+        ("delete_table_branch", spec.DeleteTableBranchRequest(id=ID, name="a"), err.InvalidTableStateError),
     ]
     for operation, request, error in refused:
         with pytest.raises(error, match=r"n\$t"):
             await getattr(ns, operation)(request)
-    assert list((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == ["a"]
+    assert list((await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID))).branches) == ["a"]
 
 
 async def test_names_that_are_as_odd_as_they_may_be_are_read_back(here: Lake) -> None:
     ns, long = here.ns, "x" * 200
     for name in (long, "a.json", "-_1"):
-        await ns.create_table_tag(CreateTableTagRequest(id=ID, tag=name, version=1))
-        assert (await ns.get_table_tag_version(GetTableTagVersionRequest(id=ID, tag=name))).version == 1
-    assert set((await ns.list_table_tags(ListTableTagsRequest(id=ID))).tags) == {long, "a.json", "-_1"}
+        await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag=name, version=1))
+        assert (await ns.get_table_tag_version(spec.GetTableTagVersionRequest(id=ID, tag=name))).version == 1
+    assert set((await ns.list_table_tags(spec.ListTableTagsRequest(id=ID))).tags) == {long, "a.json", "-_1"}
     names = (long, "é", "a/b")
     for name in names:
-        await ns.create_table_branch(CreateTableBranchRequest(id=ID, name=name))
-        await ns.insert_into_table(InsertIntoTableRequest(id=ID, branch=name), stream(ROWS))
-        assert (await ns.count_table_rows(CountTableRowsRequest(id=ID, branch=name))).count == 6
-    assert set((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == set(names)
-    await ns.delete_table_branch(DeleteTableBranchRequest(id=ID, name=long))
-    await ns.drop_table(DropTableRequest(id=ID))
+        await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name=name))
+        await ns.insert_into_table(spec.InsertIntoTableRequest(id=ID, branch=name), stream(ROWS))
+        assert (await ns.count_table_rows(spec.CountTableRowsRequest(id=ID, branch=name))).count == 6
+    assert set((await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID))).branches) == set(names)
+    await ns.delete_table_branch(spec.DeleteTableBranchRequest(id=ID, name=long))
+    await ns.drop_table(spec.DropTableRequest(id=ID))
 
 
 async def test_of_several_that_make_one_branch_at_once_one_does(here: Lake) -> None:
@@ -203,7 +190,7 @@ async def test_of_several_that_make_one_branch_at_once_one_does(here: Lake) -> N
 
         async def make(name: str, outcomes: list[type[Exception] | None] = outcomes) -> None:
             try:
-                await ns.create_table_branch(CreateTableBranchRequest(id=ID, name=name))
+                await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name=name))
                 outcomes.append(None)
             except err.LanceNamespaceError as e:
                 outcomes.append(type(e))

@@ -6,17 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    AnalyzeTableQueryPlanRequest,
-    CreateTableBranchRequest,
-    CreateTableIndexRequest,
-    DeleteFromTableRequest,
-    ExplainTableQueryPlanRequest,
-    QueryTableRequest,
-)
 
 from tests.support.lake import ID, ROWS, Lake, in_file, lake
 
@@ -30,19 +23,19 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
         yield opened
 
 
-def make_query(**fields: Any) -> QueryTableRequest:
+def make_query(**fields: Any) -> spec.QueryTableRequest:
     """Returns a query in the form of a caller; for five rows and without a vector by default."""
-    request = QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **fields})
-    assert isinstance(request, QueryTableRequest)
+    request = spec.QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **fields})
+    assert isinstance(request, spec.QueryTableRequest)
     return request
 
 
-def near(*vector: float, **fields: Any) -> QueryTableRequest:
+def near(*vector: float, **fields: Any) -> spec.QueryTableRequest:
     """Returns a query for the nearest neighbours of a vector."""
     return make_query(vector={"single_vector": list(vector)}, **fields)
 
 
-async def run_query(here: Lake, request: QueryTableRequest) -> list[dict[str, Any]]:
+async def run_query(here: Lake, request: spec.QueryTableRequest) -> list[dict[str, Any]]:
     return in_file((await here.ns.query_table(request)).data)
 
 
@@ -92,7 +85,7 @@ async def test_columns_may_have_other_names(here: Lake) -> None:
 
 
 async def test_what_a_search_adds_may_give_its_name_to_a_column(here: Lake) -> None:
-    await here.ns.create_table_scalar_index(CreateTableIndexRequest(id=ID, column="text", index_type="FTS"))
+    await here.ns.create_table_scalar_index(spec.CreateTableIndexRequest(id=ID, column="text", index_type="FTS"))
     aliases = {"column_aliases": {"_distance": "id", "d": "_distance"}}
     assert await run_query(here, near(1, 0, k=1, columns=aliases)) == [{"_distance": 2, "d": 0.0}]
     text = {"string_query": {"query": "pear"}}
@@ -109,7 +102,7 @@ async def test_what_lancedb_sends_unasked_is_no_search_by_a_vector(here: Lake) -
 
 async def test_rows_are_found_by_their_text(here: Lake) -> None:
     await here.ns.create_table_scalar_index(
-        CreateTableIndexRequest(id=ID, column="text", index_type="FTS", with_position=True)
+        spec.CreateTableIndexRequest(id=ID, column="text", index_type="FTS", with_position=True)
     )
     text = {"match": {"terms": "apple", "column": "text"}}
     queries: Sequence[tuple[dict[str, Any], list[int]]] = [
@@ -133,12 +126,12 @@ async def test_rows_are_found_by_their_text(here: Lake) -> None:
 
 
 async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
-    plan = await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(id=ID, query=near(1, 0)))
+    plan = await here.ns.explain_table_query_plan(spec.ExplainTableQueryPlanRequest(id=ID, query=near(1, 0)))
     assert "_distance" in plan and "elapsed" not in plan
-    request = AnalyzeTableQueryPlanRequest.from_dict({**near(1, 0, k=1).to_dict(), "id": ID})
+    request = spec.AnalyzeTableQueryPlanRequest.from_dict({**near(1, 0, k=1).to_dict(), "id": ID})
     assert request is not None
     assert "output_rows=1" in await here.ns.analyze_table_query_plan(request)
-    verbose = ExplainTableQueryPlanRequest(id=ID, query=near(1, 0, version=7), verbose=True)
+    verbose = spec.ExplainTableQueryPlanRequest(id=ID, query=near(1, 0, version=7), verbose=True)
     with pytest.raises(err.TableVersionNotFoundError):
         await here.ns.explain_table_query_plan(verbose)
 
@@ -264,10 +257,12 @@ async def test_a_request_may_be_a_dict(here: Lake) -> None:
 
 
 async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake) -> None:
-    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+    await here.ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
 
     async def explain(query: dict[str, Any], **fields: Any) -> str:
-        return await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(query=make_query(**query), **fields))
+        return await here.ns.explain_table_query_plan(
+            spec.ExplainTableQueryPlanRequest(query=make_query(**query), **fields)
+        )
 
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"})
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"}, id=ID, branch="dev")
@@ -280,12 +275,12 @@ async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake
 
 
 async def test_a_branch_is_searched(here: Lake) -> None:
-    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
-    await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, branch="dev", predicate="id = 1"))
+    await here.ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
+    await here.ns.delete_from_table(spec.DeleteFromTableRequest(id=ID, branch="dev", predicate="id = 1"))
     rows = await run_query(here, make_query(branch="dev", columns={"column_names": ["id"]}))
     assert rows == [{"id": 2}, {"id": 3}] and len(await run_query(here, make_query())) == 3
     assert len(await run_query(here, make_query(branch="dev", version=1))) == 3
-    plan = ExplainTableQueryPlanRequest(id=ID, branch="dev", query=make_query())
+    plan = spec.ExplainTableQueryPlanRequest(id=ID, branch="dev", query=make_query())
     assert "tree/dev" in await here.ns.explain_table_query_plan(plan)
     with pytest.raises(err.TableBranchNotFoundError, match="no branch 'no'"):
         await here.ns.query_table(make_query(branch="no"))
@@ -323,14 +318,14 @@ async def indexed(tmp_path: Path) -> AsyncIterator[Lake]:
         await opened.create(rows=TEXTS)
         for column, positions in (("title", True), (BODY, False)):
             await opened.ns.create_table_scalar_index(
-                CreateTableIndexRequest(id=ID, column=column, index_type="FTS", with_position=positions)
+                spec.CreateTableIndexRequest(id=ID, column=column, index_type="FTS", with_position=positions)
             )
         yield opened
 
 
 async def scores(indexed: Lake, query: Mapping[str, Any]) -> dict[int, float]:
     fields = {"id": ID, "k": 9, "vector": {}, "full_text_query": query, "columns": {"column_names": ["id"]}}
-    request = QueryTableRequest.from_dict(fields)
+    request = spec.QueryTableRequest.from_dict(fields)
     assert request is not None
     return {row["id"]: row["_score"] for row in in_file((await indexed.ns.query_table(request)).data)}
 

@@ -15,21 +15,10 @@ from typing import Any
 from uuid import uuid4
 
 import lance
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    BatchCommitTablesRequest,
-    BatchDeleteTableVersionsRequest,
-    CreateNamespaceRequest,
-    CreateTableVersionRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    DescribeTableVersionRequest,
-    ListTableVersionsRequest,
-    RegisterTableRequest,
-    TableVersion,
-)
 
 from lance_ns_async import DirNamespace, IcebergNamespace, Namespace
 from tests.fakes.iceberg import FakeIceberg
@@ -53,7 +42,7 @@ class Site:
 
     @property
     def location(self) -> str:
-        result = self.ns.describe_table(DescribeTableRequest(id=ID)).location
+        result = self.ns.describe_table(spec.DescribeTableRequest(id=ID)).location
         assert result is not None
         return result
 
@@ -76,14 +65,14 @@ class Site:
         return [version.version for version in self.page(**fields).versions]
 
     def page(self, **fields: Any) -> Any:
-        return self.ns.list_table_versions(ListTableVersionsRequest(id=ID, **fields))
+        return self.ns.list_table_versions(spec.ListTableVersionsRequest(id=ID, **fields))
 
-    def describe(self, version: int | None = None) -> TableVersion:
-        return self.ns.describe_table_version(DescribeTableVersionRequest(id=ID, version=version)).version
+    def describe(self, version: int | None = None) -> spec.TableVersion:
+        return self.ns.describe_table_version(spec.DescribeTableVersionRequest(id=ID, version=version)).version
 
     def delete(self, *ranges: tuple[int, int]) -> int | None:
         bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
-        request = BatchDeleteTableVersionsRequest.from_dict({"id": ID, "ranges": bounds})
+        request = spec.BatchDeleteTableVersionsRequest.from_dict({"id": ID, "ranges": bounds})
         assert request is not None
         return self.ns.batch_delete_table_versions(request).deleted_count
 
@@ -150,7 +139,7 @@ def site(quirks: Quirks, root: str, options: dict[str, str], **properties: str) 
     with FakeIceberg(quirks) as server:
         merged = {"endpoint": server.endpoint, "root": root, "managed_by": "impl", **QUICK, **properties}
         with IcebergNamespace(**merged, **{f"storage.{key}": value for key, value in options.items()}) as ns:
-            ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
+            ns.create_namespace(spec.CreateNamespaceRequest(id=ID[:1]))
             yield Site(server, ns, root, options)
 
 
@@ -165,7 +154,7 @@ def test_lance_writes_and_reads_by_the_catalog(everywhere: Site) -> None:
     assert at.open().version == 4
     assert [at.values(version) for version in (None, 1, 2, 3)] == [[3, 4], [1], [1, 2], [3]]
     assert at.files() and all(path.endswith(".manifest") for path in at.files())
-    described = at.ns.describe_table(DescribeTableRequest(id=ID))
+    described = at.ns.describe_table(spec.DescribeTableRequest(id=ID))
     assert (described.version, described.managed_versioning) == (4, True)
     dataset = at.open()
     dataset.delete("n = 3")
@@ -197,13 +186,13 @@ def test_versions_are_reported(everywhere: Site) -> None:
 
 
 def test_a_table_without_versions_has_none(here: Site) -> None:
-    here.ns.declare_table(DeclareTableRequest(id=ID))
+    here.ns.declare_table(spec.DeclareTableRequest(id=ID))
     assert here.listed() == here.listed(descending=True, limit=1) == []
     for number in (None, 1):
         with pytest.raises(err.TableVersionNotFoundError, match=r"it has no version yet|version 1"):
             here.describe(number)
     assert here.delete((0, -1)) == 0
-    assert here.ns.describe_table(DescribeTableRequest(id=ID, check_declared=True)).is_only_declared
+    assert here.ns.describe_table(spec.DescribeTableRequest(id=ID, check_declared=True)).is_only_declared
 
 
 @pytest.mark.parametrize("descending", [None, False, True])
@@ -247,10 +236,10 @@ def test_what_a_dead_writer_left_is_finished_by_who_reads(everywhere: Site) -> N
     readers: Sequence[Callable[[], object]] = [
         lambda: at.open().count_rows(),
         lambda: at.write(9, "append"),
-        lambda: at.describe(at.ns.describe_table(DescribeTableRequest(id=ID)).version),
+        lambda: at.describe(at.ns.describe_table(spec.DescribeTableRequest(id=ID)).version),
         lambda: at.listed(descending=True, limit=1),
         lambda: at.listed(),
-        lambda: at.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True)),
+        lambda: at.ns.describe_table(spec.DescribeTableRequest(id=ID, load_detailed_metadata=True)),
     ]
     for read in readers:
         number = at.write(2, "append")
@@ -419,7 +408,7 @@ def test_a_table_of_the_storage_may_become_one_of_the_catalog(here: Site) -> Non
     location = f"{here.root}/before"
     lance.write_dataset(rows(1), location)
     lance.write_dataset(rows(2), location, mode="append")
-    here.ns.register_table(RegisterTableRequest(id=ID, location=location))
+    here.ns.register_table(spec.RegisterTableRequest(id=ID, location=location))
     assert here.listed() == [] and here.values() == [1, 2] and here.values(1) == [1]
     assert here.write(3, "append") == 3
     assert here.listed() == [1, 2, 3] and here.values(2) == [1, 2] and here.values() == [1, 2, 3]
@@ -428,7 +417,7 @@ def test_a_table_of_the_storage_may_become_one_of_the_catalog(here: Site) -> Non
 def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> None:
     here.write(1, "create")
     lance.write_dataset(rows(2), here.location, mode="append")
-    result = here.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
+    result = here.ns.describe_table(spec.DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
     assert (result.version, result.is_only_declared) == (1, False)
     assert here.values() == [1]
     # A version that another client committed without the catalog is not overwritten.
@@ -437,10 +426,10 @@ def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> N
     assert here.listed() == [1]
 
 
-def create(at: Site, number: int, staging: str, **fields: Any) -> CreateTableVersionRequest:
+def create(at: Site, number: int, staging: str, **fields: Any) -> spec.CreateTableVersionRequest:
     folder = at.describe(1).manifest_path.rpartition("/")[0]
     path = fields.pop("manifest_path", f"{folder}/{staging}")
-    return CreateTableVersionRequest(id=ID, version=number, manifest_path=path, **fields)
+    return spec.CreateTableVersionRequest(id=ID, version=number, manifest_path=path, **fields)
 
 
 @pytest.mark.parametrize(
@@ -518,7 +507,7 @@ def test_batches_hold_versions_alone(here: Site) -> None:
     version = {"id": ID, "version": 2, "manifest_path": f"x/{name(2)}-x"}
 
     def commit(*operations: dict[str, Any]) -> object:
-        request = BatchCommitTablesRequest.from_dict({"operations": list(operations)})
+        request = spec.BatchCommitTablesRequest.from_dict({"operations": list(operations)})
         assert request is not None
         return here.ns.batch_commit_tables(request)
 
@@ -535,14 +524,14 @@ def test_batches_hold_versions_alone(here: Site) -> None:
         commit({"declare_table": {"id": ID}, "create_table_version": version})
     with pytest.raises(err.InvalidInputError, match="it appears twice"):
         commit({"create_table_version": version}, {"create_table_version": version})
-    assert here.ns.batch_commit_tables(BatchCommitTablesRequest(operations=[])).results == []
+    assert here.ns.batch_commit_tables(spec.BatchCommitTablesRequest(operations=[])).results == []
 
 
 def test_a_batch_may_be_a_version_of_one_table(here: Site) -> None:
     here.write(1, "create")
     here.write(2, "append")
     request = {"id": ID, "version": 2, "manifest_path": here.staging(2)}
-    batch = BatchCommitTablesRequest.from_dict({"operations": [{"create_table_version": request}]})
+    batch = spec.BatchCommitTablesRequest.from_dict({"operations": [{"create_table_version": request}]})
     assert batch is not None
     (result,) = here.ns.batch_commit_tables(batch).results
     assert result.create_table_version is not None and result.create_table_version.version == here.describe(2)
@@ -571,36 +560,36 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Nam
 
 def test_versions_of_the_storage_are_reported_and_not_made(stored: tuple[Namespace, list[str]]) -> None:
     ns, id = stored
-    declared = ns.declare_table(DeclareTableRequest(id=id))
+    declared = ns.declare_table(spec.DeclareTableRequest(id=id))
     assert declared.managed_versioning is False
-    assert ns.list_table_versions(ListTableVersionsRequest(id=id)).versions == []
-    assert ns.list_table_versions(ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == []
+    assert ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions == []
+    assert ns.list_table_versions(spec.ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == []
     with pytest.raises(err.TableVersionNotFoundError):
-        ns.describe_table_version(DescribeTableVersionRequest(id=id))
+        ns.describe_table_version(spec.DescribeTableVersionRequest(id=id))
     for value, mode in ((1, "create"), (2, "append")):
         lance.write_dataset(rows(value), declared.location, mode=mode)
-    listed = ns.list_table_versions(ListTableVersionsRequest(id=id)).versions
+    listed = ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions
     assert [version.version for version in listed] == [1, 2]
     assert all(Path("/", version.manifest_path).exists() and version.timestamp_millis for version in listed)
     assert listed[1].metadata is not None and listed[1].metadata["total_rows"] == "2"
     for number in (None, 2):
-        assert ns.describe_table_version(DescribeTableVersionRequest(id=id, version=number)).version == listed[1]
-    assert ns.list_table_versions(ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == listed[1:]
+        assert ns.describe_table_version(spec.DescribeTableVersionRequest(id=id, version=number)).version == listed[1]
+    assert ns.list_table_versions(spec.ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == listed[1:]
     with pytest.raises(err.TableVersionNotFoundError, match="version 3"):
-        ns.describe_table_version(DescribeTableVersionRequest(id=id, version=3))
-    version = CreateTableVersionRequest(id=id, version=3, manifest_path=f"x/_versions/{name(3)}-x")
+        ns.describe_table_version(spec.DescribeTableVersionRequest(id=id, version=3))
+    version = spec.CreateTableVersionRequest(id=id, version=3, manifest_path=f"x/_versions/{name(3)}-x")
     with pytest.raises(err.UnsupportedOperationError, match=r"Not supported: .*Lance"):
         ns.create_table_version(version)
 
 
 def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tuple[Namespace, list[str]]) -> None:
     ns, id = stored
-    location = ns.declare_table(DeclareTableRequest(id=id)).location
+    location = ns.declare_table(spec.DeclareTableRequest(id=id)).location
     assert location is not None
 
     def delete(*ranges: tuple[int, int]) -> int | None:
         bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
-        request = BatchDeleteTableVersionsRequest.from_dict({"id": id, "ranges": bounds})
+        request = spec.BatchDeleteTableVersionsRequest.from_dict({"id": id, "ranges": bounds})
         assert request is not None
         return ns.batch_delete_table_versions(request).deleted_count
 
@@ -614,7 +603,7 @@ def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tu
     with pytest.raises(err.InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept'"):
         delete((0, -1))
     assert delete((2, 4), (5, -1)) == 3
-    assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1, 4, 6]
+    assert [it.version for it in ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions] == [1, 4, 6]
     assert len([*Path(location.removeprefix("file://"), "data").iterdir()]) == files - 3
     assert lance.dataset(location).to_table().num_rows == 1
 
@@ -628,7 +617,7 @@ def test_a_storage_that_cannot_be_reached_commits_nothing(tmp_path: Path) -> Non
             with pytest.raises(err.InternalError, match="at s3://lake/x/"):
                 at.ns.create_table_version(staging)
             s3.heal()
-            assert at.ns.describe_table(DescribeTableRequest(id=ID)).version == 1
+            assert at.ns.describe_table(spec.DescribeTableRequest(id=ID)).version == 1
 
 
 def test_versions_of_a_branch_are_reported_where_the_storage_commits_them(tmp_path: Path) -> None:

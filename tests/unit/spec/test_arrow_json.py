@@ -10,6 +10,7 @@ from typing import Any
 import anyio.to_thread
 import lance
 import lance_namespace
+import lance_namespace as spec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -17,13 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from lance.blob import blob_field
 from lance.schema import schema_to_json
-from lance_namespace import (
-    AlterTableAlterColumnsRequest,
-    CreateNamespaceRequest,
-    CreateTableRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-)
 from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
 from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
 from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
@@ -263,10 +257,10 @@ def test_what_is_no_type_is_reported(document: Json, why: str) -> None:
 
 
 async def test_pylance_answers_the_same_and_reads_ours(tmp_path: Path) -> None:
-    request = DescribeTableRequest(id=ID, load_detailed_metadata=True)
+    request = spec.DescribeTableRequest(id=ID, load_detailed_metadata=True)
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
-        await ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
-        location = (await ns.declare_table(DeclareTableRequest(id=ID))).location
+        await ns.create_namespace(spec.CreateNamespaceRequest(id=ID[:1]))
+        location = (await ns.declare_table(spec.DeclareTableRequest(id=ID))).location
         lance.write_dataset(pa.RecordBatchReader.from_batches(every_type(), []), location, data_storage_version="2.2")
         ours = (await ns.describe_table(request)).var_schema
         headers = {f"header.{name}": value for name, value in gateway.headers.items()}
@@ -281,20 +275,22 @@ async def test_columns_are_altered_through_pylance_to_the_requested_types(tmp_pa
     def work(ns: Any) -> None:
         for word in ("large_utf8", "string", "utf8"):
             change = {"path": "text", "data_type": {"type": word}}
-            ns.alter_table_alter_columns(AlterTableAlterColumnsRequest.from_dict({"id": ID, "alterations": [change]}))
-        text = ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True)).var_schema.fields[1]
+            ns.alter_table_alter_columns(
+                spec.AlterTableAlterColumnsRequest.from_dict({"id": ID, "alterations": [change]})
+            )
+        text = ns.describe_table(spec.DescribeTableRequest(id=ID, load_detailed_metadata=True)).var_schema.fields[1]
         assert text.type.to_dict() == {"type": "utf8"}
 
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
-        await ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
-        await ns.create_table(CreateTableRequest(id=ID), stream(ROWS))
+        await ns.create_namespace(spec.CreateNamespaceRequest(id=ID[:1]))
+        await ns.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
         headers = {f"header.{name}": value for name, value in gateway.headers.items()}
         await anyio.to_thread.run_sync(work, lance_namespace.connect("rest", {"uri": gateway.url, **headers}))
 
 
 def test_lance_reads_the_words(tmp_path: Path) -> None:
     ns: Any = lance_namespace.connect("dir", {"root": str(tmp_path)})
-    ns.create_table(CreateTableRequest(id=["t"]), stream(ROWS))
+    ns.create_table(spec.CreateTableRequest(id=["t"]), stream(ROWS))
     unread = set()
     for word in {column(arrow)["type"] for arrow, _ in EXACT}:
         # It is a plain string, which the spec's model cannot represent.

@@ -5,21 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import botocore.exceptions as aws
 import lance_namespace.errors as err
 import pytest
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    EndpointConnectionError,
-    HTTPClientError,
-    InvalidRegionError,
-    MetadataRetrievalError,
-    NoCredentialsError,
-    ParamValidationError,
-    SSLError,
-    UnauthorizedSSOTokenError,
-)
 from botocore.parsers import ResponseParserError
 
 from lance_ns_async.backends.glue.wire import ERRORS
@@ -67,16 +55,16 @@ DETAILS: Mapping[type[err.LanceNamespaceError], str] = {
 }
 """Causes of a `FederationSourceException`."""
 
-LOCAL: Mapping[str, tuple[type[err.LanceNamespaceError], BotoCoreError]] = {
-    "ParamValidationError": (err.InvalidInputError, ParamValidationError(report="Name: too short")),
-    "ValidationError": (err.InvalidInputError, InvalidRegionError(region_name="a b")),
-    "NoCredentialsError": (err.UnauthenticatedError, NoCredentialsError()),
+LOCAL: Mapping[str, tuple[type[err.LanceNamespaceError], aws.BotoCoreError]] = {
+    "ParamValidationError": (err.InvalidInputError, aws.ParamValidationError(report="Name: too short")),
+    "ValidationError": (err.InvalidInputError, aws.InvalidRegionError(region_name="a b")),
+    "NoCredentialsError": (err.UnauthenticatedError, aws.NoCredentialsError()),
     "CredentialRetrievalError": (
         err.UnauthenticatedError,
-        CredentialRetrievalError(provider="custom-process", error_msg="exit 1"),
+        aws.CredentialRetrievalError(provider="custom-process", error_msg="exit 1"),
     ),
-    "SSOError": (err.UnauthenticatedError, UnauthorizedSSOTokenError()),
-    "MetadataRetrievalError": (err.ServiceUnavailableError, MetadataRetrievalError(error_msg="no answer")),
+    "SSOError": (err.UnauthenticatedError, aws.UnauthorizedSSOTokenError()),
+    "MetadataRetrievalError": (err.ServiceUnavailableError, aws.MetadataRetrievalError(error_msg="no answer")),
 }
 """Errors before anything is sent, by the class of the exception or of its cause."""
 
@@ -101,10 +89,10 @@ def server(shared: FakeGlue) -> FakeGlue:
     return shared
 
 
-def make_client_error(code: str, status: int = 400, message: str = "why", **more: Any) -> ClientError:
+def make_client_error(code: str, status: int = 400, message: str = "why", **more: Any) -> aws.ClientError:
     """Returns botocore's exception for a response."""
     about = {"HTTPStatusCode": status, "RequestId": "r-1", "HTTPHeaders": more.pop("headers", {})}
-    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": about, **more}, "GetTable")
+    return aws.ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": about, **more}, "GetTable")
 
 
 def meaning(error: Any, subject: Id = TABLE, operation: str = "describe_table") -> type[err.LanceNamespaceError]:
@@ -152,7 +140,7 @@ def test_a_key_that_is_denied_is_no_permission(message: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), LOCAL.items())
-def test_errors_before_sending(name: str, expected: tuple[type[err.LanceNamespaceError], BotoCoreError]) -> None:
+def test_errors_before_sending(name: str, expected: tuple[type[err.LanceNamespaceError], aws.BotoCoreError]) -> None:
     error, raised = expected
     result = failure(raised)
     assert name in result.codes and result.delivered is False
@@ -163,7 +151,7 @@ def test_errors_before_sending(name: str, expected: tuple[type[err.LanceNamespac
 def test_classes_are_spelled_as_botocore_does(name: str) -> None:
     import botocore.exceptions
 
-    assert issubclass(getattr(botocore.exceptions, name), BotoCoreError) and name in AWS_ERRORS
+    assert issubclass(getattr(botocore.exceptions, name), aws.BotoCoreError) and name in AWS_ERRORS
 
 
 @pytest.mark.parametrize(
@@ -212,9 +200,9 @@ def test_a_message_has_one_line() -> None:
 @pytest.mark.parametrize(
     ("raised", "code", "delivered"),
     [
-        (EndpointConnectionError(endpoint_url="http://x", error=ConnectionResetError()), "disconnected", None),
-        (HTTPClientError(error=OSError("broken")), "disconnected", None),
-        (SSLError(endpoint_url="http://x", error=OSError("bad")), "refused", False),
+        (aws.EndpointConnectionError(endpoint_url="http://x", error=ConnectionResetError()), "disconnected", None),
+        (aws.HTTPClientError(error=OSError("broken")), "disconnected", None),
+        (aws.SSLError(endpoint_url="http://x", error=OSError("bad")), "refused", False),
         (ResponseParserError("no JSON"), "unreadable", None),
     ],
 )

@@ -10,19 +10,9 @@ from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+import lance_namespace as spec
 import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-    RenameTableRequest,
-)
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg
@@ -71,7 +61,7 @@ async def connected(server: FakeIceberg, keys: str = "static", **more: str) -> A
 
 
 async def described(ns: AsyncNamespace, *id: str) -> None:
-    await ns.describe_table(DescribeTableRequest(id=list(id or ("a", "t"))))
+    await ns.describe_table(spec.DescribeTableRequest(id=list(id or ("a", "t"))))
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -79,17 +69,17 @@ async def described(ns: AsyncNamespace, *id: str) -> None:
 async def test_every_kind_of_request_is_signed_whatever_the_names(name: str, base: str) -> None:
     with signing(base=base, page_size=1, prefix="arn%3Aaws%3As3tables%3Aeu%3A1%3Abucket%2Fb") as server:
         async with connected(server, **{"warehouse": f"arn:aws/{name}", "header.X-Tenant": "  two  words "}) as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=[name], properties={name: name}))
-            await ns.create_namespace(CreateNamespaceRequest(id=[name, "sub"]))
-            await ns.describe_namespace(DescribeNamespaceRequest(id=[name]))
-            assert (await ns.list_namespaces(ListNamespacesRequest(id=[name]))).namespaces == ["sub"]
+            await ns.create_namespace(spec.CreateNamespaceRequest(id=[name], properties={name: name}))
+            await ns.create_namespace(spec.CreateNamespaceRequest(id=[name, "sub"]))
+            await ns.describe_namespace(spec.DescribeNamespaceRequest(id=[name]))
+            assert (await ns.list_namespaces(spec.ListNamespacesRequest(id=[name]))).namespaces == ["sub"]
             location = "s3://bucket/odd"
-            await ns.declare_table(DeclareTableRequest(id=[name, name], location=location, properties={"k": name}))
-            assert (await ns.list_tables(ListTablesRequest(id=[name], limit=1))).tables == [name]
-            await ns.rename_table(RenameTableRequest(id=[name, name], new_table_name="new"))
+            await ns.declare_table(spec.DeclareTableRequest(id=[name, name], location=location, properties={"k": name}))
+            assert (await ns.list_tables(spec.ListTablesRequest(id=[name], limit=1))).tables == [name]
+            await ns.rename_table(spec.RenameTableRequest(id=[name, name], new_table_name="new"))
             await described(ns, name, "new")
-            await ns.deregister_table(DeregisterTableRequest(id=[name, "new"]))
-            await ns.drop_namespace(DropNamespaceRequest(id=[name, "sub"]))
+            await ns.deregister_table(spec.DeregisterTableRequest(id=[name, "new"]))
+            await ns.drop_namespace(spec.DropNamespaceRequest(id=[name, "sub"]))
             with pytest.raises(err.TableNotFoundError):
                 await described(ns, name, "new")
         assert {request.method for request in server.requests} == {"GET", "POST", "HEAD", "DELETE"}
@@ -165,7 +155,7 @@ async def test_new_keys_of_the_chain_take_the_place_of_those_that_expired(monkey
             server.signatures.keys["AKIDNEW"] = ("sesame-new", None)
             monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDNEW")
             monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame-new")
-            await ns.create_namespace(CreateNamespaceRequest(id=["b"]))
+            await ns.create_namespace(spec.CreateNamespaceRequest(id=["b"]))
 
 
 @pytest.mark.parametrize(

@@ -24,23 +24,7 @@ from lance_ns_async.transports.thrift.binary import (
     texts,
 )
 from lance_ns_async.transports.thrift.decoder import Decoder, MalformedError, Shape, fields_of, struct_in
-from tests.fakes.thrift_wire import (
-    BOOL,
-    BYTE,
-    DOUBLE,
-    I16,
-    I32,
-    I64,
-    LIST,
-    REPLY,
-    SET,
-    STRING,
-    STRUCT,
-    Message,
-    Struct,
-    Typed,
-    decoded,
-)
+from tests.fakes import thrift_wire as wire
 
 HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x03get\x00\x00\x00\x07"
 TABLE = (
@@ -91,7 +75,7 @@ def test_what_is_encoded_is_what_a_server_reads() -> None:
     arguments = (
         text(1, "db") + texts(2, ["x"]) + text_pairs(3, {"a": "b"}) + struct_field(4, short(1, 2)) + flag(5, True)
     )
-    received = decoded(call("get", 3, arguments))
+    received = wire.decoded(call("get", 3, arguments))
     assert (received.name, received.sequence) == ("get", 3)
     assert received.body == {1: "db", 2: ["x"], 3: {"a": "b"}, 4: {1: 2}, 5: True}
 
@@ -115,18 +99,18 @@ def test_lists_of_structs_and_of_texts_are_read(size: int) -> None:
 
 
 _NUMBERS = st.one_of(
-    st.builds(Typed, st.just(BYTE), st.integers(-128, 127)),
-    st.builds(Typed, st.just(I16), st.integers(-(2**15), 2**15 - 1)),
-    st.builds(Typed, st.just(I32), st.integers(-(2**31), 2**31 - 1)),
-    st.builds(Typed, st.just(I64), st.integers(-(2**63), 2**63 - 1)),
-    st.builds(Typed, st.just(DOUBLE), st.floats(allow_nan=False)),
-    st.builds(Typed, st.just(BOOL), st.booleans()),
+    st.builds(wire.Typed, st.just(wire.BYTE), st.integers(-128, 127)),
+    st.builds(wire.Typed, st.just(wire.I16), st.integers(-(2**15), 2**15 - 1)),
+    st.builds(wire.Typed, st.just(wire.I32), st.integers(-(2**31), 2**31 - 1)),
+    st.builds(wire.Typed, st.just(wire.I64), st.integers(-(2**63), 2**63 - 1)),
+    st.builds(wire.Typed, st.just(wire.DOUBLE), st.floats(allow_nan=False)),
+    st.builds(wire.Typed, st.just(wire.BOOL), st.booleans()),
 )
 _TEXTS = st.text(max_size=12)
 
 
 def _fields(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.dictionaries(st.integers(1, 20), inner, max_size=6).map(Struct)
+    return st.dictionaries(st.integers(1, 20), inner, max_size=6).map(wire.Struct)
 
 
 _STRUCTS = st.recursive(
@@ -136,8 +120,8 @@ _STRUCTS = st.recursive(
             _NUMBERS,
             _TEXTS,
             inner,
-            st.lists(_TEXTS, max_size=4).map(lambda items: Typed(STRING, items)),
-            st.lists(inner, max_size=3).map(lambda items: Typed(STRUCT, items)),
+            st.lists(_TEXTS, max_size=4).map(lambda items: wire.Typed(wire.STRING, items)),
+            st.lists(inner, max_size=3).map(lambda items: wire.Typed(wire.STRUCT, items)),
             st.dictionaries(_TEXTS, _TEXTS, max_size=4),
         )
     ),
@@ -148,11 +132,11 @@ _STRUCTS = st.recursive(
 def _plain(value: Any) -> Any:
     """Returns the expected result of reading a value."""
     match value:
-        case Struct():
+        case wire.Struct():
             return {id: _plain(inner) for id, inner in value.items()}
-        case Typed(type=int() as type, value=list() as items) if type in (STRING, STRUCT):
+        case wire.Typed(type=int() as type, value=list() as items) if type in (wire.STRING, wire.STRUCT):
             return [_plain(item) for item in items]
-        case Typed():
+        case wire.Typed():
             return value.value
     return value
 
@@ -160,9 +144,9 @@ def _plain(value: Any) -> Any:
 def _shape(value: Any) -> Shape | None:
     """Returns the shape with which all of a value is read."""
     match value:
-        case Struct():
+        case wire.Struct():
             return {id: _shape(inner) for id, inner in value.items()}
-        case Typed(type=type, value=[*items]) if type == STRUCT:
+        case wire.Typed(type=type, value=[*items]) if type == wire.STRUCT:
             merged: Shape | None = None
             for item in items:
                 merged = _merged(merged, _shape(item))
@@ -178,9 +162,9 @@ def _merged(one: Shape | None, other: Shape | None) -> Shape | None:
 
 
 @given(value=_STRUCTS, unwanted=_STRUCTS, size=st.integers(1, 40))
-def test_any_struct_is_read_and_any_other_skipped(value: Struct, unwanted: Struct, size: int) -> None:
-    body = Struct({1: unwanted, 2: value, 3: Typed(STRUCT, [unwanted, unwanted]), 4: "end"})
-    data = Message(REPLY, "get", 7, body).encoded()
+def test_any_struct_is_read_and_any_other_skipped(value: wire.Struct, unwanted: wire.Struct, size: int) -> None:
+    body = wire.Struct({1: unwanted, 2: value, 3: wire.Typed(wire.STRUCT, [unwanted, unwanted]), 4: "end"})
+    data = wire.Message(wire.REPLY, "get", 7, body).encoded()
     reply = Reply("get", 7, {2: _shape(value), 4: None}, keep=True)
     ends = [reply.feed(chunk) for chunk in cut(data, size)]
     assert ends[-1] and not any(ends[:-1])
@@ -274,7 +258,7 @@ def test_what_cannot_be_read_is_refused(data: bytes, message: str) -> None:
 
 
 def test_a_count_alone_keeps_nobody_busy() -> None:
-    for kind in (BOOL, I64, STRING, STRUCT, LIST, SET):
+    for kind in (wire.BOOL, wire.I64, wire.STRING, wire.STRUCT, wire.LIST, wire.SET):
         assert not Decoder({}).feed(b"\x0f\x00\x01" + bytes([kind]) + b"\xff\xff\xff\xff")
 
 
@@ -286,6 +270,6 @@ def test_the_fields_of_a_struct_are_distinguished_and_left_as_they_are() -> None
 
 
 @given(value=_STRUCTS)
-def test_any_struct_is_put_together_again_from_its_fields(value: Struct) -> None:
-    data = Message(REPLY, "get", 7, value).encoded().removeprefix(HEAD)
+def test_any_struct_is_put_together_again_from_its_fields(value: wire.Struct) -> None:
+    data = wire.Message(wire.REPLY, "get", 7, value).encoded().removeprefix(HEAD)
     assert b"".join(fields_of(data).values()) + b"\x00" == data
