@@ -43,11 +43,8 @@ async def test_a_closed_namespace_begins_nothing(backend: MemoryBackend) -> None
     await ns.aclose()
     for operation in (
         lambda: ns.list_tables(spec.ListTablesRequest(id=[])),
-        lambda: ns.describe_tables([["r"]]),
-        lambda: ns.list_many([[]]),
-        lambda: ns.exists(["r"]),
-        lambda: anext(ns.iter_tables()),
-        lambda: anext(ns.iter_namespaces(recursive=True)),
+        *(lambda: ns.describe_tables([["r"]]), lambda: ns.list_many([[]]), lambda: ns.exists(["r"])),
+        *(lambda: anext(ns.iter_tables()), lambda: anext(ns.iter_namespaces(recursive=True))),
     ):
         with pytest.raises(err.InvalidInputError, match="namespace memory: it is closed; connect anew"):
             await operation()

@@ -100,30 +100,17 @@ ICEBERG: errors.ErrorTable = {
 OAUTH2: errors.ErrorTable = {400: err.UnauthenticatedError, 405: err.InvalidInputError, 406: err.UnauthenticatedError}
 
 LANCE: errors.ErrorTable = {
-    "ConcurrentModificationError": err.ConcurrentModificationError,
-    "InvalidTableStateError": err.InvalidTableStateError,
-    "TableBranchAlreadyExistsError": err.TableBranchAlreadyExistsError,
-    "TableBranchNotFoundError": err.TableBranchNotFoundError,
-    "TableColumnNotFoundError": err.TableColumnNotFoundError,
-    "TableIndexAlreadyExistsError": err.TableIndexAlreadyExistsError,
-    "TableIndexNotFoundError": err.TableIndexNotFoundError,
-    "TableSchemaValidationError": err.TableSchemaValidationError,
-    "TableTagAlreadyExistsError": err.TableTagAlreadyExistsError,
-    "TableTagNotFoundError": err.TableTagNotFoundError,
-    "TransactionNotFoundError": err.TransactionNotFoundError,
-    "InternalError": err.InternalError,
-    "InvalidInputError": err.InvalidInputError,
-    "NamespaceAlreadyExistsError": err.NamespaceAlreadyExistsError,
-    "NamespaceNotEmptyError": err.NamespaceNotEmptyError,
-    "NamespaceNotFoundError": err.NamespaceNotFoundError,
-    "PermissionDeniedError": err.PermissionDeniedError,
-    "ServiceUnavailableError": err.ServiceUnavailableError,
-    "TableAlreadyExistsError": err.TableAlreadyExistsError,
-    "TableNotFoundError": err.TableNotFoundError,
-    "TableVersionNotFoundError": err.TableVersionNotFoundError,
-    "ThrottlingError": err.ThrottlingError,
-    "UnauthenticatedError": err.UnauthenticatedError,
-    "UnsupportedOperationError": err.UnsupportedOperationError,
+    cls.__name__: cls
+    for cls in (
+        *(err.ConcurrentModificationError, err.InvalidTableStateError, err.TableBranchAlreadyExistsError),
+        *(err.TableBranchNotFoundError, err.TableColumnNotFoundError, err.TableIndexAlreadyExistsError),
+        *(err.TableIndexNotFoundError, err.TableSchemaValidationError, err.TableTagAlreadyExistsError),
+        *(err.TableTagNotFoundError, err.TransactionNotFoundError, err.InternalError, err.InvalidInputError),
+        *(err.NamespaceAlreadyExistsError, err.NamespaceNotEmptyError, err.NamespaceNotFoundError),
+        *(err.PermissionDeniedError, err.ServiceUnavailableError, err.TableAlreadyExistsError),
+        *(err.TableNotFoundError, err.TableVersionNotFoundError, err.ThrottlingError, err.UnauthenticatedError),
+        err.UnsupportedOperationError,
+    )
 }
 
 TABLES: Mapping[str, tuple[errors.ErrorTable, errors.ErrorTable]] = {

@@ -25,15 +25,8 @@ URL = "http://127.0.0.1:8181"
 SECRET = "hush-hush-4711"
 
 DURATIONS = [
-    ("10", 10.0),
-    ("10s", 10.0),
-    ("0.5s", 0.5),
-    ("500ms", 0.5),
-    ("2m", 120.0),
-    ("1.5h", 5400.0),
-    (" 3 s ", 3.0),
-    ("007", 7.0),
-    ("0.25", 0.25),
+    *(("10", 10.0), ("10s", 10.0), ("0.5s", 0.5), ("500ms", 0.5), ("2m", 120.0), ("1.5h", 5400.0), (" 3 s ", 3.0)),
+    *(("007", 7.0), ("0.25", 0.25)),
 ]
 
 
@@ -220,18 +213,8 @@ def test_a_key_given_twice_must_say_the_same() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "localhost:8181",
-        "ftp://host",
-        "http://",
-        "https:///v1",
-        "http://a host",
-        "//host",
-        "http://host:port",
-        "http://host:65536",
-        "http://[::1",
-        "http://host/path#part",
-        "http://host\n",
+        *("", "localhost:8181", "ftp://host", "http://", "https:///v1", "http://a host", "//host"),
+        *("http://host:port", "http://host:65536", "http://[::1", "http://host/path#part", "http://host\n"),
     ],
 )
 def test_an_endpoint_is_a_url(text: str) -> None:

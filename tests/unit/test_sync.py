@@ -53,13 +53,10 @@ def assert_no_loop() -> None:
 @pytest.mark.parametrize(
     ("operation", "request_"),
     [
-        ("list_namespaces", {"id": []}),
-        ("list_namespaces", {}),
-        ("describe_namespace", {"id": ["db"]}),
+        *(("list_namespaces", {"id": []}), ("list_namespaces", {}), ("describe_namespace", {"id": ["db"]})),
         ("create_namespace", {"id": ["new"], "mode": "ExistOk", "properties": {"a": "b"}}),
         ("drop_namespace", {"id": ["gone"], "mode": "Skip", "behavior": "Restrict"}),
-        ("namespace_exists", {"id": ["db"]}),
-        ("list_tables", {"id": ["db"], "limit": 1}),
+        *(("namespace_exists", {"id": ["db"]}), ("list_tables", {"id": ["db"], "limit": 1})),
         ("list_all_tables", {"id": []}),
         ("describe_table", {"id": ["db", "t"], "vend_credentials": True}),
         ("describe_table", {"id": ["db", "t"], "version": None}),

@@ -152,17 +152,8 @@ FOREIGN = [
     *(
         base64.b64encode(json.dumps(value).encode()).decode()
         for value in (
-            5,
-            "page",
-            [],
-            {},
-            {"after": ["db", "t"]},
-            [1],
-            ["t", "a"],
-            ["t", None, 3],
-            ["t", "a", 0],
-            ["t", "a", "3"],
-            ["t", "a", 3, 4],
+            *(5, "page", [], {}, {"after": ["db", "t"]}, [1], ["t", "a"], ["t", None, 3], ["t", "a", 0]),
+            *(["t", "a", "3"], ["t", "a", 3, 4]),
         )
     ),
 ]

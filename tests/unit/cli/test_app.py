@@ -347,10 +347,7 @@ def test_misuse_is_one_line_and_exit_code_2(args: Sequence[str], message: str) -
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        (401, Code.NO_ACCESS),
-        (403, Code.NO_ACCESS),
-        (429, Code.UNAVAILABLE),
-        (503, Code.UNAVAILABLE),
+        *((401, Code.NO_ACCESS), (403, Code.NO_ACCESS), (429, Code.UNAVAILABLE), (503, Code.UNAVAILABLE)),
         (500, Code.INTERNAL),
     ],
 )

@@ -93,17 +93,11 @@ def test_debug_shows_one_traceback() -> None:
 
 
 COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
-    (["ls", "-i", "h"], ["hive2", "hive3"]),
-    (["ls", "-P", ""], ["lake"]),
-    (["describe", "s"], ["sales", "stock"]),
+    *((["ls", "-i", "h"], ["hive2", "hive3"]), (["ls", "-P", ""], ["lake"]), (["describe", "s"], ["sales", "stock"])),
     (["describe", "sa"], ["sales", "sales.offers", "sales.orders"]),
-    (["describe", "sales.or"], ["sales.orders"]),
-    (["describe", "sales$or"], ["sales$orders"]),
-    (["ls", "st"], ["stock"]),
-    (["ns", "drop", "st"], ["stock"]),
-    (["head", "none.x"], []),
-    (["ls", "-P", "wrong", "s"], []),
-    (["copy", "--to-profile", ""], ["lake"]),
+    *((["describe", "sales.or"], ["sales.orders"]), (["describe", "sales$or"], ["sales$orders"])),
+    *((["ls", "st"], ["stock"]), (["ns", "drop", "st"], ["stock"]), (["head", "none.x"], [])),
+    *((["ls", "-P", "wrong", "s"], []), (["copy", "--to-profile", ""], ["lake"])),
 ]
 
 

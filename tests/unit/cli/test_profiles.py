@@ -208,14 +208,11 @@ def test_a_machine_without_keyring_is_an_error(file: Path) -> None:
     ("args", "message"),
     [
         (["add", "a b", "-i", "dir"], "profile 'a b': use letters, digits"),
-        (["add", "a"], "--impl: missing"),
-        (["add", "a", "-i", "dri"], "did you mean 'dir'?"),
+        *((["add", "a"], "--impl: missing"), (["add", "a", "-i", "dri"], "did you mean 'dir'?")),
         (["add", "a", "-i", "dir", "-p", "rot=x"], "rot: unknown, did you mean root?"),
         (["add", "old", *ICEBERG], "profile 'old' exists in"),
-        (["show", "odl"], "did you mean 'old'?"),
-        (["remove", "odl"], "did you mean 'old'?"),
-        (["use", "odl"], "did you mean 'old'?"),
-        (["test", "odl"], "did you mean 'old'?"),
+        *((["show", "odl"], "did you mean 'old'?"), (["remove", "odl"], "did you mean 'old'?")),
+        *((["use", "odl"], "did you mean 'old'?"), (["test", "odl"], "did you mean 'old'?")),
         (["add", "a", *ICEBERG, "--ask", "auth_token"], "--ask auth_token: no value on standard input"),
     ],
 )

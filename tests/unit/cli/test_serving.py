@@ -226,11 +226,8 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
         out, err = server.communicate()
     lines = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
     assert [(it["principal"], it["operation"], it["status"]) for it in lines] == [
-        ("bob", "create_namespace", 200),
-        ("bob", "create_namespace", 200),
-        ("bob", "list_namespaces", 200),
-        ("ann", "list_namespaces", 200),
-        ("ann", "drop_namespace", 403),
+        *(("bob", "create_namespace", 200), ("bob", "create_namespace", 200), ("bob", "list_namespaces", 200)),
+        *(("ann", "list_namespaces", 200), ("ann", "drop_namespace", 403)),
     ]
     # The owner has no token here, so that none is printed.
     assert out == "" and err.count("\n") == 5 and "ann drop_namespace sales 403" in err
@@ -384,11 +381,8 @@ def test_private_files_give_no_warning(
 @pytest.mark.parametrize(
     ("key", "warned"),
     [
-        ("auth_token", True),
-        ("header.x-api-key", True),
-        ("subject-token", True),
-        ("urn:ietf:params:oauth:token-type:jwt", True),
-        ("ca_bundle", False),
+        *(("auth_token", True), ("header.x-api-key", True), ("subject-token", True)),
+        *(("urn:ietf:params:oauth:token-type:jwt", True), ("ca_bundle", False)),
     ],
 )
 def test_secret_properties_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, warned: bool) -> None:

@@ -206,20 +206,8 @@ async def test_pages_cost_no_more_than_their_limit_needs() -> None:
 
 
 FOREIGN: list[object] = [
-    5,
-    "page",
-    [],
-    {},
-    ["db", "t"],
-    [None],
-    ["x", "y", 3],
-    {"after": None},
-    {"after": []},
-    {"after": ["db"]},
-    {"after": ["db", 1]},
-    {"after": ["db", None]},
-    {"after": ["other", "t"]},
-    {"after": "db"},
+    *(5, "page", [], {}, ["db", "t"], [None], ["x", "y", 3], {"after": None}, {"after": []}, {"after": ["db"]}),
+    *({"after": ["db", 1]}, {"after": ["db", None]}, {"after": ["other", "t"]}, {"after": "db"}),
 ]
 
 

@@ -165,15 +165,10 @@ ORDERS = TableId(["hive", "sales", "orders"])
 @pytest.mark.parametrize(
     ("to", "copy"),
     [
-        (None, "hive.sales.orders"),
-        ("lake", "lake.hive.sales.orders"),
-        (["a.b"], "$a.b$hive$sales$orders"),
-        (NamespaceId(["x", "y"]), "x.y.hive.sales.orders"),
-        ({"hive": "lake"}, "lake.sales.orders"),
-        ({"hive": ""}, "sales.orders"),
-        ({"": "lake"}, "lake.hive.sales.orders"),
-        ({"hive": "a", "hive.sales": "b.c"}, "b.c.orders"),
-        (lambda id: [id.name], "$orders"),
+        *((None, "hive.sales.orders"), ("lake", "lake.hive.sales.orders"), (["a.b"], "$a.b$hive$sales$orders")),
+        *((NamespaceId(["x", "y"]), "x.y.hive.sales.orders"), ({"hive": "lake"}, "lake.sales.orders")),
+        *(({"hive": ""}, "sales.orders"), ({"": "lake"}, "lake.hive.sales.orders")),
+        *(({"hive": "a", "hive.sales": "b.c"}, "b.c.orders"), (lambda id: [id.name], "$orders")),
     ],
 )
 def test_ids_follow_the_rules(to: To, copy: str) -> None:

@@ -21,15 +21,11 @@ def matches(text: str, *names: str) -> bool:
 @pytest.mark.parametrize(
     ("what", "ids"),
     [
-        ("db.t", [["db", "t"]]),
-        ("t", [["t"]]),
-        ("db$t.v2", [["db", "t.v2"]]),
+        *(("db.t", [["db", "t"]]), ("t", [["t"]]), ("db$t.v2", [["db", "t.v2"]])),
         (TableId(["db", "t"]), [["db", "t"]]),
         ([["db", "t"], ("db", "u")], [["db", "t"], ["db", "u"]]),
         (["db.t", "db$t", TableId(["db", "t"])], [["db", "t"]]),
-        ([["a*", "t"]], [["a*", "t"]]),
-        (iter(["b.t", "a.t"]), [["b", "t"], ["a", "t"]]),
-        ([], []),
+        *(([["a*", "t"]], [["a*", "t"]]), (iter(["b.t", "a.t"]), [["b", "t"], ["a", "t"]]), ([], [])),
     ],
 )
 def test_tables_are_named_by_strings_ids_and_sequences_of_names(what: What, ids: list[list[str]]) -> None:
@@ -59,22 +55,11 @@ def test_an_empty_name_is_refused(what: What) -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("db.*", ["db", "t"]),
-        ("db.t?", ["db", "t1"]),
-        ("db.t[0-4]", ["db", "t3"]),
-        ("*.orders", ["sales", "orders"]),
-        ("d*.in.t*", ["db", "in", "t"]),
-        ("db$t.*", ["db", "t.v2"]),
-        ("**", ["t"]),
-        ("**", ["a", "b", "t"]),
-        ("db.**", ["db", "t"]),
-        ("db.**", ["db", "a", "b", "t"]),
-        ("**.orders", ["orders"]),
-        ("**.orders", ["a", "b", "orders"]),
-        ("a.**.z.t*", ["a", "z", "t"]),
-        ("a.**.z.t*", ["a", "z", "b", "z", "t1"]),
-        ("**.a.**.t", ["a", "a", "t"]),
-        ("a**b.t", ["a-and-b", "t"]),
+        *(("db.*", ["db", "t"]), ("db.t?", ["db", "t1"]), ("db.t[0-4]", ["db", "t3"])),
+        *(("*.orders", ["sales", "orders"]), ("d*.in.t*", ["db", "in", "t"]), ("db$t.*", ["db", "t.v2"])),
+        *(("**", ["t"]), ("**", ["a", "b", "t"]), ("db.**", ["db", "t"]), ("db.**", ["db", "a", "b", "t"])),
+        *(("**.orders", ["orders"]), ("**.orders", ["a", "b", "orders"]), ("a.**.z.t*", ["a", "z", "t"])),
+        *(("a.**.z.t*", ["a", "z", "b", "z", "t1"]), ("**.a.**.t", ["a", "a", "t"]), ("a**b.t", ["a-and-b", "t"])),
     ],
 )
 def test_a_pattern_matches(text: str, names: list[str]) -> None:
@@ -84,16 +69,9 @@ def test_a_pattern_matches(text: str, names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("db.*", ["db", "a", "t"]),
-        ("db.*", ["t"]),
-        ("db.*", ["DB", "t"]),
-        ("db.T*", ["db", "t1"]),
-        ("*", ["db", "t"]),
-        ("db.**", ["db"]),
-        ("db.**", ["dbx", "t"]),
-        ("**.orders", ["orders", "t"]),
-        ("a.**.z.t*", ["a", "t"]),
-        ("db.t.*", ["db", "t.v2"]),
+        *(("db.*", ["db", "a", "t"]), ("db.*", ["t"]), ("db.*", ["DB", "t"]), ("db.T*", ["db", "t1"])),
+        *(("*", ["db", "t"]), ("db.**", ["db"]), ("db.**", ["dbx", "t"]), ("**.orders", ["orders", "t"])),
+        *(("a.**.z.t*", ["a", "t"]), ("db.t.*", ["db", "t.v2"])),
     ],
 )
 def test_a_pattern_does_not_match(text: str, names: list[str]) -> None:
@@ -142,11 +120,8 @@ def test_a_match_is_reached_by_its_namespaces(above: list[str], last: str, names
 @pytest.mark.parametrize(
     ("text", "start", "table_name"),
     [
-        ("db.*", ["db"], None),
-        ("*.orders", [], "orders"),
-        ("a.b.c*.d.t", ["a", "b"], "t"),
-        ("**.orders", [], None),
-        ("*", [], None),
+        *(("db.*", ["db"], None), ("*.orders", [], "orders"), ("a.b.c*.d.t", ["a", "b"], "t")),
+        *(("**.orders", [], None), ("*", [], None)),
     ],
 )
 def test_a_search_starts_as_deep_as_it_can(text: str, start: list[str], table_name: str | None) -> None:

@@ -98,69 +98,53 @@ async def test_types_have_the_form_of_the_spec(
 
 async def test_columns_that_cannot_be_changed_are_reported(here: Lake) -> None:
     many = {"id": ID, "columns": ["id", "text", "v"]}
-    refused: Sequence[tuple[str, Any, type[err.LanceNamespaceError], str]] = [
-        ("add", adding(), err.InvalidInputError, "^new_columns: must not be empty"),
-        ("add", adding({"name": "q"}), err.InvalidInputError, "^new_columns: q: set an expression"),
-        (
-            "add",
-            adding({"name": "q", "computed": "id"}),
-            err.UnsupportedOperationError,
-            r"^Not supported: new_columns: q \(c",
-        ),
-        (
-            "add",
-            adding(*[{"name": "q", "expression": "id"}] * 2),
-            err.InvalidInputError,
-            "^new_columns: q: duplicate colum",
-        ),
-        ("add", adding({"name": "q", "expression": "no + 1"}), err.TableColumnNotFoundError, r"n\$t .*\bno\b"),
-        ("add", adding({"name": "q", "expression": "((("}), err.InvalidInputError, "sql parser error"),
-        ("add", adding({"name": "id", "expression": "1"}), err.InvalidInputError, "id already exists in the dataset"),
-        ("alter", altering(), err.InvalidInputError, "^alterations: must not be empty"),
-        ("alter", altering({"path": "id"}), err.InvalidInputError, "^alterations: id: set rename, data_type or nul"),
-        ("alter", altering({"path": "no", "rename": "x"}), err.TableColumnNotFoundError, r"n\$t .*\bno\b"),
-        ("alter", altering({"path": "text", "nullable": False}), err.InvalidInputError, "contains NULL values"),
-        (
-            "alter",
-            altering({"path": "text", "data_type": {"type": "date32:day"}}),
-            err.InvalidInputError,
-            "Cannot cast",
-        ),
+    invalid = (
+        ("add", adding(), "^new_columns: must not be empty"),
+        ("add", adding({"name": "q"}), "^new_columns: q: set an expression"),
+        ("add", adding(*[{"name": "q", "expression": "id"}] * 2), "^new_columns: q: duplicate colum"),
+        ("add", adding({"name": "q", "expression": "((("}), "sql parser error"),
+        ("add", adding({"name": "id", "expression": "1"}), "id already exists in the dataset"),
+        ("alter", altering(), "^alterations: must not be empty"),
+        ("alter", altering({"path": "id"}), "^alterations: id: set rename, data_type or nul"),
+        ("alter", altering({"path": "text", "nullable": False}), "contains NULL values"),
+        ("alter", altering({"path": "text", "data_type": {"type": "date32:day"}}), "Cannot cast"),
         (
             "alter",
             altering({"path": "id", "data_type": {"type": "number"}}),
-            err.InvalidInputError,
             "^alterations: id: data_type .*unknown type 'number'.*; write it in the form that describe_table",
         ),
         (
             "alter",
             altering({"path": "id", "data_type": {"kind": 1}}),
-            err.InvalidInputError,
-            r"not a type in JSON Arrow form \(type: Field required\)",
+            r"not a type in JSON Arrow form \(type: Field req",
         ),
-        ("alter", altering({"path": "text", "data_type": {"type": "date32"}}), err.InvalidInputError, "Cannot cast"),
+        ("alter", altering({"path": "text", "data_type": {"type": "date32"}}), "Cannot cast"),
         (
             "alter",
             altering({"path": "id", "data_type": {"type": "int32"}}, {"path": "`id`", "nullable": False}),
-            err.InvalidInputError,
             "^alterations: `id`: duplicate column; use one entry for all its changes",
         ),
         (
             "alter",
             altering({"path": "id", "rename": "q"}, {"path": "text", "rename": "q"}),
-            err.InvalidInputError,
             "^alterations: text: another entry has the same new name 'q'",
         ),
         (
             "alter",
             altering({"path": "id", "rename": "text"}),
-            err.InvalidInputError,
-            "^alterations: id: a field 'text' already exists at this level",
+            "^alterations: id: a field 'text' already exists at this",
         ),
-        ("alter", altering({"path": "`id", "rename": "q"}), err.InvalidInputError, "^field path '`id': invalid"),
-        ("drop", AlterTableDropColumnsRequest(id=ID, columns=[]), err.InvalidInputError, "^columns: must not be empty"),
-        ("drop", AlterTableDropColumnsRequest(id=ID, columns=["no"]), err.TableColumnNotFoundError, r"n\$t .*\bno\b"),
-        ("drop", AlterTableDropColumnsRequest(**many), err.InvalidInputError, "Cannot drop all columns"),
+        ("alter", altering({"path": "`id", "rename": "q"}), "^field path '`id': invalid"),
+        ("drop", AlterTableDropColumnsRequest(id=ID, columns=[]), "^columns: must not be empty"),
+        ("drop", AlterTableDropColumnsRequest(**many), "Cannot drop all columns"),
+    )
+    computed, unknown = adding({"name": "q", "computed": "id"}), r"n\$t .*\bno\b"
+    refused: Sequence[tuple[str, Any, type[err.LanceNamespaceError], str]] = [
+        ("add", computed, err.UnsupportedOperationError, r"^Not supported: new_columns: q \(c"),
+        ("add", adding({"name": "q", "expression": "no + 1"}), err.TableColumnNotFoundError, unknown),
+        ("alter", altering({"path": "no", "rename": "x"}), err.TableColumnNotFoundError, unknown),
+        ("drop", AlterTableDropColumnsRequest(id=ID, columns=["no"]), err.TableColumnNotFoundError, unknown),
+        *((what, request, err.InvalidInputError, message) for what, request, message in invalid),
     ]
     for what, request, error, message in refused:
         operation = getattr(here.ns, f"alter_table_{what}_columns")

@@ -90,15 +90,9 @@ async def test_scalars_are_indexed(
 @pytest.mark.parametrize(
     ("column", "kind", "index_type"),
     [
-        ("id", "BTREE", "BTree"),
-        ("id", "bitmap", "Bitmap"),
-        ("id", "ZONE_MAP", "ZoneMap"),
-        ("id", "Bloom-Filter", "BloomFilter"),
-        ("labels", "labelList", "LabelList"),
-        ("text", "NGRAM", "NGram"),
-        ("text", "fts", "Inverted"),
-        ("text", "Inverted", "Inverted"),
-        ("v", "IvfFlat", "IVF_FLAT"),
+        *(("id", "BTREE", "BTree"), ("id", "bitmap", "Bitmap"), ("id", "ZONE_MAP", "ZoneMap")),
+        *(("id", "Bloom-Filter", "BloomFilter"), ("labels", "labelList", "LabelList"), ("text", "NGRAM", "NGram")),
+        *(("text", "fts", "Inverted"), ("text", "Inverted", "Inverted"), ("v", "IvfFlat", "IVF_FLAT")),
     ],
 )
 async def test_index_types_in_any_spelling(here: Lake, column: str, kind: str, index_type: str) -> None:
@@ -186,68 +180,27 @@ async def test_indexes_are_listed_and_dropped(here: Lake) -> None:
 async def test_an_index_that_cannot_be_made_is_refused(here: Lake) -> None:
     await here.ns.create_table_index(index("v", "IVF_FLAT", num_partitions=1))
     await here.ns.create_table_scalar_index(index("id", "BTREE"))
+    invalid = (
+        ("index", index("v", "BTREE", name="b"), r"n\$t .*BTREE/BITMAP index column v must be"),
+        ("index", index("v", "HASH"), "^index_type 'HASH': must be one of IVF_FLAT, IVF_PQ.*, BTREE"),
+        ("index", index("v", "IVF_FLAT", stem=True), "^stem: not supported by an index of type IVF_FLAT"),
+        ("index", index("v", "IVF_FLAT", distance_type="far"), "^distance_type 'far': must be one of"),
+        ("index", index("id", "IVF_FLAT"), r"n\$t .*Vector column id must be FixedSizeList"),
+        ("index", index("v", "IVF_PQ", name="p", num_sub_vectors=3), "divisible by num_sub_vectors"),
+        ("scalar_index", index("id", "IVF_PQ"), "^index_type 'IVF_PQ': not a scalar index; use create_table_index"),
+        ("scalar_index", index("id", "HASH"), "^index_type 'HASH': must be one of BTREE, BITMAP"),
+        ("scalar_index", index("id", "BTREE", m=3), "^m: not supported by an index of type BTREE"),
+        ("scalar_index", index("id", "BTREE", stem=True), "^stem: not supported by an index of type BTREE"),
+        ("scalar_index", index("v", "BTREE"), "BTREE/BITMAP index column v must be"),
+        ("scalar_index", index("text", "FTS", language="Elvish"), "Elvish"),
+    )
+    exists = r"^Table index already exists: n\$t .*"
     refused: Sequence[tuple[str, spec.CreateTableIndexRequest, type[err.LanceNamespaceError], str]] = [
-        ("index", index("v", "BTREE", name="b"), err.InvalidInputError, r"n\$t .*BTREE/BITMAP index column v must be"),
-        (
-            "index",
-            index("v", "HASH"),
-            err.InvalidInputError,
-            "^index_type 'HASH': must be one of IVF_FLAT, IVF_PQ.*, BTREE",
-        ),
-        (
-            "index",
-            index("v", "IVF_FLAT", stem=True),
-            err.InvalidInputError,
-            "^stem: not supported by an index of type IVF_FLAT",
-        ),
-        (
-            "index",
-            index("v", "IVF_FLAT", distance_type="far"),
-            err.InvalidInputError,
-            "^distance_type 'far': must be one of",
-        ),
         ("index", index("no", "IVF_FLAT"), err.TableColumnNotFoundError, r"^Table column not found: n\$t .*\bno\b"),
-        ("index", index("id", "IVF_FLAT"), err.InvalidInputError, r"n\$t .*Vector column id must be FixedSizeList"),
-        (
-            "index",
-            index("v", "IVF_PQ", name="p", num_sub_vectors=3),
-            err.InvalidInputError,
-            "divisible by num_sub_vectors",
-        ),
-        (
-            "index",
-            index("v", "IVF_FLAT"),
-            err.TableIndexAlreadyExistsError,
-            r"^Table index already exists: n\$t .*v_idx",
-        ),
-        (
-            "scalar_index",
-            index("id", "IVF_PQ"),
-            err.InvalidInputError,
-            "^index_type 'IVF_PQ': not a scalar index; use create_table_index",
-        ),
-        (
-            "scalar_index",
-            index("id", "HASH"),
-            err.InvalidInputError,
-            "^index_type 'HASH': must be one of BTREE, BITMAP",
-        ),
-        (
-            "scalar_index",
-            index("id", "BTREE", m=3),
-            err.InvalidInputError,
-            "^m: not supported by an index of type BTREE",
-        ),
-        (
-            "scalar_index",
-            index("id", "BTREE", stem=True),
-            err.InvalidInputError,
-            "^stem: not supported by an index of type BTREE",
-        ),
+        ("index", index("v", "IVF_FLAT"), err.TableIndexAlreadyExistsError, f"{exists}v_idx"),
         ("scalar_index", index("no", "BTREE"), err.TableColumnNotFoundError, r"\bno\b"),
-        ("scalar_index", index("v", "BTREE"), err.InvalidInputError, "BTREE/BITMAP index column v must be"),
-        ("scalar_index", index("text", "FTS", language="Elvish"), err.InvalidInputError, "Elvish"),
-        ("scalar_index", index("id", "BTREE"), err.TableIndexAlreadyExistsError, "^Table index already exists"),
+        ("scalar_index", index("id", "BTREE"), err.TableIndexAlreadyExistsError, exists),
+        *((kind, request, err.InvalidInputError, message) for kind, request, message in invalid),
     ]
     for kind, request, error, message in refused:
         with pytest.raises(error, match=message):

@@ -24,12 +24,8 @@ pytestmark = pytest.mark.floors
 SCHEMA = with_field_ids(
     pa.schema(
         [
-            pa.field("at", pa.timestamp("us")),
-            pa.field("day", pa.date32()),
-            pa.field("n", pa.int32()),
-            pa.field("price", pa.decimal128(9, 2)),
-            pa.field("s", pa.string()),
-            pa.field("ok", pa.bool_()),
+            *(pa.field("at", pa.timestamp("us")), pa.field("day", pa.date32()), pa.field("n", pa.int32())),
+            *(pa.field("price", pa.decimal128(9, 2)), pa.field("s", pa.string()), pa.field("ok", pa.bool_())),
         ]
     )
 )

@@ -163,12 +163,8 @@ async def test_a_change_by_pylance_loses_no_values(ns: AsyncNamespace, tmp_path:
     root = tmp_path / "events"
     schema = pa.schema(
         [
-            pa.field("at", pa.timestamp("us")),
-            pa.field("price", pa.decimal128(7, 2)),
-            pa.field("ok", pa.bool_()),
-            pa.field("n", pa.int16()),
-            pa.field("s", pa.string()),
-            pa.field("b", pa.binary()),
+            *(pa.field("at", pa.timestamp("us")), pa.field("price", pa.decimal128(7, 2)), pa.field("ok", pa.bool_())),
+            *(pa.field("n", pa.int16()), pa.field("s", pa.string()), pa.field("b", pa.binary())),
             pa.field("c", pa.binary(2)),
         ]
     )

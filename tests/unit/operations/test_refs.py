@@ -93,31 +93,22 @@ async def test_versions_are_tagged(here: Lake) -> None:
 async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
     ns = here.ns
     await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="a", version=1))
-    refused: Sequence[tuple[str, Any, type[err.LanceNamespaceError]]] = [
-        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="a", version=1), err.TableTagAlreadyExistsError),
-        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="b", version=9), err.TableVersionNotFoundError),
-        (
-            "create_table_tag",
-            spec.CreateTableTagRequest(id=ID, tag="b", version=1, branch="no"),
-            err.TableBranchNotFoundError,
+    refused: Sequence[tuple[str, dict[str, Any], type[err.LanceNamespaceError]]] = [
+        *(
+            ("create", {"tag": tag, "version": 1}, err.InvalidInputError)
+            for tag in ("b c/d", "", "é", "b%20c", "b" * 201)
         ),
-        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="b c/d", version=1), err.InvalidInputError),
-        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="", version=1), err.InvalidInputError),
-        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="é", version=1), err.InvalidInputError),
-        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="b%20c", version=1), err.InvalidInputError),
-        ("create_table_tag", spec.CreateTableTagRequest(id=ID, tag="b" * 201, version=1), err.InvalidInputError),
-        ("update_table_tag", spec.UpdateTableTagRequest(id=ID, tag="b", version=1), err.TableTagNotFoundError),
-        ("update_table_tag", spec.UpdateTableTagRequest(id=ID, tag="a", version=9), err.TableVersionNotFoundError),
-        (
-            "update_table_tag",
-            spec.UpdateTableTagRequest(id=ID, tag="a", version=1, branch="no"),
-            err.TableBranchNotFoundError,
-        ),
-        ("delete_table_tag", spec.DeleteTableTagRequest(id=ID, tag="b"), err.TableTagNotFoundError),
+        ("create", {"tag": "a", "version": 1}, err.TableTagAlreadyExistsError),
+        ("create", {"tag": "b", "version": 9}, err.TableVersionNotFoundError),
+        ("create", {"tag": "b", "version": 1, "branch": "no"}, err.TableBranchNotFoundError),
+        ("update", {"tag": "b", "version": 1}, err.TableTagNotFoundError),
+        ("update", {"tag": "a", "version": 9}, err.TableVersionNotFoundError),
+        ("update", {"tag": "a", "version": 1, "branch": "no"}, err.TableBranchNotFoundError),
+        ("delete", {"tag": "b"}, err.TableTagNotFoundError),
     ]
-    for operation, request, error in refused:
+    for operation, fields, error in refused:
         with pytest.raises(error, match=r"n\$t"):
-            await getattr(ns, operation)(request)
+            await getattr(ns, f"{operation}_table_tag")({"id": ID, **fields})
     assert list((await ns.list_table_tags(spec.ListTableTagsRequest(id=ID))).tags) == ["a"]
 
 
@@ -142,28 +133,18 @@ async def test_a_branch_that_cannot_be_is_refused(here: Lake) -> None:
     ns = here.ns
     await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="a"))
     await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="t", version=1, branch="a"))
-    refused: Sequence[tuple[str, Any, type[err.LanceNamespaceError]]] = [
-        ("create_table_branch", spec.CreateTableBranchRequest(id=ID, name="a"), err.TableBranchAlreadyExistsError),
-        ("create_table_branch", spec.CreateTableBranchRequest(id=ID, name="main"), err.InvalidInputError),
-        ("create_table_branch", spec.CreateTableBranchRequest(id=ID, name="b c"), err.InvalidInputError),
-        (
-            "create_table_branch",
-            spec.CreateTableBranchRequest(id=ID, name="b", from_branch="no"),
-            err.TableBranchNotFoundError,
-        ),
-        (
-            "create_table_branch",
-            spec.CreateTableBranchRequest(id=ID, name="b", from_version=9),
-            err.TableVersionNotFoundError,
-        ),
-        ("delete_table_branch", spec.DeleteTableBranchRequest(id=ID, name="no"), err.TableBranchNotFoundError),
-        ("create_table_branch", spec.CreateTableBranchRequest(id=ID, name="b" * 201), err.InvalidInputError),
-        ("delete_table_branch", spec.DeleteTableBranchRequest(id=ID, name="main"), err.InvalidInputError),
-        ("delete_table_branch", spec.DeleteTableBranchRequest(id=ID, name="a"), err.InvalidTableStateError),
+    refused: Sequence[tuple[str, dict[str, Any], type[err.LanceNamespaceError]]] = [
+        *(("create", {"name": name}, err.InvalidInputError) for name in ("main", "b c", "b" * 201)),
+        ("create", {"name": "a"}, err.TableBranchAlreadyExistsError),
+        ("create", {"name": "b", "from_branch": "no"}, err.TableBranchNotFoundError),
+        ("create", {"name": "b", "from_version": 9}, err.TableVersionNotFoundError),
+        ("delete", {"name": "no"}, err.TableBranchNotFoundError),
+        ("delete", {"name": "main"}, err.InvalidInputError),
+        ("delete", {"name": "a"}, err.InvalidTableStateError),
     ]
-    for operation, request, error in refused:
+    for operation, fields, error in refused:
         with pytest.raises(error, match=r"n\$t"):
-            await getattr(ns, operation)(request)
+            await getattr(ns, f"{operation}_table_branch")({"id": ID, **fields})
     assert list((await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID))).branches) == ["a"]
 
 

@@ -264,10 +264,7 @@ def tree(low: int, high: int) -> str:
 @pytest.mark.parametrize(
     ("query", "count"),
     [
-        ("SELECT 1", 1),
-        ("", 1),
-        (chain(300), 300),
-        (f"SELECT count(*) FROM ({chain(300)})", 300),
+        *(("SELECT 1", 1), ("", 1), (chain(300), 300), (f"SELECT count(*) FROM ({chain(300)})", 300)),
         (f"WITH a AS ({chain(5)}) SELECT * FROM a Union DISTINCT SELECT * FROM a", 5),
         (tree(0, 1000), 2),
         ("SELECT 'a UNION b', \"union\", `union`, 'it\\'s union' -- union\n/* union\nunion */ FROM reunion UNION b", 2),

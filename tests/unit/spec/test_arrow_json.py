@@ -41,33 +41,21 @@ def item(word: str, nullable: bool = True, **more: Any) -> Json:
 
 
 EXACT: list[tuple[pa.DataType, Json]] = [
-    (pa.null(), {"type": "null"}),
-    (pa.bool_(), {"type": "bool"}),
-    (pa.int8(), {"type": "int8"}),
-    (pa.int16(), {"type": "int16"}),
-    (pa.int32(), {"type": "int32"}),
-    (pa.int64(), {"type": "int64"}),
-    (pa.uint8(), {"type": "uint8"}),
-    (pa.uint16(), {"type": "uint16"}),
-    (pa.uint32(), {"type": "uint32"}),
-    (pa.uint64(), {"type": "uint64"}),
-    (pa.float16(), {"type": "float16"}),
-    (pa.float32(), {"type": "float32"}),
-    (pa.float64(), {"type": "float64"}),
+    *(
+        (getattr(pa, name)(), {"type": name})
+        for name in "null int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+    ),
+    *((getattr(pa, name)(), {"type": name}) for name in "float16 float32 float64 date32 date64".split()),
+    *((getattr(pa, name)(), {"type": name}) for name in "binary large_binary".split()),
+    *((pa.bool_(), {"type": "bool"}), (pa.string(), {"type": "utf8"}), (pa.large_string(), {"type": "large_utf8"})),
     (pa.decimal128(10, 2), {"type": "decimal128", "length": 10002}),
     (pa.decimal128(10, -2), {"type": "decimal128", "length": 9998}),
     (pa.decimal128(1, -128), {"type": "decimal128", "length": 872}),
     (pa.decimal256(76, 3), {"type": "decimal256", "length": 76003}),
-    (pa.date32(), {"type": "date32"}),
-    (pa.date64(), {"type": "date64"}),
     (pa.time32("ms"), {"type": "time32"}),
     (pa.time64("ns"), {"type": "time64"}),
     (pa.timestamp("us"), {"type": "timestamp"}),
     (pa.duration("us"), {"type": "duration"}),
-    (pa.string(), {"type": "utf8"}),
-    (pa.large_string(), {"type": "large_utf8"}),
-    (pa.binary(), {"type": "binary"}),
-    (pa.large_binary(), {"type": "large_binary"}),
     (pa.binary(16), {"type": "fixed_size_binary", "length": 16}),
     (pa.list_(pa.int32()), {"type": "list", "fields": [item("int32")]}),
     (pa.large_list(pa.string()), {"type": "large_list", "fields": [item("utf8")]}),
@@ -109,41 +97,27 @@ EXACT: list[tuple[pa.DataType, Json]] = [
 ]
 
 LOST: list[tuple[pa.DataType, str]] = [
-    (pa.time32("s"), "time32"),
-    (pa.time64("us"), "time64"),
+    *((pa.time32("s"), "time32"), (pa.time64("us"), "time64")),
     *[(pa.timestamp(unit, zone), "timestamp") for unit in (("s", "ms", "us", "ns")) for zone in ("UTC", "+01:00")],
     *[(pa.timestamp(unit), "timestamp") for unit in ("s", "ms", "ns")],
     *[(pa.duration(unit), "duration") for unit in ("s", "ms", "ns")],
     (pa.dictionary(pa.int32(), pa.string()), "utf8"),
     (pa.dictionary(pa.int8(), pa.large_string(), ordered=True), "large_utf8"),
-    (pa.dictionary(pa.int16(), pa.int64()), "int64"),
-    (pa.string_view(), "utf8"),
-    (pa.binary_view(), "binary"),
+    *((pa.dictionary(pa.int16(), pa.int64()), "int64"), (pa.string_view(), "utf8"), (pa.binary_view(), "binary")),
 ]
 
 EXTENSIONS: list[pa.DataType] = [
-    pa.uuid(),
-    pa.bool8(),
-    pa.json_(),
-    pa.json_(pa.large_string()),
-    pa.fixed_shape_tensor(pa.float32(), [2, 2]),
+    *(pa.uuid(), pa.bool8(), pa.json_(), pa.json_(pa.large_string()), pa.fixed_shape_tensor(pa.float32(), [2, 2])),
     pa.opaque(pa.map_(pa.string(), pa.string_view()), "t", "v"),
-    pa.list_(pa.uuid()),
-    pa.list_(pa.json_()),
-    pa.map_(pa.string(), pa.uuid()),
+    *(pa.list_(pa.uuid()), pa.list_(pa.json_()), pa.map_(pa.string(), pa.uuid())),
     pa.struct([pa.field("id", pa.uuid(), nullable=False)]),
     pa.dictionary(pa.int8(), pa.string()),
 ]
 
 WORDLESS: list[pa.DataType] = [
-    pa.dense_union([pa.field("a", pa.int8())]),
-    pa.run_end_encoded(pa.int32(), pa.string()),
-    pa.list_view(pa.int32()),
-    pa.large_list_view(pa.int32()),
-    pa.month_day_nano_interval(),
-    pa.decimal32(5, 2),
-    pa.decimal64(10, 2),
-    pa.map_(pa.string(), pa.int32(), keys_sorted=True),
+    *(pa.dense_union([pa.field("a", pa.int8())]), pa.run_end_encoded(pa.int32(), pa.string())),
+    *(pa.list_view(pa.int32()), pa.large_list_view(pa.int32()), pa.month_day_nano_interval(), pa.decimal32(5, 2)),
+    *(pa.decimal64(10, 2), pa.map_(pa.string(), pa.int32(), keys_sorted=True)),
 ]
 
 

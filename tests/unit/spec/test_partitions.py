@@ -58,11 +58,8 @@ FIELD = {"field_id": "e", "source_ids": [1], "result_type": {"type": "int32"}}
 SCHEMA = with_field_ids(
     pa.schema(
         [
-            pa.field("at", pa.timestamp("us")),
-            pa.field("user", pa.int32()),
-            pa.field("region", pa.string()),
-            pa.field("weight", pa.float64()),
-            pa.field("day", pa.date32()),
+            *(pa.field("at", pa.timestamp("us")), pa.field("user", pa.int32()), pa.field("region", pa.string())),
+            *(pa.field("weight", pa.float64()), pa.field("day", pa.date32())),
         ]
     )
 )

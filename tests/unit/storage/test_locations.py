@@ -30,14 +30,9 @@ ROOTS: Mapping[str, Mapping[str, str]] = {
 """The catalogs whose tables may be below a root, with their other properties."""
 
 NOT_MEANT = [
-    ("", "it is empty; use a path"),
-    (" ", "it is empty; use a path"),
-    ("s3:/bucket/lake", "has two slashes"),
-    ("s3:bucket/lake", "has two slashes"),
-    ("file:/data", "has two slashes"),
-    ("anything:/data", "has two slashes"),
-    ("file://data/lake", "has three slashes"),
-    ("s3://", "has no bucket"),
+    *(("", "it is empty; use a path"), (" ", "it is empty; use a path"), ("s3:/bucket/lake", "has two slashes")),
+    *(("s3:bucket/lake", "has two slashes"), ("file:/data", "has two slashes")),
+    *(("anything:/data", "has two slashes"), ("file://data/lake", "has three slashes"), ("s3://", "has no bucket")),
     ("s3:///lake", "has no bucket"),
     ("foo://bucket/lake", r"unknown scheme 'foo', known are s3, .*, file, "),
     ("s3n://bucket/lake", r"unknown scheme 's3n', did you mean s3\?"),

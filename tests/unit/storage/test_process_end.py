@@ -131,15 +131,11 @@ def interrupt(child: subprocess.Popen[bytes]) -> bytes:
 
 
 INTERRUPTED = [
-    pytest.param("main", "list", 1, marks=thorough),
-    pytest.param("main", "list", 2, marks=thorough),
-    ("main", "write", 1),
-    pytest.param("main", "open", 1, marks=thorough),
+    *(pytest.param("main", "list", 1, marks=thorough), pytest.param("main", "list", 2, marks=thorough)),
+    *(("main", "write", 1), pytest.param("main", "open", 1, marks=thorough)),
     pytest.param("thread", "describe", 3, marks=thorough),
-    pytest.param("daemon", "list", 4, marks=thorough),
-    ("daemon", "read", 9),
-    pytest.param("daemon", "read", 30, marks=thorough),
-    pytest.param("asyncio", "list", 3, marks=thorough),
+    *(pytest.param("daemon", "list", 4, marks=thorough), ("daemon", "read", 9)),
+    *(pytest.param("daemon", "read", 30, marks=thorough), pytest.param("asyncio", "list", 3, marks=thorough)),
     ("asyncio", "write", 4),
 ]
 """The place and the kind of the calls, and the number of calls before the interrupt."""

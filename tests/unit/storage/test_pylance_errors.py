@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import lance_namespace.errors as err
 import pytest
 
@@ -18,127 +20,109 @@ S3 = "LanceError(IO): Generic S3 error: Error performing GET http://s3/b?list-ty
 STATUS = f"{S3}Server returned non-2xx status code:"
 
 
-@pytest.mark.parametrize(
-    ("raised", "meant"),
-    [
-        (
-            ValueError(f"Dataset at path b/t/_versions/9.manifest was not found: Not found, {RUST}/dataset.rs:7:4"),
-            err.TableVersionNotFoundError,
-        ),
-        (ValueError("Version not found error: version main:99 does not exist"), err.TableVersionNotFoundError),
-        (ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"), err.TableBranchNotFoundError),
-        (ValueError("Ref not found error: Branch zz does not exist"), err.TableBranchNotFoundError),
-        (OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"), err.TableVersionNotFoundError),
-        (
-            OSError(f"Generic N/A error: Not found: b/t/data/1f.lance, {RUST}/object_reader.rs:1:1"),
-            err.InvalidTableStateError,
-        ),
-        (OSError(f"Not found: b/t.lance/_deletions/0-1-7.arrow, {RUST}/io.rs:1:1"), err.InvalidTableStateError),
-        # Tables in folders that are named like those of files.
-        (
-            ValueError(
-                f"Dataset at path b/data/t.lance was not found: Not found: b/data/t.lance/_versions, {RUST}/c.rs:1:1"
-            ),
-            err.TableNotFoundError,
-        ),
-        (
-            OSError(f"Not found: b/data/t.lance/_versions/9.manifest, {RUST}/io/commit.rs:1:1"),
-            err.TableVersionNotFoundError,
-        ),
-        (
-            ValueError(f"Not found: b/data/t.lance/tree/br/_versions, {RUST}/io/commit.rs:653:26"),
-            err.TableBranchNotFoundError,
-        ),
-        (RuntimeError("Not supported: Nested column references in update"), err.UnsupportedOperationError),
-        (OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), err.InvalidInputError),
-        (OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"), err.InvalidInputError),
-        (OSError("LanceError(Index): multivector type supports only cosine distance"), err.InvalidInputError),
-        (OSError("LanceError(Index): num_bits 3 not supported"), err.InvalidInputError),
-        (RuntimeError("LanceError(Arrow): Cast error: Can't cast value 128 to type Int8"), err.InvalidInputError),
-        (IndexError("list index out of range"), err.InvalidInputError),
-        (OverflowError("int too big to convert"), err.InvalidInputError),
-        (ValueError("Ref not found error: tag nope does not exist"), err.TableTagNotFoundError),
-        (ValueError("Ref not found: Ref not found error: tag zz does not exist"), err.TableTagNotFoundError),
-        (ValueError("Ref conflict error: tag a already exists"), err.TableTagAlreadyExistsError),
-        (
-            OSError('Ref conflict error: Branch br is referenced by tags [("tb", 2)], can not delete'),
-            err.InvalidTableStateError,
-        ),
-        (OSError(f"Refusing to drop b/t, {RUST}/dataset.rs:7:4"), err.InvalidTableStateError),
-        (OSError(f"Dataset already exists: /b/t, {RUST}/dataset/write/insert.rs:333:28"), err.TableAlreadyExistsError),
-        (ValueError(f"Dataset at path b/t was not found: Not found, {RUST}/builder.rs:9:2"), err.TableNotFoundError),
-        (
-            RuntimeError(f"LanceError(Index): Index name 'v_idx' already exists, please, {RUST}/create.rs:393:24"),
-            err.TableIndexAlreadyExistsError,
-        ),
-        (RuntimeError(f"Lance index not found: name=none, {RUST}/index.rs:2545:24"), err.TableIndexNotFoundError),
-        (KeyError('Index "none" not found'), err.TableIndexNotFoundError),
-        (
-            OSError(f"Invalid user input: Schema error: No field named zz. Valid fields are id., {RUST}/s.rs:8:3"),
-            err.TableColumnNotFoundError,
-        ),
-        (
-            ValueError("Invalid user input: Column 'zz' does not exist in dataset schema: Schema { fields: [Field {"),
-            err.TableColumnNotFoundError,
-        ),
-        (ValueError("Column zz does not exist in the dataset"), err.TableColumnNotFoundError),
-        (ValueError("Embedding column zz is not in the dataset"), err.TableColumnNotFoundError),
-        (KeyError("zz not found in schema"), err.TableColumnNotFoundError),
-        (OSError("Field 'zz' not found.\nAvailable fields: ['id', 's']"), err.TableColumnNotFoundError),
-        (
-            ValueError(f"LanceError(Index): FTS field path 'zz' does not exist in the dataset schema, {RUST}/i.rs:1:1"),
-            err.TableColumnNotFoundError,
-        ),
-        (OSError("Append with different schema: fields did not match, missing=[]"), err.TableSchemaValidationError),
-        (OSError(f"LanceError(Schema): Duplicate field name, {RUST}/schema.rs:2:3"), err.TableSchemaValidationError),
-        (
-            OSError(f"Retryable commit conflict for version 23: This CreateIndex was preempted, {RUST}/c.rs:1:1"),
-            err.ConcurrentModificationError,
-        ),
-        (
-            OSError(f"Incompatible transaction: This Append is incompatible with Overwrite, {RUST}/c.rs:1:1"),
-            err.ConcurrentModificationError,
-        ),
-        (ValueError(f"{STATUS} 403 Forbidden: <Error><Code>ExpiredToken</Code></Error>"), err.UnauthenticatedError),
-        (ValueError(f"{STATUS} 403 Forbidden: <Code>InvalidAccessKeyId</Code>"), err.UnauthenticatedError),
-        (ValueError(f"{STATUS} 401 Unauthorized: "), err.UnauthenticatedError),
-        (ValueError(f"{STATUS} 403 Forbidden: <Code>AccessDenied</Code>"), err.PermissionDeniedError),
-        (OSError(f"LanceError(IO): Permission denied (os error 13), {RUST}/local.rs:1:2"), err.PermissionDeniedError),
-        (ValueError(f"{STATUS} 503 Service Unavailable: <Code>SlowDown</Code>"), err.ThrottlingError),
-        (ValueError(f"{STATUS} 429 Too Many Requests: "), err.ThrottlingError),
-        (ValueError(f"{STATUS} 503 Service Unavailable: "), err.ServiceUnavailableError),
-        (
-            ValueError(f"{S3}HTTP error: error sending request, {RUST}/object_store.rs:15:2"),
-            err.ServiceUnavailableError,
-        ),
-        (
-            ValueError(f"Invalid user input: Error parsing statement: SELECT (((, {RUST}/sql.rs:9:2"),
-            err.InvalidInputError,
-        ),
-        (
-            OSError(f"Invalid user input: Column id already exists in the dataset, {RUST}/s.rs:2:5"),
-            err.InvalidInputError,
-        ),
-        (OSError("Ref is invalid: Ref cannot be empty"), err.InvalidInputError),
-        (ValueError(f"can't set tokenizer language to zz, {RUST}/tokenizer.rs:839:24"), err.InvalidInputError),
-        (ValueError("No object store provider found for scheme: 'x'"), err.InvalidInputError),
-        (TypeError("Query column id must be a vector. Got int64."), err.InvalidInputError),
-        (ValueError("Query vector size 3 does not match index column size 2"), err.InvalidInputError),
-        (NotImplementedError("Only ['IVF_FLAT'] index types supported. Got XX"), err.InvalidInputError),
-        (ValueError(f"{STATUS} 500 Internal Server Error: , {RUST}/object_store.rs:15:2"), err.InternalError),
-        (RuntimeError("task panicked"), err.InternalError),
-        (OSError(f"LanceError(IO): Encountered corrupt file, {RUST}/io.rs:1:2"), err.InternalError),
-        (
-            OSError("Namespace error: Table version not found: Table version not found: a$t (version 30)"),
-            err.TableVersionNotFoundError,
-        ),
-        (
-            OSError("Namespace error: Unsupported: Not supported: branch 'b', src/namespace.rs:1569:18"),
-            err.UnsupportedOperationError,
-        ),
-        (OSError("Namespace error: Throttled: a$t (describe_table: HTTP 429)"), err.ThrottlingError),
+MEANINGS: Mapping[type[err.LanceNamespaceError], Sequence[Exception]] = {
+    err.TableVersionNotFoundError: [
+        ValueError(f"Dataset at path b/t/_versions/9.manifest was not found: Not found, {RUST}/dataset.rs:7:4"),
+        ValueError("Version not found error: version main:99 does not exist"),
+        OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"),
+        OSError(f"Not found: b/data/t.lance/_versions/9.manifest, {RUST}/io/commit.rs:1:1"),
+        OSError("Namespace error: Table version not found: Table version not found: a$t (version 30)"),
     ],
-)
+    err.TableBranchNotFoundError: [
+        ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"),
+        ValueError("Ref not found error: Branch zz does not exist"),
+        ValueError(f"Not found: b/data/t.lance/tree/br/_versions, {RUST}/io/commit.rs:653:26"),
+    ],
+    err.InvalidTableStateError: [
+        OSError(f"Generic N/A error: Not found: b/t/data/1f.lance, {RUST}/object_reader.rs:1:1"),
+        OSError(f"Not found: b/t.lance/_deletions/0-1-7.arrow, {RUST}/io.rs:1:1"),
+        OSError('Ref conflict error: Branch br is referenced by tags [("tb", 2)], can not delete'),
+        OSError(f"Refusing to drop b/t, {RUST}/dataset.rs:7:4"),
+    ],
+    err.TableNotFoundError: [
+        ValueError(
+            f"Dataset at path b/data/t.lance was not found: Not found: b/data/t.lance/_versions, {RUST}/c.rs:1:1"
+        ),
+        ValueError(f"Dataset at path b/t was not found: Not found, {RUST}/builder.rs:9:2"),
+    ],
+    err.UnsupportedOperationError: [
+        RuntimeError("Not supported: Nested column references in update"),
+        OSError("Namespace error: Unsupported: Not supported: branch 'b', src/namespace.rs:1569:18"),
+    ],
+    err.InvalidInputError: [
+        OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"),
+        OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"),
+        OSError("LanceError(Index): multivector type supports only cosine distance"),
+        OSError("LanceError(Index): num_bits 3 not supported"),
+        RuntimeError("LanceError(Arrow): Cast error: Can't cast value 128 to type Int8"),
+        IndexError("list index out of range"),
+        OverflowError("int too big to convert"),
+        ValueError(f"Invalid user input: Error parsing statement: SELECT (((, {RUST}/sql.rs:9:2"),
+        OSError(f"Invalid user input: Column id already exists in the dataset, {RUST}/s.rs:2:5"),
+        OSError("Ref is invalid: Ref cannot be empty"),
+        ValueError(f"can't set tokenizer language to zz, {RUST}/tokenizer.rs:839:24"),
+        ValueError("No object store provider found for scheme: 'x'"),
+        TypeError("Query column id must be a vector. Got int64."),
+        ValueError("Query vector size 3 does not match index column size 2"),
+        NotImplementedError("Only ['IVF_FLAT'] index types supported. Got XX"),
+    ],
+    err.TableTagNotFoundError: [
+        ValueError("Ref not found error: tag nope does not exist"),
+        ValueError("Ref not found: Ref not found error: tag zz does not exist"),
+    ],
+    err.TableTagAlreadyExistsError: [ValueError("Ref conflict error: tag a already exists")],
+    err.TableAlreadyExistsError: [OSError(f"Dataset already exists: /b/t, {RUST}/dataset/write/insert.rs:333:28")],
+    err.TableIndexAlreadyExistsError: [
+        RuntimeError(f"LanceError(Index): Index name 'v_idx' already exists, please, {RUST}/create.rs:393:24")
+    ],
+    err.TableIndexNotFoundError: [
+        RuntimeError(f"Lance index not found: name=none, {RUST}/index.rs:2545:24"),
+        KeyError('Index "none" not found'),
+    ],
+    err.TableColumnNotFoundError: [
+        OSError(f"Invalid user input: Schema error: No field named zz. Valid fields are id., {RUST}/s.rs:8:3"),
+        ValueError("Invalid user input: Column 'zz' does not exist in dataset schema: Schema { fields: [Field {"),
+        ValueError("Column zz does not exist in the dataset"),
+        ValueError("Embedding column zz is not in the dataset"),
+        KeyError("zz not found in schema"),
+        OSError("Field 'zz' not found.\nAvailable fields: ['id', 's']"),
+        ValueError(f"LanceError(Index): FTS field path 'zz' does not exist in the dataset schema, {RUST}/i.rs:1:1"),
+    ],
+    err.TableSchemaValidationError: [
+        OSError("Append with different schema: fields did not match, missing=[]"),
+        OSError(f"LanceError(Schema): Duplicate field name, {RUST}/schema.rs:2:3"),
+    ],
+    err.ConcurrentModificationError: [
+        OSError(f"Retryable commit conflict for version 23: This CreateIndex was preempted, {RUST}/c.rs:1:1"),
+        OSError(f"Incompatible transaction: This Append is incompatible with Overwrite, {RUST}/c.rs:1:1"),
+    ],
+    err.UnauthenticatedError: [
+        ValueError(f"{STATUS} 403 Forbidden: <Error><Code>ExpiredToken</Code></Error>"),
+        ValueError(f"{STATUS} 403 Forbidden: <Code>InvalidAccessKeyId</Code>"),
+        ValueError(f"{STATUS} 401 Unauthorized: "),
+    ],
+    err.PermissionDeniedError: [
+        ValueError(f"{STATUS} 403 Forbidden: <Code>AccessDenied</Code>"),
+        OSError(f"LanceError(IO): Permission denied (os error 13), {RUST}/local.rs:1:2"),
+    ],
+    err.ThrottlingError: [
+        ValueError(f"{STATUS} 503 Service Unavailable: <Code>SlowDown</Code>"),
+        ValueError(f"{STATUS} 429 Too Many Requests: "),
+        OSError("Namespace error: Throttled: a$t (describe_table: HTTP 429)"),
+    ],
+    err.ServiceUnavailableError: [
+        ValueError(f"{STATUS} 503 Service Unavailable: "),
+        ValueError(f"{S3}HTTP error: error sending request, {RUST}/object_store.rs:15:2"),
+    ],
+    err.InternalError: [
+        ValueError(f"{STATUS} 500 Internal Server Error: , {RUST}/object_store.rs:15:2"),
+        RuntimeError("task panicked"),
+        OSError(f"LanceError(IO): Encountered corrupt file, {RUST}/io.rs:1:2"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("raised", "meant"), [(it, meant) for meant, many in MEANINGS.items() for it in many])
 def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[err.LanceNamespaceError]) -> None:
     result = error(TABLE, raised)
     assert type(result) is meant

@@ -176,14 +176,10 @@ def test_the_operation_tells_missing(
 @pytest.mark.parametrize(
     ("code", "status", "delivered"),
     [
-        ("ThrottlingException", 400, False),
-        ("AccessDeniedException", 400, False),
-        ("ConcurrentModificationException", 400, False),
-        ("OperationTimeoutException", 400, None),
-        ("FederationSourceException", 400, None),
-        ("NewException", 408, None),
-        ("InternalServiceException", 500, None),
-        ("ServiceUnavailable", 503, None),
+        *(("ThrottlingException", 400, False), ("AccessDeniedException", 400, False)),
+        *(("ConcurrentModificationException", 400, False), ("OperationTimeoutException", 400, None)),
+        *(("FederationSourceException", 400, None), ("NewException", 408, None)),
+        *(("InternalServiceException", 500, None), ("ServiceUnavailable", 503, None)),
     ],
 )
 def test_what_was_turned_away_did_nothing(code: str, status: int, delivered: bool | None) -> None:

@@ -22,18 +22,7 @@ from tests.fakes.sigv4 import Signatures
 KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
 STATIC = {"rest.access-key-id": KEY, "rest.secret-access-key": SECRET}
 ODD = [
-    "plain",
-    "a b",
-    "a+b",
-    "a%2Fb",
-    "a/b",
-    "a//b",
-    "é漢字",
-    "a=b&c?d#e",
-    "~.-_",
-    "..a",
-    "a:b@c;d,e",
-    "$'()*!",
+    *("plain", "a b", "a+b", "a%2Fb", "a/b", "a//b", "é漢字", "a=b&c?d#e", "~.-_", "..a", "a:b@c;d,e", "$'()*!"),
     "x" * 200,
 ]
 

@@ -111,17 +111,11 @@ async def test_a_client_that_is_unknown_is_unauthenticated(status: int, body: st
 @pytest.mark.parametrize(
     "response",
     [
-        answer(access_token=TOKEN, expires_in="soon"),
-        answer(access_token=f"{TOKEN}\r\nX-Other: 1"),
-        answer(access_token=f"{TOKEN}é"),
-        answer(access_token=[TOKEN]),
-        answer(access_token=None, refresh_token=TOKEN),
-        answer(id_token=TOKEN),
-        http(body=json.dumps([TOKEN])),
-        http(body=json.dumps(TOKEN)),
-        http(body=f"access_token={TOKEN}&expires_in=3600"),
-        http(body=f'{{"access_token": "{TOKEN}"'),
-        http(body=b""),
+        *(answer(access_token=TOKEN, expires_in="soon"), answer(access_token=f"{TOKEN}\r\nX-Other: 1")),
+        *(answer(access_token=f"{TOKEN}é"), answer(access_token=[TOKEN])),
+        *(answer(access_token=None, refresh_token=TOKEN), answer(id_token=TOKEN), http(body=json.dumps([TOKEN]))),
+        *(http(body=json.dumps(TOKEN)), http(body=f"access_token={TOKEN}&expires_in=3600")),
+        *(http(body=f'{{"access_token": "{TOKEN}"'), http(body=b"")),
     ],
 )
 async def test_an_answer_of_another_form_is_reported_without_what_it_holds(response: Said) -> None:

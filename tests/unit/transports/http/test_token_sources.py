@@ -105,11 +105,8 @@ def test_output_that_is_no_token(output: bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("make_result", "lifetime"),
     [
-        (lambda: TOKEN, sources.LIFETIME),
-        (lambda: (TOKEN, None), sources.LIFETIME),
-        (lambda: (TOKEN, 60), 60.0),
-        (lambda: (TOKEN, 0.5), 0.5),
-        (lambda: (TOKEN, int(time()) + 600), 600.0),
+        *((lambda: TOKEN, sources.LIFETIME), (lambda: (TOKEN, None), sources.LIFETIME), (lambda: (TOKEN, 60), 60.0)),
+        *((lambda: (TOKEN, 0.5), 0.5), (lambda: (TOKEN, int(time()) + 600), 600.0)),
         (lambda: (TOKEN, datetime.now(UTC) + timedelta(minutes=10)), 600.0),
     ],
 )
@@ -121,13 +118,9 @@ def test_results_of_callables(make_result: Callable[[], object], lifetime: float
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (None, "it returned a NoneType"),
-        (TOKEN.encode(), "it returned a bytes"),
-        ((TOKEN,), "it returned a tuple"),
-        ("", "there is no token"),
-        ((TOKEN, "soon"), "its expiry is neither"),
-        ((TOKEN, True), "its expiry is neither"),
-        ((TOKEN, float("nan")), "its expiry is neither"),
+        *((None, "it returned a NoneType"), (TOKEN.encode(), "it returned a bytes")),
+        *(((TOKEN,), "it returned a tuple"), ("", "there is no token"), ((TOKEN, "soon"), "its expiry is neither")),
+        *(((TOKEN, True), "its expiry is neither"), ((TOKEN, float("nan")), "its expiry is neither")),
         ((TOKEN, 10**400), "its expiry is neither"),
         ((TOKEN, datetime.now()), "has no time zone; write e.g. expiry.replace"),
         (f"Bearer {TOKEN}", "one word"),

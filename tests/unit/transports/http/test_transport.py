@@ -102,14 +102,8 @@ async def test_an_empty_answer_is_none(answer: Said) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"<html><body>Welcome</body></html>",
-        b"{",
-        b'{"a": 1} x',
-        b"\xff\xfe",
-        b'{"a": "\xe9"}',
-        b"NaN",
-        b"[" * 100_000,
-        '{"a": 1}'.encode("utf-16"),
+        *(b"<html><body>Welcome</body></html>", b"{", b'{"a": 1} x', b"\xff\xfe", b'{"a": "\xe9"}', b"NaN"),
+        *(b"[" * 100_000, '{"a": 1}'.encode("utf-16")),
     ],
 )
 async def test_an_answer_that_is_no_json_is_reported_and_not_requested_again(body: bytes) -> None:
@@ -122,11 +116,8 @@ async def test_an_answer_that_is_no_json_is_reported_and_not_requested_again(bod
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("[]", "TypeError"),
-        ("{}", "KeyError: 'found'"),
-        ('{"found": null}', "TypeError"),
-        ('{"found": "abc"}', "ValueError"),
-        ('{"found": 1e999}', "OverflowError|no JSON"),
+        *(("[]", "TypeError"), ("{}", "KeyError: 'found'"), ('{"found": null}', "TypeError")),
+        *(('{"found": "abc"}', "ValueError"), ('{"found": 1e999}', "OverflowError|no JSON")),
     ],
 )
 async def test_an_answer_of_another_form_is_reported(body: str, text: str) -> None:
@@ -243,11 +234,7 @@ async def test_only_a_request_that_was_turned_away_did_certainly_nothing(status:
 
 async def test_reads_are_repeated_and_writes_only_if_nothing_was_done() -> None:
     for method, status, sent in (
-        ("GET", 503, 4),
-        ("HEAD", 502, 4),
-        ("POST", 503, 1),
-        ("DELETE", 504, 1),
-        ("POST", 429, 4),
+        *(("GET", 503, 4), ("HEAD", 502, 4), ("POST", 503, 1), ("DELETE", 504, 1), ("POST", 429, 4)),
     ):
         async with Script(*[http(status)] * 4) as server, plain(server.url) as client:
             with pytest.raises(LanceNamespaceError):
@@ -260,12 +247,8 @@ async def test_reads_are_repeated_and_writes_only_if_nothing_was_done() -> None:
 @pytest.mark.parametrize(
     ("value", "least", "most"),
     [
-        ("0", 0.0, 0.0),
-        ("7", 7.0, 7.0),
-        ("  30 ", 30.0, 30.0),
-        ("Fri, 31 Dec 2100 23:59:59 GMT", 1e9, 1e10),
-        ("Fri, 31 Dec 2100 23:59:59 +0900", 1e9, 1e10),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0, 0.0),
+        *(("0", 0.0, 0.0), ("7", 7.0, 7.0), ("  30 ", 30.0, 30.0), ("Fri, 31 Dec 2100 23:59:59 GMT", 1e9, 1e10)),
+        *(("Fri, 31 Dec 2100 23:59:59 +0900", 1e9, 1e10), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0, 0.0)),
         ("Wednesday, 21-Oct-15 07:28:00 GMT", 0.0, 0.0),
     ],
 )
