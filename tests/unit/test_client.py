@@ -1,7 +1,4 @@
-"""The async namespace with a catalog that has all capabilities: closing, limits, messages, and access to attributes.
-
-The load of a namespace: its slots, its limit and its circuit.
-"""
+"""The async namespace: closing, limits, messages, and its load."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, over
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 SECRET = "hush-hush-4711"
 
 
@@ -107,10 +102,8 @@ async def test_a_mode_may_be_spelled_as_one_likes(backend: MemoryBackend, mode: 
 @pytest.mark.parametrize(
     ("mode", "hint"),
     [
-        ("", "known are create, exist_ok, overwrite"),
-        ("ignore", "known are create, exist_ok, overwrite"),
-        ("Exist", "did you mean exist_ok?"),
-        ("create ", "did you mean create?"),
+        *(("", "known are create, exist_ok, overwrite"), ("ignore", "known are create, exist_ok, overwrite")),
+        *(("Exist", "did you mean exist_ok?"), ("create ", "did you mean create?")),
         ("OverWrit", "did you mean overwrite?"),
     ],
 )
@@ -166,10 +159,8 @@ async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(b
     [
         (None, "DescribeTableRequest: a request must be a dict or an id, not NoneType"),
         (b"text", "DescribeTableRequest: a request must be a dict or an id, not bytes"),
-        (5, "DescribeTableRequest: "),
-        ([["t"]], "DescribeTableRequest: id: 0: "),
-        ("a..b", "every name must be a non-empty string"),
-        ({"id": "text"}, "DescribeTableRequest: id: "),
+        *((5, "DescribeTableRequest: "), ([["t"]], "DescribeTableRequest: id: 0: ")),
+        *(("a..b", "every name must be a non-empty string"), ({"id": "text"}, "DescribeTableRequest: id: ")),
         ({"id": ["t"], "version": "1"}, "DescribeTableRequest: version: "),
         ({"id": ["t"], "identity": {"auth_token": [SECRET]}}, "DescribeTableRequest: identity: auth_token: "),
         ({"id": []}, "it needs at least the table's own name"),

@@ -26,8 +26,6 @@ from tests.support.lake import ID, ROWS, lake, stream
 from tests.support.polaris import QUICK
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 COUNT = CountTableRowsRequest(id=ID)
 
 

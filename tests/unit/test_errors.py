@@ -31,11 +31,8 @@ from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 
 TABLE = TableId(["prod", "orders"])
-
 NAMESPACE = NamespaceId(["prod", "eu"])
-
 KINDS: Mapping[str, Id] = {"table": TABLE, "namespace": NAMESPACE}
-
 COMMON: errors.ErrorTable = {
     "timeout": err.ServiceUnavailableError,
     "refused": err.ServiceUnavailableError,
@@ -45,7 +42,6 @@ COMMON: errors.ErrorTable = {
     "circuit": err.ServiceUnavailableError,
     "mismatch": err.ServiceUnavailableError,
 }
-
 HTTP: errors.ErrorTable = {
     400: err.InvalidInputError,
     401: err.UnauthenticatedError,
@@ -65,7 +61,6 @@ HTTP: errors.ErrorTable = {
     503: err.ServiceUnavailableError,
     504: err.ServiceUnavailableError,
 }
-
 SIGNING: errors.ErrorTable = {
     **dict.fromkeys(sorted(REJECTION_CODES), err.UnauthenticatedError),
     "AccessDenied": err.PermissionDeniedError,
@@ -74,7 +69,6 @@ SIGNING: errors.ErrorTable = {
     "ThrottlingException": err.ThrottlingError,
     "TooManyRequestsException": err.ThrottlingError,
 }
-
 ICEBERG: errors.ErrorTable = {
     ("NoSuchNamespaceException", "create_namespace"): err.ConcurrentModificationError,
     (405, "vend_credentials"): err.UnsupportedOperationError,
@@ -96,9 +90,7 @@ ICEBERG: errors.ErrorTable = {
     (409, "batch_create_table_versions"): err.ConcurrentModificationError,
     (409, "batch_delete_table_versions"): err.ConcurrentModificationError,
 }
-
 OAUTH2: errors.ErrorTable = {400: err.UnauthenticatedError, 405: err.InvalidInputError, 406: err.UnauthenticatedError}
-
 LANCE: errors.ErrorTable = {
     cls.__name__: cls
     for cls in (
@@ -112,7 +104,6 @@ LANCE: errors.ErrorTable = {
         err.UnsupportedOperationError,
     )
 }
-
 TABLES: Mapping[str, tuple[errors.ErrorTable, errors.ErrorTable]] = {
     "common": (errors.COMMON_ERRORS, COMMON),
     "http": (errors.HTTP_ERRORS, {**COMMON, **HTTP}),
@@ -120,13 +111,11 @@ TABLES: Mapping[str, tuple[errors.ErrorTable, errors.ErrorTable]] = {
     "oauth2": (OAUTH2_ERRORS, {**COMMON, **HTTP, **OAUTH2}),
     "lance": (LANCE_ERRORS, {**COMMON, **LANCE}),
 }
-
 ENTRIES = [
     pytest.param(table, key, cls, id=f"{name}-{key}")
     for name, (table, entries) in TABLES.items()
     for key, cls in entries.items()
 ]
-
 WORDS: Mapping[type[err.LanceNamespaceError], str] = {
     err.ConcurrentModificationError: "Concurrent modification: ",
     err.InvalidTableStateError: "Invalid table state: ",
@@ -164,8 +153,7 @@ def test_entries_are_errors(
     subject = KINDS.get(where, TABLE)
     operation = "some_operation" if where in KINDS else where
     error = errors.error_for(errors.Failure(code, message="it says why"), subject, operation, table)
-    assert type(error) is cls
-    assert str(error).startswith(WORDS[cls])
+    assert type(error) is cls and str(error).startswith(WORDS[cls])
     assert str(error).endswith(f"({operation}: it says why)")
 
 
@@ -331,19 +319,13 @@ def test_each_error_has_an_http_status(code: spec.ErrorCode) -> None:
     assert (status == 404) == code.name.endswith("NOT_FOUND")
 
 
-def test_an_error_of_this_package_has_the_status_of_its_code() -> None:
+def test_texts_of_errors_are_short() -> None:
     assert errors.http_status(errors.NotALanceTableError("m")) == errors.http_status(err.InvalidInputError("m")) == 400
-
-
-def test_what_a_server_says_is_cut() -> None:
     failure = errors.Failure(500, message="x" * 5000)
     assert failure.message == "x" * 1000 + "..."
     failure.attempts = 3
     text = str(errors.error_for(failure, TABLE, "describe_table", errors.HTTP_ERRORS))
     assert text.endswith("...; 3 attempts)") and len(text) < 1100
-
-
-def test_properties_are_shown_without_credentials() -> None:
     shown = {"owner": "me", "tokens": "***", "fs.s3a.access.KEY": "***", "sas": "***", "db.Password": "***"}
     properties = {"owner": "me", "tokens": "1", "fs.s3a.access.KEY": "2", "sas": "3", "db.Password": "4"}
     assert mask({**properties, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}
@@ -367,7 +349,6 @@ def test_how_long_to_wait_comes_from_the_first_error_that_has_it() -> None:
 
 
 EVIL = "gone\r\n2026-01-01 ERROR root: all is lost\x1b[2J\x1b]0;title\x07\x85\u2028\u202e\x00 end"
-
 ESCAPED = r"gone 2026-01-01 ERROR root: all is lost\x1b[2J\x1b]0;title\x07 \u202e\x00 end"
 
 
@@ -411,19 +392,15 @@ async def test_names_with_control_characters_are_shown_escaped() -> None:
     assert str(raised.value).isprintable() and r"t\x1b[2J x" in str(raised.value)
 
 
-def test_a_failure_of_any_wire_holds_one_line() -> None:
+def test_errors_are_on_one_line() -> None:
     failure = errors.Failure(EVIL, 500, message=EVIL)
     assert failure.codes == (f"{ESCAPED[:100]}...", 500) or failure.codes == (ESCAPED, 500)
     assert failure.message == str(failure) == ESCAPED
     assert ESCAPED in str(errors.not_lance(TableId(["t"]), EVIL))
-
-
-def test_an_error_says_all_that_it_says_on_one_line() -> None:
     error = err.InternalError(f"Internal error: {EVIL}")
     error.add_note(EVIL)
     errors.reduce_to_lines(error)
-    assert str(error) == f"Internal error: {ESCAPED}"
-    assert error.__notes__ == [ESCAPED]
+    assert str(error) == f"Internal error: {ESCAPED}" and error.__notes__ == [ESCAPED]
 
 
 @given(st.text())

@@ -19,7 +19,6 @@ from tests.faults.server import FaultyServer
 from tests.faults.table import CATALOGS, HTTP
 
 PLAIN = "plain"
-
 WICKED = [
     *("..", "../../admin", "/admin", "//evil.example.com/x", "http://evil.example.com/x", "a/b", "a\\b", "a?x=1"),
     *("a&max_results=1", "a#b", "a;b=c", "a b", "a HTTP/1.1\r\nX-Injected: 1\r\n\r\n", "a\r\nX-Injected: 1"),
@@ -50,7 +49,6 @@ async def send_all(catalog: Catalog, id: TableId) -> list[bytes]:
 
 
 _usual: dict[str, Set[str]] = {}
-
 """The forms of requests with plain names, by implementation."""
 
 

@@ -18,7 +18,6 @@ from tests.fakes.sockets import Said, Server, http
 from tests.fakes.thrift_sasl import sasl_message
 
 SECRET = "hush-hush-7"
-
 SECRETS: Mapping[str, Mapping[str, str]] = {
     "dir": {},
     "glue": {"secret_access_key": SECRET},
@@ -30,7 +29,6 @@ SECRETS: Mapping[str, Mapping[str, str]] = {
     "rest": {"header.x-api-key": SECRET},
     "unity": {"auth_token": SECRET},
 }
-
 WRONG: Mapping[str, Mapping[str, str]] = {
     "unknown": {"unknown": SECRET},
     "invalid": {"max_in_flight": SECRET},
@@ -87,11 +85,8 @@ def test_a_text_in_place_of_properties_is_not_shown(connect: str) -> None:
 
 
 VENDED = {"s3.secret-access-key": SECRET, "aws_secret_access_key": SECRET, "secret_access_key": SECRET}
-
 PRINT = f"{sys.executable} -c \"print('{SECRET}')\""
-
 QUOTE_ARGUMENTS = f"{sys.executable} -c \"import sys; sys.exit(' '.join(sys.argv))\" {SECRET}-of-a-command"
-
 SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glue": (
         "glue",
@@ -129,9 +124,7 @@ SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "rest": ("rest", {"header.x-api-key": SECRET}),
     "unity": ("unity", {"auth_token": SECRET, "catalog": "c"}),
 }
-
 JUNK = json.dumps({"access_token": SECRET, "config": VENDED, "storage_options": VENDED, "location": 7, "metadata": 7})
-
 RESPONSES: Mapping[str, Said] = {
     "401": http(401, json.dumps({"error": {"message": SECRET, "type": "x", "code": 401}})),
     "403": http(403, f"no {SECRET}"),

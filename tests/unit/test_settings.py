@@ -19,11 +19,8 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.settings import HttpSettings, Settings
 
 pytestmark = pytest.mark.floors
-
-
 URL = "http://127.0.0.1:8181"
 SECRET = "hush-hush-4711"
-
 DURATIONS = [
     *(("10", 10.0), ("10s", 10.0), ("0.5s", 0.5), ("500ms", 0.5), ("2m", 120.0), ("1.5h", 5400.0), (" 3 s ", 3.0)),
     *(("007", 7.0), ("0.25", 0.25)),
@@ -200,8 +197,7 @@ def test_all_problems_are_reported_together() -> None:
     assert message.startswith("iceberg properties: iceberg.max_retires: unknown, did you mean max_retries?; ")
     for name in ("max_retries: ", "max_in_flight: ", "read_timeout: ", "backoff_max: ", "max_response_bytes: "):
         assert f"; {name}" in message
-    assert "endpoint: Field required" in message
-    assert "\n" not in message
+    assert "endpoint: Field required" in message and "\n" not in message
 
 
 def test_a_key_given_twice_must_say_the_same() -> None:
@@ -249,9 +245,7 @@ def test_a_header_has_a_name_that_can_be_sent(name: str) -> None:
 @pytest.mark.parametrize(
     ("credential", "client"),
     [
-        ("id:secret", ("id", "secret")),
-        ("secret", ("", "secret")),
-        ("id:se:cr:et", ("id", "se:cr:et")),
+        *(("id:secret", ("id", "secret")), ("secret", ("", "secret")), ("id:se:cr:et", ("id", "se:cr:et"))),
         (":s", ("", "s")),
     ],
 )

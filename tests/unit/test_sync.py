@@ -21,14 +21,8 @@ from lance_ns_async import AsyncNamespace, Call, IcebergNamespace, TableId
 from tests.fakes.iceberg import FakeIceberg
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 SECRET = "hush-hush-4711"
-
-
 TABLE = DescribeTableRequest(id=["db", "t"])
-
-
 LOCATION = "s3://bucket/db/t.lance"
 
 
@@ -80,8 +74,7 @@ def test_a_dict_and_a_model_are_answered_alike(ns: IcebergNamespace) -> None:
 
 
 async def test_it_may_be_called_where_a_loop_runs(ns: IcebergNamespace) -> None:
-    assert asyncio.get_running_loop().is_running()
-    assert ns.describe_table(TABLE).location == LOCATION
+    assert asyncio.get_running_loop().is_running() and ns.describe_table(TABLE).location == LOCATION
     assert list(ns.iter_tables(recursive=True)) == [TableId(["db", "t"]), TableId(["db", "inner", "u"])]
     assert await asyncio.to_thread(ns.exists, ["db", "t"])
 

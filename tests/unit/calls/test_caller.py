@@ -323,8 +323,7 @@ async def test_a_write_whose_answer_is_lost_is_sent_once(how: str, method: str, 
             err.ServiceUnavailableError, match=r"the connection was lost: .*whether it took effect is unknown"
         ):
             await client.ask(method, "/t")
-    assert server.lines[len(before) :] == [f"{method} /t HTTP/1.1"]
-    assert server.connections == 1
+    assert server.lines[len(before) :] == [f"{method} /t HTTP/1.1"] and server.connections == 1
 
 
 @pytest.fixture
@@ -387,8 +386,7 @@ def bearing(*values: str, lifetime: float = 3600) -> tuple[RenewedTokens, list[s
 async def test_a_refused_token_is_renewed_once_and_the_request_sent_again(method: str) -> None:
     tokens, fetched = bearing("old", "new")
     async with sockets.Script(http(401)) as server, plain(server.url, tokens=tokens) as client:
-        assert await client.ask(method) == {}
-        assert await client.ask(method) == {}
+        assert await client.ask(method) == {} and await client.ask(method) == {}
     assert [server.header("authorization", i) for i in range(3)] == [["Bearer old"], ["Bearer new"], ["Bearer new"]]
     assert fetched == ["old", "new"]
 

@@ -1,8 +1,4 @@
-"""Cancellations of all operations at any moment leave nothing behind, and the namespace usable.
-
-All tests run in asyncio's debug mode. Calls are cancelled by their task, a time-out or a scope, or by leaving an
-iterator.
-"""
+"""Cancellations of operations at any moment leave nothing behind; asyncio's debug mode is on."""
 
 from __future__ import annotations
 
@@ -42,20 +38,13 @@ from tests.fakes.unity import FakeUnity
 from tests.support.budget import rounds, with_usual
 
 pytestmark = pytest.mark.long
-
-
 SLOTS = 4
-
 TURN = 5e-5
-
 """Approximate duration of a turn of the loop, in seconds."""
 
 LATENCY = 0.001
-
 POLICY = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002)
-
 HEDGING = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002, hedge_after=LATENCY)
-
 Work = Literal["describe", "bulk", "list", "walk", "stream"]
 
 
@@ -103,7 +92,6 @@ attempts = st.lists(
     min_size=1,
     max_size=8,
 )
-
 troubles = st.just(0) | st.integers(1, 6)
 
 
@@ -431,10 +419,8 @@ async def test_an_error_shows_the_callers_line_and_the_public_method(tmp_path: P
 @pytest.mark.parametrize(
     "use",
     [
-        lambda ns: ns.describe_table(MISSING),
-        lambda ns: ns.open(MISSING),
-        lambda ns: ns.list_tables(["no", "namespace"]),
-        lambda ns: list(ns.iter_tables(["no", "namespace"])),
+        *(lambda ns: ns.describe_table(MISSING), lambda ns: ns.open(MISSING)),
+        *(lambda ns: ns.list_tables(["no", "namespace"]), lambda ns: list(ns.iter_tables(["no", "namespace"]))),
     ],
 )
 def test_the_sync_namespace_adds_its_own_line_alone(tmp_path: Path, use: Callable[[DirNamespace], Any]) -> None:

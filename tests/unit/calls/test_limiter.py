@@ -15,7 +15,6 @@ from tests.support.budget import with_usual
 from tests.support.simulation import Run, Server, simulate
 
 SEEDS = range(101, 111)
-
 LATENCY = 0.02
 
 
@@ -110,14 +109,11 @@ def test_what_was_learned_among_accidents_does_not_slow_down_who_comes_next(retr
     assert second.seconds <= 1.2 * first.seconds
 
 
-def test_a_cap_is_found_among_many_accidents() -> None:
+def test_caps_are_found_among_accidents() -> None:
     calls = 5000
     result = runs(calls, Server(cap=lambda now: 50, accidents=0.1, throttles=True), attempts=12)
     wall, sent = bounds(result, calls, calls / 0.9 / 50 * LATENCY)
     assert wall <= 1.6 and sent <= 0.2
-
-
-def test_a_catalog_that_never_responds_takes_no_more_memory() -> None:
     limiter = Limiter(256)
     for now in range(10_000):
         limiter.record_refusal(now + LATENCY, limiter.send(now), 0)
@@ -272,7 +268,6 @@ def test_few_refusals_among_many_answers_lower_nothing() -> None:
 
 
 PROMISE_SEEDS = range(101, 106)
-
 CAUSES = {
     "40 a second": Server(rate=40, burst=40, throttles=True),
     "400 a second": Server(rate=400, burst=400, throttles=True),

@@ -81,13 +81,10 @@ async def test_the_empty_token_is_the_beginning(names: list[str], size: Size) ->
         assert (list(page.items), page.token) == (names, None)
 
 
-async def test_no_name_is_asked_about_that_the_limit_does_not_need() -> None:
+async def test_limits_of_pages() -> None:
     sieve = Sieve(lambda name: name != "b")
     page = await paging.take(listing("abcdef"), sieve, limit=3, page_token=None)
     assert list(page.items) == ["a", "c", "d"] and sieve.checked == ["a", "b", "c", "d"]
-
-
-async def test_an_exact_page_at_the_end_has_no_token() -> None:
     page = await paging.take(listing("abc"), paging.keep_all, limit=3, page_token=None)
     assert (list(page.items), page.token) == (["a", "b", "c"], None)
 

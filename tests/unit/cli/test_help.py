@@ -66,9 +66,6 @@ def test_help_names_each_command() -> None:
         assert re.search(rf"^  {name} ", run.out, re.MULTILINE)
     titles = [line for line in run.lines if re.fullmatch(r"\w[\w ]*:", line)]
     assert titles == ["Look:", "Change:", "Whole catalogs:", "Set up:", "Options:", "Catalog:", "Messages:"]
-
-
-def test_a_group_without_a_command_shows_its_help() -> None:
     run = Run("ns")
     assert run.code == Code.USAGE and run.err == "" and "  create " in run.out
 

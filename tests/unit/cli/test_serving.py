@@ -1,7 +1,4 @@
-"""The command that serves a catalog: its output, access control, and end.
-
-A served gateway that has no free file descriptors.
-"""
+"""The command that serves a catalog: its output, access control, and end."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ from tests.support.commands import Run
 from tests.support.gateway import serve
 
 TOKEN = "a-token-of-our-own"
-
 LIST = "/v1/namespace/$/list"
 
 
@@ -142,10 +138,8 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
         (("--token-file", "missing"), "missing: No such file"),
         (("--token-file", "blank"), "blank: the file is empty"),
         (("--token-file", "binary"), "binary: it is not UTF-8"),
-        (("--tls-key", "key.pem"), "--tls-cert"),
-        (("--tls-cert", "missing"), "missing: No such file"),
-        (("--tls-cert", "blank"), "--tls-cert blank"),
-        (("--delimiter", ""), "delimiter"),
+        *((("--tls-key", "key.pem"), "--tls-cert"), (("--tls-cert", "missing"), "missing: No such file")),
+        *((("--tls-cert", "blank"), "--tls-cert blank"), (("--delimiter", ""), "delimiter")),
         (("--tokens", "missing"), "tokens 'missing': No such file"),
         (("--tokens", "binary"), "not a TOML file"),
         (("--audit-log", "no/where"), "--audit-log no/where: No such file"),
@@ -333,7 +327,6 @@ def test_bad_mounts_are_reported(
 
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files have no such modes here")
-
 PROFILES = """
 [profiles.prod]
 impl = "iceberg"

@@ -1,7 +1,4 @@
-"""Bulk describes: each table is planned once, with exact results and few calls; failures stay alone.
-
-Descriptions of any number of tables in groups: a listing continues where the previous group ended.
-"""
+"""Bulk describes in groups: each table once, with few calls, and failures that stay alone."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ from tests.fakes.unity import FakeUnity
 from tests.support.unity import connected, list_requests
 
 DB = NamespaceId(["db"])
-
 IDS = st.builds(
     lambda parent, name: TableId([*parent, name]),
     st.lists(st.sampled_from("xyz"), max_size=2),
@@ -98,16 +94,10 @@ def test_a_plan_in_literals() -> None:
         *(Batch(x, ["a", "b"]), Batch(x, ["c"]), One(y.table("a")), One(y.table("b")), One(TableId(["r"])))
     ]
     assert list(plan(ids, Capabilities(0, None, describe_batch=2))) == [
-        Batch(x, ["a", "b"]),
-        Batch(x, ["c"]),
-        Batch(y, ["a", "b"]),
-        One(TableId(["r"])),
+        *(Batch(x, ["a", "b"]), Batch(x, ["c"]), Batch(y, ["a", "b"]), One(TableId(["r"])))
     ]
     assert list(plan(ids, Capabilities(0, None, listing_has_locations=True))) == [
-        Scan(x, ["a", "b", "c"]),
-        One(y.table("a")),
-        One(y.table("b")),
-        One(TableId(["r"])),
+        *(Scan(x, ["a", "b", "c"]), One(y.table("a")), One(y.table("b")), One(TableId(["r"])))
     ]
 
 
@@ -309,14 +299,11 @@ async def test_where_case_is_folded_a_scan_finds_the_names_as_they_were_asked() 
     assert backend.calls == [("scan_tables", DB)]
 
 
-async def test_a_missing_namespace_costs_one_shared_call() -> None:
+async def test_limits_of_scans() -> None:
     backend = MemoryBackend.able(Capabilities(0, None, listing_has_locations=True))
     described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=3)
     assert outcome(described) == dict.fromkeys(tables(*"abcdef"), err.NamespaceNotFoundError)
     assert backend.calls == [("scan_tables", DB)]
-
-
-async def test_a_listing_that_does_not_end_is_given_up() -> None:
     can = Capabilities(0, None, paginates=True, listing_has_locations=True)
     backend = planted(dict.fromkeys(tables(*"abcdef"), "lance"), can, fixed(0, 0, 0, 1))
     assert set((await describe_tables(backend, tables(*"abcdef"), max_in_flight=1)).tables) == set(tables(*"abcdef"))
@@ -351,12 +338,9 @@ async def test_a_fault_of_ours_is_not_an_outcome() -> None:
     assert raised.value.subgroup(ZeroDivisionError) is not None
 
 
-def test_an_outcome_without_errors_is_itself() -> None:
+def test_errors_are_raised_on_request() -> None:
     described = BulkResult({TableId(["t"]): Table(TableId(["t"]), "l")})
     assert described.raise_for_errors() is described and len(described) == 1
-
-
-def test_the_first_error_is_raised_and_tells_of_the_others() -> None:
     first, second = err.TableNotFoundError("Table not found: a"), err.PermissionDeniedError("Permission denied: b")
     with pytest.raises(err.TableNotFoundError) as raised:
         BulkResult(errors={TableId(["a"]): first, TableId(["b"]): second}).raise_for_errors()

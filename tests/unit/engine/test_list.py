@@ -19,7 +19,6 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
 
 DB, OTHER = NamespaceId(["db"]), NamespaceId(["other"])
-
 CATALOGS = st.builds(
     Capabilities,
     st.just(0),
@@ -29,11 +28,9 @@ CATALOGS = st.builds(
     listing_has_locations=st.booleans(),
     describe_batch=st.sampled_from([0, 3]),
 )
-
 SIZES: st.SearchStrategy[Size] = st.one_of(
     st.just(as_asked), st.builds(lambda sizes: fixed(*sizes, 2), st.lists(st.integers(0, 3)))
 )
-
 NAMES = st.lists(st.text("abcxyz", min_size=1, max_size=3), unique=True, max_size=12)
 
 

@@ -1,7 +1,4 @@
-"""The cache of vended credentials: its content, its duration and its size.
-
-Credentials that are requested concurrently or repeatedly: the number of calls to the catalog.
-"""
+"""The cache of vended credentials, and its calls to the catalog."""
 
 from __future__ import annotations
 
@@ -190,8 +187,7 @@ async def test_credentials_that_the_catalog_refuses_are_left_out() -> None:
         with pytest.raises(err.InvalidInputError, match="no credentials"):
             await locator.renew(T)
     # The refusal is remembered, but not the description without credentials.
-    assert backend.describes == 3
-    assert (await locate(backend, T)).id == T
+    assert backend.describes == 3 and (await locate(backend, T)).id == T
     assert backend.describes == 5
 
 
@@ -244,8 +240,7 @@ async def test_concurrent_requests_share_one_call(server: Vending) -> None:
                 asking = [group.create_task(ns.describe_table(REFRESH)) for _ in range(READERS)]
                 await hold.reached()
                 hold.release()
-    assert len(server.requests) == 1
-    assert len({str(task.result().storage_options) for task in asking}) == 1
+    assert len(server.requests) == 1 and len({str(task.result().storage_options) for task in asking}) == 1
 
 
 async def test_on_unity_that_is_a_describe_and_a_vend() -> None:
@@ -365,8 +360,7 @@ async def test_the_first_caller_may_be_cancelled(server: Vending) -> None:
                 leader.cancel()
                 await anyio.lowlevel.checkpoint()
                 hold.release()
-    assert leader.cancelled()
-    assert all(task.result().location == "s3://lake/t" for task in others)
+    assert leader.cancelled() and all(task.result().location == "s3://lake/t" for task in others)
     assert len(server.requests) == 2
 
 
@@ -380,7 +374,6 @@ async def test_a_time_out_is_not_shared(server: Vending) -> None:
 
 
 Change = Callable[[AsyncNamespace], Awaitable[object]]
-
 CHANGES: dict[str, Change] = {
     "declare": lambda ns: ns.declare_table(spec.DeclareTableRequest(id=["cat", "a", "new"])),
     "register": lambda ns: ns.register_table(

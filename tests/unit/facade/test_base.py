@@ -1,7 +1,4 @@
-"""The sync namespace from outside: its methods, its use by Lance, and its representations.
-
-The sync namespace in several processes: pickled, forked, and not closed at the end.
-"""
+"""The sync namespace: its methods, its use by Lance, its representations, and several processes."""
 
 from __future__ import annotations
 
@@ -27,11 +24,7 @@ from lance_ns_async.registry import CLASS_PATHS
 from tests.fakes.iceberg import FakeIceberg
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 SECRET = "hush-hush-4711"
-
-
 TABLE = DescribeTableRequest(id=["db", "t"])
 
 
@@ -307,5 +300,4 @@ FORKS = """
 def test_a_forked_child_may_do_as_it_likes_and_the_parent_goes_on(server: FakeIceberg) -> None:
     output, complaints = run(FORKS, server.endpoint)
     ways = ["use", "close", "use close", "forget", "use forget", "go_on use", "end", "use end"]
-    assert output.splitlines() == [f"{way} 0 ok 1" for way in ways]
-    assert not complaints
+    assert output.splitlines() == [f"{way} 0 ok 1" for way in ways] and not complaints

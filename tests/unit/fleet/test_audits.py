@@ -30,11 +30,8 @@ from tests.fakes.unity import FakeUnity
 from tests.support.folders import make_file
 
 ROWS = pa.table({"id": [1]})
-
 LANCE = {"table_type": "lance", "gc.enabled": "false"}
-
 TABLES, EACH = 200, 2
-
 """Number of sound tables, and of tables with each fault."""
 
 
@@ -383,12 +380,9 @@ def test_columns_that_differ_are_named(schema: pa.Schema, difference: str | None
     assert [finding.seen for finding in findings] == ([] if difference is None else [difference])
 
 
-def test_denied_storage_is_unreadable_and_nothing_else() -> None:
+def test_storage_and_namespaces_with_problems_are_findings() -> None:
     state = StorageState(error=PermissionDeniedError("no"))
     findings = list(check_table(Table(TableId(["t"]), "s3://b/t"), state, needs_protection=False, uses_markers=False))
     assert [finding.kind for finding in findings] == ["unreadable"] and "denied" in findings[0].seen
-
-
-def test_namespaces_with_unusable_locations_are_findings() -> None:
     namespaces = {NamespaceId(["a"]): {"location": "relative"}, NamespaceId(["b"]): {"location": "s3://bucket"}}
     assert [finding.id for finding in check_namespaces(namespaces, ["location"])] == [NamespaceId(["a"])]

@@ -22,10 +22,7 @@ from tests.support.budget import with_usual
 from tests.support.outcomes import table_counts
 
 pytestmark = pytest.mark.long
-
-
 COUNT = 110
-
 Place = tuple[str, dict[str, str], NamespaceId, Callable[[], list[str]]]
 """A kind of catalog, its properties, where namespaces of tables can be, and the changes in the log of the server."""
 
@@ -113,7 +110,6 @@ async def test_a_target_follows_its_source(open_source: Open, open_target: Open,
             report = await copy(source, target, home, to=to)
             assert table_counts(report) == {"created": COUNT}
             await compare()
-
             await source.deregister_table(DeregisterTableRequest(id=[*home, "t0"]))
             for name, place in (("t1", "moved"), ("t2", "t2")):
                 moved = RegisterTableRequest(id=[*home, name], location=location(place), properties={"new": "1"})

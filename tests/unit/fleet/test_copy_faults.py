@@ -25,7 +25,6 @@ from tests.support.budget import with_usual
 from tests.support.outcomes import table_counts
 
 QUICK = Policy(max_retries=1, backoff_initial=0.0, backoff_max=0.0)
-
 LANCE = {"table_type": "lance"}
 
 
@@ -95,8 +94,7 @@ async def test_nothing_is_changed_if_two_tables_would_have_one_name(pair: Pair) 
     report = await copy(pair.source, pair.target, to=to)
     assert table_counts(report) == {"refused": 2, "not tried": 1} and not pair.changes()
     report = await copy(pair.source, pair.target, to=to, partial=True)
-    assert table_counts(report) == {"refused": 2, "created": 1}
-    assert await pair.names("all") == {"stock"}
+    assert table_counts(report) == {"refused": 2, "created": 1} and await pair.names("all") == {"stock"}
 
 
 async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -> None:
@@ -110,8 +108,7 @@ async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -
             )
             assert {it.method for it in server.requests} == {"GET"}
             report = await copy(pair.source, unity, to="main", rename=lambda name: name.replace("ü", "u"))
-            assert table_counts(report) == {"created": 2}
-            assert await unity.exists(["main", "sales", "uber"])
+            assert table_counts(report) == {"created": 2} and await unity.exists(["main", "sales", "uber"])
 
 
 async def test_missing_tables_and_namespaces_are_reported(pair: Pair) -> None:
@@ -268,23 +265,17 @@ async def test_names_of_other_formats_are_conflicts(pair: Pair) -> None:
 
 
 REST = "rest-on-a-gateway-to-iceberg"
-
 """A server of the protocol in front of the catalog that adds the most properties to its tables."""
 
 NAMES = [
     *(name for name in SITES if name not in REAL | VARIANTS.keys() and not name.startswith(("rest-", "dir-"))),
     REST,
 ]
-
 """One site of each backend."""
 
 RUNS: list[dict[str, Any]] = [
-    {"mode": "create"},
-    {"mode": "create"},
-    {"mode": "sync"},
-    {"mode": "sync", "delete": True},
+    *({"mode": "create"}, {"mode": "create"}, {"mode": "sync"}, {"mode": "sync", "delete": True})
 ]
-
 """The options of each run; all after the first one must change nothing."""
 
 _CHANGES = set(
@@ -293,9 +284,7 @@ _CHANGES = set(
     replace_table
 """.split()
 )
-
 _numbers = itertools.count()
-
 Open = Callable[[str, str], Site]
 
 
@@ -326,7 +315,6 @@ def open_site(base: Path) -> Iterator[Open]:
 # A source and a target do not know each other's kind. In the usual run, each is a source and a target three times,
 # once for its own kind.
 PAIRS = list(itertools.product(NAMES, NAMES))
-
 USUAL = [(NAMES[i], NAMES[i - j]) for i in range(len(NAMES)) for j in (0, 1, 3)]
 
 

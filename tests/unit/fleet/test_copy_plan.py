@@ -25,17 +25,11 @@ from tests.support.lake import ROWS, stream
 from tests.support.outcomes import table_counts
 
 ANY = Capabilities(min_depth=0, max_depth=None)
-
 FOLDS = replace(ANY, folds_case=True)
-
 TWO_LEVELS = Capabilities(min_depth=2, max_depth=2)
-
 OWN = replace(ANY, own_properties=("table_type", "nessie.*"), own_namespace_properties=("location",))
-
 COLUMNS = replace(ANY, stores_columns=True)
-
 MANAGES = replace(ANY, commits_versions=True, own_properties=("managed_by",))
-
 A, B = pa.schema({"a": pa.int64()}), pa.schema({"b": pa.string()})
 
 
@@ -112,8 +106,7 @@ def test_new_tables_are_declared_with_their_own_properties() -> None:
     source = table("a.t", properties={"k": "v", "table_type": "lance", "Nessie.commit": "1"}, schema=A)
     plan = make_plan([source], source=OWN, target=COLUMNS)
     assert plan.steps == [plans.Declare(source, source.id, {"k": "v"})]
-    assert plan.namespaces == [plans.NewNamespace(NamespaceId(["a"]), {})]
-    assert not plan.losses
+    assert plan.namespaces == [plans.NewNamespace(NamespaceId(["a"]), {})] and not plan.losses
     plan = make_plan([source], source=COLUMNS, target=OWN)
     assert plan.losses == [
         (source.id, "properties that the target sets itself: Nessie.commit, table_type"),
@@ -159,15 +152,12 @@ def test_properties_of_the_target_alone_go_only_with_delete() -> None:
     assert make_plan([moved], [there], target=OWN, mode="sync").steps[0].properties == {"own": "1"}  # type: ignore[union-attr]
 
 
-def test_extra_tables_are_deregistered_only_with_delete() -> None:
+def test_extra_tables_and_names_in_use() -> None:
     extra, managed = table("a.gone"), table("a.managed", managed_versioning=True)
     assert make_plan([], extra=[extra], mode="sync").steps == []
     plan = make_plan([], extra=[extra, managed], mode="sync", delete=True)
     assert plan.steps[0] == plans.Deregister(extra)
     assert isinstance(plan.steps[1], plans.Conflict) and "commits its versions" in plan.steps[1].reason
-
-
-def test_names_in_use_by_other_tables_are_conflicts() -> None:
     source = table("a.t")
     plan = make_plan([source], errors={source.id: NotALanceTableError("it is a view")}, mode="sync")
     assert plan.steps == [plans.Conflict(source.id, source.id, "it is a view")]
@@ -242,7 +232,6 @@ def test_existing_namespaces_stay() -> None:
 
 
 Lakes = tuple[AsyncNamespace, AsyncNamespace]
-
 ORDERS = TableId(["sales", "orders"])
 
 
@@ -330,8 +319,7 @@ async def test_a_sync_clones_later_versions_to_a_new_location(source: AsyncNames
     assert table_counts(report) == {"changed": 1} and earlier.location in report.rows[0].reason
     later = await describe(target)
     assert later.location != earlier.location and not later.managed_versioning
-    assert await count(target) == 9
-    assert len(lance.dataset(earlier.location)) == 6
+    assert await count(target) == 9 and len(lance.dataset(earlier.location)) == 6
     assert table_counts(await copy(source, target, data=True, mode="sync", delete=True)) == {"unchanged": 1}
 
 

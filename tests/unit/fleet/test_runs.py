@@ -175,21 +175,15 @@ def test_ids_follow_the_rules(to: To, copy: str) -> None:
     assert IdMapping.parse(to).table(ORDERS) == TableId(copy)
 
 
-def test_names_of_the_source_are_renamed_and_those_of_rules_are_not() -> None:
+def test_rules_rename_ids() -> None:
     mapping = IdMapping.parse({"Hive": "Lake"}, "lower")
     assert mapping.table(TableId(["Hive", "Sales", "Orders"])) == ("Lake", "sales", "orders")
     assert mapping.namespace(NamespaceId(["Hive", "Sales"])) == ("Lake", "sales")
     assert IdMapping.parse(None, lambda name: f"{name}_").table(TableId(["a", "b"])) == ("a_", "b_")
-
-
-def test_ids_without_a_rule_are_refused() -> None:
     mapping = IdMapping.parse({"spark": "lake"})
     with pytest.raises(InvalidInputError, match="no rule of `to` applies"):
         mapping.table(ORDERS)
     assert mapping.namespace(ORDERS.parent) is None
-
-
-def test_wrong_rules_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="appears twice"):
         IdMapping.parse({"a.b": "x", "a$b": "y"})
     with pytest.raises(InvalidInputError, match="rename 'upper'"):
@@ -207,7 +201,6 @@ def test_copies_are_traced_back() -> None:
 
 
 T = TableId(["a$b", "t"])
-
 ROWS = [
     Row(T, "registered", location="s3://b/t"),
     Row(TableId(["u"]), "registered", location="s3://b/u", fields={"size": 3}),
@@ -218,9 +211,6 @@ ROWS = [
 
 def test_rows_survive_json() -> None:
     assert [Row.from_dict(json.loads(json.dumps(row.to_dict()))) for row in ROWS] == ROWS
-
-
-def test_fields_cannot_replace_the_rows_own() -> None:
     with pytest.raises(ValueError, match="outcome"):
         Row(T, "x", fields={"outcome": "y"})
 
@@ -241,9 +231,6 @@ def test_text_and_html_list_the_problems() -> None:
     html = report._repr_html_()
     assert "not &lt;allowed&gt;" in html and html.index("not &lt;") < html.index("registered</span></td>")
     assert "<table>" not in Report("audit", [])._repr_html_()
-
-
-def test_long_sections_are_cut() -> None:
     report = Report("copy", [Row(TableId([f"t{n}"]), "failed", "x") for n in range(25)])
     assert repr(report).endswith("... and 5 more") and "and 5 more" in report._repr_html_()
 

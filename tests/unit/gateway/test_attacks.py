@@ -14,8 +14,6 @@ from lance_ns_async.gateway.access import hash_of
 from tests.support.gateway import ask, say
 
 pytestmark = pytest.mark.floors
-
-
 TOKEN = "a-token-of-our-own"
 LIST = "/v1/namespace/$/list"
 

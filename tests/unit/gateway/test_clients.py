@@ -47,7 +47,6 @@ CONNECTOR: list[tuple[str, str, dict[str, Any] | None, int, Any]] = [
     ("namespace", "db/drop", {"id": ["db"], "behavior": "Restrict"}, 200, {}),
     ("transaction", "db%24t1/describe", {"id": ["db", "t1"]}, 406, 0),
 ]
-
 """The requests of the JVM connector in a session, in order, with the responses or error codes."""
 
 

@@ -146,9 +146,6 @@ async def test_functions_may_be_allowed(ns: AsyncNamespace) -> None:
     body = {"predicate": "length(repeat(name, 2)) > 5"}
     async with serving(ns, functions=["Repeat"]) as gateway:
         assert (await ask(gateway, "POST", f"{TABLE}/count_rows", body)).json == 100
-
-
-async def test_this_process_may_use_all_functions(ns: AsyncNamespace) -> None:
     assert (await ns.count_table_rows({"id": ["t"], "predicate": "length(repeat(name, 2)) > 5"})).count == 100
 
 
@@ -349,12 +346,9 @@ async def test_settings_of_indexes_are_bounded(gateway: Gateway, settings: dict[
     assert is_refused(await ask(gateway, "POST", f"{TABLE}/create_index", body), "must be at most")
 
 
-async def test_a_tokenizer_is_no_path(gateway: Gateway) -> None:
-    body = {"column": "name", "index_type": "FTS", "base_tokenizer": "jieba/../../../etc"}
+async def test_tokenizers_and_json_are_bounded(gateway: Gateway) -> None:
+    body: dict[str, Any] = {"column": "name", "index_type": "FTS", "base_tokenizer": "jieba/../../../etc"}
     assert is_refused(await ask(gateway, "POST", f"{TABLE}/create_scalar_index", body), "base_tokenizer")
-
-
-async def test_json_of_many_parts_is_refused(gateway: Gateway) -> None:
     body = {"k": 1, "vector": {"multi_vector": [[0.5]] * 60_000}}
     assert is_refused(await ask(gateway, "POST", f"{TABLE}/query", body), "over 20000 lists and objects")
     response = await ask(gateway, "POST", f"{TABLE}/query", {"k": 1, "vector": {}, "filter": "x" * (5 << 20)})

@@ -140,13 +140,10 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
         assert (response.status, response.code) == (413, 13)
 
 
-async def test_a_client_that_expects_100_continue_sends_its_body() -> None:
+async def test_bodies_are_awaited_for_a_time() -> None:
     async with serving(Failing(RuntimeError())) as gateway:
         response = await ask(gateway, "POST", "/v1/table/t/insert", b"xyz", {"Expect": "100-continue"})
         assert response.status == 100 and response.body.endswith(b'{"num_inserted_rows":3}')
-
-
-async def test_a_body_that_does_not_come_is_given_up() -> None:
     async with serving(Failing(RuntimeError()), idle=0.05) as gateway:
         response = await ask(gateway, "POST", "/v1/table/t/insert", b"only this", {"Content-Length": "100"})
         assert (response.status, response.code) == (408, 13)
@@ -220,7 +217,6 @@ async def test_what_a_client_has_is_not_sent_again(tmp_path: Path) -> None:
 
 
 TABLES, FROM = 1200, 20
-
 """Numbers of tables: for several batches, and the minimum for one."""
 
 BATCH = "/v1/namespace/sales/table/batch-describe"
@@ -326,8 +322,7 @@ async def test_one_client_describes_at_most_four_batches_at_once(ns: AsyncNamesp
 
         sent = [asyncio.create_task(describe("ann", "t0")) for _ in range(6)]
         await ann_is_full.wait()
-        assert await describe("ben", "t1") == 200
-        assert await asyncio.gather(*sent) == [200] * 6
+        assert await describe("ben", "t1") == 200 and await asyncio.gather(*sent) == [200] * 6
     # They divide eight calls among those that have begun.
     assert all(2 <= share <= 8 for share in shares["ann"]) and sum(shares["ann"][:4]) <= 8 + 4 + 2 + 2
     assert shares["ben"] == [8]

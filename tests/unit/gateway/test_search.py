@@ -23,7 +23,6 @@ from tests.unit.gateway.test_rights import gateway_for
 from tests.unit.storage.test_sql_bounds import DEADLY, EVERYDAY
 
 ROWS = pa.table({"id": [1, 2], "vector": pa.array([[0.0, 1.0], [1.0, 0.0]], pa.list_(pa.float32(), 2))})
-
 ANN: Mapping[str, Mapping[str, Any]] = {"ann": {"rights": "read", "only": ["s.pub_*"]}, "owner": {"rights": "admin"}}
 
 
@@ -138,7 +137,6 @@ COSTLY = {
     "braces": "{a} = 1",
     "semicolon": "id > 1;",
 }
-
 """Texts that a remote caller may not send."""
 
 
@@ -174,13 +172,10 @@ def test_long_values_are_rejected(sql: str) -> None:
         check(Texts(values={"updates: name": sql}))
 
 
-def test_limits_apply_to_all_texts_of_a_request_together() -> None:
+def test_limits_of_texts() -> None:
     with pytest.raises(err.InvalidInputError, match=r"^columns: c25[0-9]: "):
         check(Texts(values={f"columns: c{i}": "upper(name)" for i in range(300)}))
     check(Texts(values={f"columns: c{i}": "name" for i in range(5_000)}))
-
-
-def test_a_function_may_be_allowed() -> None:
     check(Texts({"filter": "Levenshtein(name, 'abc') > 1"}), "levenshtein")
 
 

@@ -30,7 +30,6 @@ WATCH = "/v1/table/watch"
 NEVER = 86_400
 """Seconds between two looks, of which there is only the first."""
 ANN = {"ann": {"rights": "read", "only": ["s.pub_*"]}}
-
 Event = tuple[str, dict[str, Any]]
 
 
@@ -188,8 +187,7 @@ async def test_versions_are_changes(tmp_path: Path) -> None:
         _, token = await look(gateway, versions=True, tables=["t"])
         await ns.write(["t"], pa.table({"id": [1]}), mode="append")
         seen, token = await look(gateway, versions=True, tables=[["t"]], since=token)
-        assert seen == ["version t"]
-        assert str(tmp_path) not in str(content(token)[1])
+        assert seen == ["version t"] and str(tmp_path) not in str(content(token)[1])
 
 
 async def test_a_client_sees_only_what_it_may_use(ns: AsyncNamespace, server: FakeIceberg, tmp_path: Path) -> None:
@@ -301,8 +299,7 @@ async def test_an_error_of_the_first_look_is_the_response(ns: AsyncNamespace, se
 async def test_a_watch_ends_when_its_client_hangs_up(ns: AsyncNamespace) -> None:
     async with serving(ns, max_watches=1) as gateway:
         async with watching(gateway, every=NEVER) as stream:
-            assert words(await stream.event()) == "token"
-            assert gateway.watches.count == 1
+            assert words(await stream.event()) == "token" and gateway.watches.count == 1
             answer = await ask(gateway, "POST", WATCH, {"tables": ["**"]})
             assert (answer.status, answer.code) == (503, ErrorCode.SERVICE_UNAVAILABLE)
             assert answer.headers["retry-after"] == "10"
@@ -325,8 +322,7 @@ async def test_the_end_of_the_server_ends_watches(ns: AsyncNamespace) -> None:
             stream = await context.__aenter__()
             assert words(await stream.event()) == "token"
         # The response is complete: the client would otherwise raise an error.
-        assert await stream.event() is None
-        assert (gateway.cut_off, gateway.watches.count) == (0, 0)
+        assert await stream.event() is None and (gateway.cut_off, gateway.watches.count) == (0, 0)
         await context.__aexit__(None, None, None)
 
 

@@ -139,10 +139,7 @@ async def test_rows_come_as_the_body_and_the_rest_by_query(gateway: Gateway, kee
     assert (await ask(gateway, "POST", f"/v1/table/t/merge_insert?{query}", b"")).status == 200
     request = keeper.requests[-1]
     assert (request.on, request.when_matched_update_all, request.timeout, request.use_index) == (
-        ["id", "k"],
-        True,
-        "3s",
-        False,
+        *(["id", "k"], True, "3s", False),
     )
 
 
@@ -192,15 +189,13 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
         ("/v1/table/t/describe", ["a list"], "must be a JSON object"),
         ("/v1/table/t/describe", "text", "must be a JSON object"),
         ("/v1/table/t/describe", {"version": "1"}, "version"),
-        ("/v1/table/t/describe", {"id": "t"}, "id"),
-        ("/v1/table/t/describe", {"id": [1]}, "id"),
+        *(("/v1/table/t/describe", {"id": "t"}, "id"), ("/v1/table/t/describe", {"id": [1]}, "id")),
         ("/v1/table/t/describe", {"context": {"a": 1}}, "context"),
         ("/v1/table/t/describe", {"context": "all"}, "context"),
         ("/v1/table/t/describe?version=one", None, "version"),
         pytest.param("/v1/table/t/describe?version=" + "9" * 5000, None, "version", id="a long version"),
         ("/v1/table/t/describe?check_declared=yes", None, "check_declared"),
-        ("/v1/table/t/describe?tag=%FF", None, "query"),
-        ("/v1/table/%FF/describe", None, "path"),
+        *(("/v1/table/t/describe?tag=%FF", None, "query"), ("/v1/table/%FF/describe", None, "path")),
         ("/v1/table/t/describe?delimiter=", None, "delimiter"),
         ("/v1/table/t/create?properties=%7B", None, "properties"),
         ("/v1/table/t/create?properties=%7B%22a%22%3A1%7D", None, "properties"),

@@ -60,7 +60,7 @@ async def test_such_a_catalog_has_no_branches(managed: AsyncNamespace) -> None:
         await managed.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
 
 
-async def test_such_a_table_keeps_its_versions_with_other_properties(managed: AsyncNamespace) -> None:
+async def test_such_a_table_keeps_its_versions(managed: AsyncNamespace) -> None:
     await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
     await managed.create_table(spec.CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"}), stream(ROWS))
     table = await managed.describe_table(spec.DescribeTableRequest(id=ID))

@@ -1,7 +1,4 @@
-"""Tables created with rows: with each mode, from any bytes, and concurrently.
-
-Rollback of failed creations and overwrites: the earlier state remains, and nothing else.
-"""
+"""Tables created with rows, and the rollback of failed creations and overwrites."""
 
 from __future__ import annotations
 
@@ -27,8 +24,6 @@ from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
-
-
 OTHER = pa.table({"id": [9]})
 
 
@@ -42,11 +37,7 @@ async def test_a_table_is_declared_and_written(here: Lake) -> None:
     made = await here.ns.create_table(spec.CreateTableRequest(id=ID, properties={"owner": "me"}), stream(ROWS))
     described = await here.ns.describe_table(spec.DescribeTableRequest(id=ID))
     assert (made.version, made.location, made.properties) == (1, described.location, {"owner": "me"})
-    assert described.properties == {"owner": "me"}
-    assert (await here.dataset()).to_table() == ROWS
-
-
-async def test_a_table_may_be_without_rows(here: Lake) -> None:
+    assert described.properties == {"owner": "me"} and (await here.dataset()).to_table() == ROWS
     await here.create(rows=ROWS.slice(0, 0))
     assert (await here.dataset()).to_table() == ROWS.slice(0, 0)
 
@@ -76,15 +67,12 @@ async def test_what_is_no_stream_is_refused_before_anything_is_done(here: Lake, 
     assert not await here.ns.exists(ID) and here.left() == []
 
 
-async def test_rows_that_contradict_themselves_are_refused(here: Lake) -> None:
+async def test_impossible_rows_and_namespaces_create_nothing(here: Lake) -> None:
     good = stream(pa.table({"s": ["abc"]}))
     # The string would end two gigabytes after its beginning.
     end = good.index(b"\0\0\0\0\x03\0\0\0") + 4
     with pytest.raises(err.InvalidInputError, match="request_data: not an Arrow IPC stream"):
         await here.ns.create_table(spec.CreateTableRequest(id=ID), good[:end] + b"\xff\xff\xff\x7f" + good[end + 4 :])
-
-
-async def test_in_a_missing_namespace_nothing_is_created(here: Lake) -> None:
     with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none "):
         await here.create(["none", "t"])
     assert here.left() == []
@@ -120,8 +108,7 @@ async def test_one_that_is_there_is_overwritten_by_a_version(here: Lake) -> None
         made = await here.ns.create_table(spec.CreateTableRequest(id=ID, mode="Overwrite"), stream(OTHER))
         assert made.version == expected
     await here.create(mode="overwrite")
-    assert (await here.dataset()).to_table() == ROWS
-    assert (await here.dataset(version=2)).to_table() == OTHER
+    assert (await here.dataset()).to_table() == ROWS and (await here.dataset(version=2)).to_table() == OTHER
 
 
 async def test_an_overwrite_leaves_properties_that_are_not_given(here: Lake) -> None:
@@ -168,8 +155,7 @@ async def test_of_many_that_create_it_at_once_one_does(here: Lake) -> None:
 
 
 async def test_all_that_keep_what_is_there_find_it(here: Lake) -> None:
-    assert await _at_once(here.ns, "existok") == [None] * 8
-    assert len(await here.values("id")) == 1
+    assert await _at_once(here.ns, "existok") == [None] * 8 and len(await here.values("id")) == 1
 
 
 async def test_dropped_and_deregistered_tables_make_room(here: Lake) -> None:
@@ -258,8 +244,7 @@ async def test_other_tables_below_it_outlive_a_table_that_failed(tmp_path: Path)
     lance.write_dataset(OTHER, catalog.location / "below")
     with pytest.raises(err.TableSchemaValidationError):
         await catalog.create(rows=pa.table({"a.b": [1]}))
-    assert catalog.backend.tables == {}
-    assert lance.dataset(catalog.location / "below").to_table() == OTHER
+    assert catalog.backend.tables == {} and lance.dataset(catalog.location / "below").to_table() == OTHER
 
 
 async def test_what_cannot_be_undone_is_reported(tmp_path: Path) -> None:

@@ -28,13 +28,9 @@ from tests.fakes.s3 import FakeS3
 from tests.support.processes import started
 
 pytestmark = [pytest.mark.environment, pytest.mark.long]
-
-
 OLD, NEW = pa.table({"x": [1, 2, 3]}), pa.table({"y": ["new"]})
 T: list[str] = ["a", "t"]
-
 FIRST, LATEST = "_versions/18446744073709551614", "_versions/18446744073709551612"
-
 STARTED_WITHIN = 60.0
 """Seconds for a process to start and to reach its hold."""
 
@@ -179,8 +175,7 @@ async def test_a_version_of_a_new_registration_stays(server: FakeIceberg, s3: Fa
             await ns.write(T, NEW, mode="overwrite")
             hold.release()
             process.join()
-            assert process.exitcode == 0
-            assert (await ns.open(T)).to_table() == NEW
+            assert process.exitcode == 0 and (await ns.open(T)).to_table() == NEW
 
 
 async def test_metadata_of_others_stays(
@@ -225,8 +220,7 @@ async def test_a_refused_drop_deletes_nothing(
     server.fail(status, match="^DELETE ", times=None)
     with pytest.raises(error):
         await ns.drop_table({"id": T})
-    assert files(location) == before
-    assert (await ns.open(T)).to_table() == OLD
+    assert files(location) == before and (await ns.open(T)).to_table() == OLD
 
 
 @pytest.mark.parametrize("folder", ["mine", "mine-3f9a01c2b7d4"])

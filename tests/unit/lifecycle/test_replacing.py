@@ -24,10 +24,7 @@ from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ROWS
 
 pytestmark = pytest.mark.environment
-
-
 T = TypeVar("T")
-
 TABLE, NAMESPACE = TableId(["a", "t"]), NamespaceId(["a", "n"])
 OLD, NEW = {"owner": "old"}, {"owner": "new"}
 
@@ -155,7 +152,6 @@ async def test_a_failed_restoration_is_reported_without_secrets() -> None:
 @pytest.mark.parametrize("mode", ["register", "namespace"])
 async def test_abandoned_changes_are_awaited(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
-
     commit = lance.LanceDataset.commit
 
     def slow(*arguments: Any, **how: Any) -> Any:

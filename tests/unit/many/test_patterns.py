@@ -32,15 +32,12 @@ def test_tables_are_named_by_strings_ids_and_sequences_of_names(what: What, ids:
     assert Selection.read(what) == Selection(tuple(map(TableId, ids)), ())
 
 
-def test_a_namespace_means_the_tables_directly_in_it() -> None:
+def test_patterns_and_namespaces_are_mixed() -> None:
     (pattern,) = Selection.read(NamespaceId(["d*", "in[1]"])).patterns
     assert pattern.matches(TableId(["d*", "in[1]", "any\nname"]))
     assert not pattern.matches(TableId(["db", "in[1]", "t"]))
     assert not pattern.matches(TableId(["d*", "in[1]", "deeper", "t"]))
     assert pattern.item == NamespaceId(["d*", "in[1]"])
-
-
-def test_kinds_are_mixed_and_given_once() -> None:
     selection = Selection.read(["db.*", "db.t", NamespaceId(["db"]), "db.*", ["db", "t"]])
     assert selection.ids == (TableId(["db", "t"]),)
     assert [pattern.item for pattern in selection.patterns] == ["db.*", NamespaceId(["db"])]
@@ -103,11 +100,9 @@ def test_a_match_is_reached_by_its_namespaces(above: list[str], last: str, names
     parent = NamespaceId(namespace)
     table = parent.table(name)
     expected = _reference(levels, table)
-
     assert pattern.matches(table) == expected
     if expected:
-        assert pattern.holds(parent)
-        assert parent[: len(pattern.start)] == pattern.start
+        assert pattern.holds(parent) and parent[: len(pattern.start)] == pattern.start
         if pattern.table_name is not None:
             assert pattern.table_name == name
         for depth in range(len(pattern.start), len(parent)):
@@ -131,10 +126,8 @@ def test_a_search_starts_as_deep_as_it_can(text: str, start: list[str], table_na
 
 def test_names_that_are_spelled_out_need_no_listing() -> None:
     pattern = Pattern.parse("a*.in.t*")
-    assert pattern.children(NamespaceId()) is None
-    assert pattern.children(NamespaceId(["a1"])) == {"in"}
-    assert not pattern.leads(NamespaceId(["b"]))
-    assert not pattern.leads(NamespaceId(["a1", "in"]))
+    assert pattern.children(NamespaceId()) is None and pattern.children(NamespaceId(["a1"])) == {"in"}
+    assert not pattern.leads(NamespaceId(["b"])) and not pattern.leads(NamespaceId(["a1", "in"]))
     assert pattern.holds(NamespaceId(["a1", "in"]))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import lance_namespace.errors as err
@@ -23,16 +22,9 @@ from lance_namespace import (
     UpdateTableSchemaMetadataRequest,
 )
 
-from tests.support.lake import ID, ROWS, Lake, lake
+from tests.support.lake import ID, ROWS, Lake
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Lake]:
-    async with lake(tmp_path) as opened:
-        await opened.create()
-        yield opened
 
 
 def adding(*columns: dict[str, Any]) -> AlterTableAddColumnsRequest:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import lance_namespace as spec
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lance_ns_async.operations import indexes
-from tests.support.lake import ID, ROWS, Lake, lake, stream
+from tests.support.lake import ID, ROWS, Lake, stream
 
 WIDE = pa.table(
     {
@@ -23,13 +22,6 @@ WIDE = pa.table(
         "labels": [["x"]] * 300,
     }
 )
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Lake]:
-    async with lake(tmp_path) as opened:
-        await opened.create()
-        yield opened
 
 
 def index(column: str, index_type: str, **options: Any) -> spec.CreateTableIndexRequest:

@@ -15,8 +15,6 @@ from lance_namespace.errors import InvalidInputError
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
-
-
 NAMES = {
     "_rowid": "_rowid: reserved by Lance",
     "_rowaddr": "_rowaddr: reserved by Lance",

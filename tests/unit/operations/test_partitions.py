@@ -72,7 +72,6 @@ async def test_the_manifest_is_that_of_the_spec(ns: AsyncNamespace, tmp_path: Pa
     counts = await ns.write_partitions(EVENTS.slice(0, 3))
     await ns.partition_by(["year(event_date)", "country"])
     await ns.write_partitions(EVENTS.slice(0, 1))
-
     metadata = lance.dataset(root / "__manifest").metadata
     assert json.loads(metadata["partition_spec_v1"]) == json.loads(first.to_json())
     assert [field["metadata"]["lance:field_id"] for field in json.loads(metadata["schema"])["fields"]] == list("012")
@@ -111,8 +110,7 @@ async def test_a_condition_is_applied_to_each_version_of_the_spec(ns: AsyncNames
     await ns.write_partitions(EVENTS.set_column(0, SCHEMA.field("id"), pc.add(EVENTS["id"], 10)))
     where = "event_date = date '2025-12-10' AND country = 'US'"
     assert in_short(await ns.list_partitions(where)) == {(1, (DAYS[0],)), (2, (2025, "US"))}
-    assert await ids(ns, where) == [1, 11]
-    assert await ids(ns) == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
+    assert await ids(ns, where) == [1, 11] and await ids(ns) == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
     assert await ids(ns, "event_date is null") == [5, 15]
     assert await ids(ns, "country is null -- unknown") == [4, 14]
     assert await ns.list_partitions("event_date > date '2026-01-01'") == []
@@ -186,8 +184,7 @@ async def test_a_change_by_pylance_loses_no_values(ns: AsyncNamespace, tmp_path:
     assert [it.values for it in before] == rows.to_pylist()
     make: Any = DirectoryNamespace
     make(root=str(root)).create_namespace(CreateNamespaceRequest(id=["other"]))
-    assert "partition_field_s" not in manifest(root)[0]
-    assert await ns.list_partitions() == before
+    assert "partition_field_s" not in manifest(root)[0] and await ns.list_partitions() == before
     await ns.write_partitions(rows)
     await ns.partition_by(["n"])
     assert "partition_field_s" in manifest(root)[0]
@@ -263,8 +260,7 @@ async def test_a_partition_without_data_has_no_rows(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         spec = await ns.partition_by(["country"], schema=SCHEMA)
         (table,) = await ns.session.backend.add_partitions(spec, pa.table({"partition_field_country": ["US"]}))
-        assert [it.table for it in await ns.list_partitions()] == [table]
-        assert await ids(ns) == []
+        assert [it.table for it in await ns.list_partitions()] == [table] and await ids(ns) == []
         assert await ns.write_partitions(EVENTS.slice(0, 1)) == {table.id: 1}
 
 
@@ -331,8 +327,7 @@ async def test_partitions_of_which_all_rows_match_are_dropped(ns: AsyncNamespace
     # The partition of 2025 and the United States also has a later day.
     assert await ids(ns) == [1, 2, 3, 5]
     dropped = await ns.drop_partitions("event_date < date '2026-01-01' and country = 'DE'")
-    assert [tuple(it.values.values()) for it in dropped] == [(2025, "DE")]
-    assert await ids(ns) == [1, 3, 5]
+    assert [tuple(it.values.values()) for it in dropped] == [(2025, "DE")] and await ids(ns) == [1, 3, 5]
     assert len(before - folders(tmp_path)) == 2
     # The namespaces without partitions are removed, too.
     assert {row["object_id"].count("$") for row in manifest(tmp_path / "events")} == {0, 1, 2, 3}
@@ -401,14 +396,11 @@ async def test_impossible_columns_are_refused(ns: AsyncNamespace, by: Any, schem
         await ns.partition_by(by, schema=schema)
 
 
-async def test_a_column_may_have_the_name_of_a_keyword(ns: AsyncNamespace) -> None:
+async def test_names_and_conditions(ns: AsyncNamespace) -> None:
     await ns.partition_by(["select"], schema=pa.schema({"select": pa.string(), "a b": pa.int64()}))
     await ns.write_partitions(pa.table({"select": ["x", "y"], "a b": [1, 2]}))
     assert (await ns.open_partitions("select='x'")).count_rows() == 1
     assert (await ns.open_partitions("`a b` = 2")).count_rows("`select` = 'y'") == 1
-
-
-async def test_an_invalid_condition_is_refused(ns: AsyncNamespace) -> None:
     await ns.partition_by(["country"], schema=SCHEMA)
     for where in ("none = 1", "country = 1", "country =", "country = 'a'; true", 5):
         with pytest.raises(err.InvalidInputError, match="where "):

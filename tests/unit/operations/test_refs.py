@@ -1,7 +1,4 @@
-"""Tags and branches of tables, and restoring a version.
-
-Branches and versions as arguments of Python callers.
-"""
+"""Tags, branches and versions of tables, also as arguments of Python callers."""
 
 from __future__ import annotations
 
@@ -27,14 +24,7 @@ from lance_ns_async.calls.steps import Scheduler, Step
 from lance_ns_async.fleet import CleanupOptions, maintain
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import cleanups
-from tests.support.lake import ID, ROWS, Lake, lake, stream
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Lake]:
-    async with lake(tmp_path) as opened:
-        await opened.create()
-        yield opened
+from tests.support.lake import ID, ROWS, Lake, stream
 
 
 async def test_a_version_is_restored(here: Lake) -> None:

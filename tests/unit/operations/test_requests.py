@@ -16,8 +16,6 @@ from lance_ns_async import DirNamespace, TableId
 from lance_ns_async.operations import requests
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.floors]
-
-
 ID = ["t"]
 HINT = '; without a search, use {"vector": {}}'
 

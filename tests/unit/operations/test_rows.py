@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -13,19 +12,10 @@ import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 
-from tests.support.lake import ID, ROWS, Lake, lake, stream
+from tests.support.lake import ID, ROWS, Lake, stream
 
 pytestmark = pytest.mark.floors
-
-
 MORE = pa.table({"id": [3, 4], "text": ["three", "four"], "v": ROWS["v"].slice(0, 2).combine_chunks()})
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Lake]:
-    async with lake(tmp_path) as opened:
-        await opened.create()
-        yield opened
 
 
 async def test_rows_are_counted(here: Lake) -> None:

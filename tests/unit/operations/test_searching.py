@@ -16,13 +16,6 @@ from tests.support.lake import ID, ROWS, Lake, in_file, lake
 pytestmark = pytest.mark.environment
 
 
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Lake]:
-    async with lake(tmp_path) as opened:
-        await opened.create()
-        yield opened
-
-
 def make_query(**fields: Any) -> spec.QueryTableRequest:
     """Returns a query in the form of a caller; for five rows and without a vector by default."""
     request = spec.QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **fields})
@@ -230,9 +223,7 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
 @pytest.mark.parametrize(
     "fields",
     [
-        {"columns": {"column_names": ["no"]}},
-        {"columns": {"column_aliases": {"a": "no"}}},
-        {"filter": "no = 1"},
+        *({"columns": {"column_names": ["no"]}}, {"columns": {"column_aliases": {"a": "no"}}}, {"filter": "no = 1"}),
         {"vector": {"single_vector": [1.0, 0.0]}, "vector_column": "no"},
         {"full_text_query": {"string_query": {"query": "x", "columns": ["no"]}}},
     ],
@@ -308,7 +299,6 @@ TEXTS = pa.table(
         "in": [{"body.text": it} for it in ["sky", "apple pie", "red", "apple", "y", "apple tart"]],
     }
 )
-
 BODY = "in.`body.text`"
 
 

@@ -146,10 +146,7 @@ def site(quirks: Quirks, root: str, options: dict[str, str], **properties: str) 
 def test_lance_writes_and_reads_by_the_catalog(everywhere: Site) -> None:
     at = everywhere
     assert [at.write(1, "create"), at.write(2, "append"), at.write(3, "overwrite"), at.write(4, "append")] == [
-        1,
-        2,
-        3,
-        4,
+        *(1, 2, 3, 4)
     ]
     assert at.open().version == 4
     assert [at.values(version) for version in (None, 1, 2, 3)] == [[3, 4], [1], [1, 2], [3]]
@@ -234,11 +231,9 @@ def test_what_a_dead_writer_left_is_finished_by_who_reads(everywhere: Site) -> N
     at = everywhere
     at.write(1, "create")
     readers: Sequence[Callable[[], object]] = [
-        lambda: at.open().count_rows(),
-        lambda: at.write(9, "append"),
+        *(lambda: at.open().count_rows(), lambda: at.write(9, "append")),
         lambda: at.describe(at.ns.describe_table(spec.DescribeTableRequest(id=ID)).version),
-        lambda: at.listed(descending=True, limit=1),
-        lambda: at.listed(),
+        *(lambda: at.listed(descending=True, limit=1), lambda: at.listed()),
         lambda: at.ns.describe_table(spec.DescribeTableRequest(id=ID, load_detailed_metadata=True)),
     ]
     for read in readers:
@@ -246,8 +241,7 @@ def test_what_a_dead_writer_left_is_finished_by_who_reads(everywhere: Site) -> N
         at.undo_move(number)
         assert name(number) not in at.files()
         read()
-        assert name(number) in at.files()
-        assert all(path.endswith(".manifest") for path in at.files())
+        assert name(number) in at.files() and all(path.endswith(".manifest") for path in at.files())
 
 
 def test_many_may_move_a_manifest_at_once(everywhere: Site) -> None:
@@ -285,8 +279,7 @@ def test_lance_rebases_what_loses(here: Site) -> None:
     here.write(1, "create")
     stale = here.open()
     here.write(2, "append")
-    assert lance.write_dataset(rows(3), stale, mode="append").version == 3
-    assert here.values() == [1, 2, 3]
+    assert lance.write_dataset(rows(3), stale, mode="append").version == 3 and here.values() == [1, 2, 3]
     # One that loses at the commit itself.
     with here.server.hold(COMMIT) as hold:
         done: list[int] = []
@@ -308,8 +301,7 @@ def test_lance_is_none_the_wiser_of_a_lost_answer(everywhere: Site) -> None:
     at.server.cut(match=COMMIT, when="after")
     assert at.write(2, "append") == 2
     at.server.cut(match=COMMIT)
-    assert at.write(3, "append") == 3
-    assert at.values() == [1, 2, 3]
+    assert at.write(3, "append") == 3 and at.values() == [1, 2, 3]
 
 
 def test_lance_finds_its_commit_where_we_could_not_tell(here: Site) -> None:
@@ -343,10 +335,8 @@ def test_versions_are_deleted(everywhere: Site) -> None:
     at.write(1, "create")
     for number in range(2, 8):
         at.write(number, "append")
-    assert at.delete() == 0
-    assert at.delete((2, 3), (0, 2), (9, 12)) == 2
-    assert at.delete((2, 3)) == 0
-    assert at.listed() == [3, 4, 5, 6, 7]
+    assert at.delete() == 0 and at.delete((2, 3), (0, 2), (9, 12)) == 2
+    assert at.delete((2, 3)) == 0 and at.listed() == [3, 4, 5, 6, 7]
     at.open().tags.create("kept", 4)
     with pytest.raises(err.InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept' refers to it"):
         at.delete((0, -1))
@@ -371,8 +361,7 @@ def test_a_delete_that_died_half_way_is_done_again(here: Site) -> None:
     here.write(2, "append")
     kept = here.metadata
     kept["snapshots"] = [it for it in kept["snapshots"] if it["snapshot-id"] == 2]
-    assert here.listed() == [1, 2]
-    assert here.delete((0, -1)) == 1
+    assert here.listed() == [1, 2] and here.delete((0, -1)) == 1
     assert here.listed() == [2] and here.files() == [name(2)]
 
 
@@ -418,8 +407,7 @@ def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> N
     here.write(1, "create")
     lance.write_dataset(rows(2), here.location, mode="append")
     result = here.ns.describe_table(spec.DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
-    assert (result.version, result.is_only_declared) == (1, False)
-    assert here.values() == [1]
+    assert (result.version, result.is_only_declared) == (1, False) and here.values() == [1]
     # A version that another client committed without the catalog is not overwritten.
     with pytest.raises(err.ConcurrentModificationError, match="version 2: its manifest already exists"):
         here.ns.create_table_version(create(here, 2, f"{name(2)}-x"))
@@ -629,8 +617,7 @@ def test_versions_of_a_branch_are_reported_where_the_storage_commits_them(tmp_pa
         versions = ns.list_table_versions({"id": ["t"], "branch": "dev"}).versions
         newest = ns.describe_table_version({"id": ["t"], "branch": "dev"}).version
         assert [it.version for it in versions][-1] == newest.version == 2
-        assert "/tree/dev/_versions/" in newest.manifest_path
-        assert Path("/", newest.manifest_path).is_file()
+        assert "/tree/dev/_versions/" in newest.manifest_path and Path("/", newest.manifest_path).is_file()
         assert [it.version for it in ns.list_table_versions({"id": ["t"]}).versions] == [1, 2]
         (last,) = ns.list_table_versions({"id": ["t"], "branch": "dev", "descending": True, "limit": 1}).versions
         assert last == newest

@@ -1,7 +1,8 @@
-"""Reads by Spark: the plan, the schemas and the SQL of filters."""
+"""Tasks that Spark executes: reads and maintenance, here without a JVM."""
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,7 +17,11 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import TableId
-from lance_ns_async.spark import Location, Locations, PrefetchReport, union, views
+from lance_ns_async.fleet.maintenance.engine import Job
+from lance_ns_async.model import EXPIRY, Table
+from lance_ns_async.operations import maintaining
+from lance_ns_async.operations.maintaining import CleanupLimits, Examination
+from lance_ns_async.spark import Location, Locations, PrefetchReport, maintain, union, views
 from lance_ns_async.spark.read import reading
 from lance_ns_async.spark.read.sql import MANY, branches, quote, warn_of_chains
 
@@ -34,45 +39,25 @@ def test_a_plan_survives_encoding() -> None:
         assert {part.condition for part in plan.split()} == {condition}
 
 
-def test_storage_options_are_not_printed() -> None:
+def test_plans_are_small_and_hide_storage_options() -> None:
     assert "hush" not in repr(reading.Plan([reading.Entry("t", "/t", 1, 1, 1, {"key": "hush"})], 1, None))
-
-
-def test_an_encoded_plan_of_many_tables_is_small() -> None:
     token = {"aws_session_token": "x" * 800, "aws_access_key_id": "AKIA"}
     entries = [reading.Entry(f"db$t{n}", f"s3://lake/db/t{n}.lance", 3, 10, 1, token) for n in range(5000)]
     assert len(reading.Plan(entries, 8, "_table").encode()) < 5000 * 40
 
 
-def test_many_small_tables_share_few_tasks() -> None:
+def test_tables_are_grouped_by_weight() -> None:
     groups = reading.group_entries(map(entry, range(1000)), 8)
     assert [len(group) for group in groups] == [125] * 8
-
-
-def test_fewer_tables_than_tasks_make_fewer_groups() -> None:
     assert reading.group_entries([entry(0), entry(1)], 8) == [[entry(0)], [entry(1)]]
-
-
-def test_nothing_to_read_is_one_group_without_tables() -> None:
     assert reading.group_entries([], 8) == [[]]
-
-
-def test_a_heavy_table_has_a_task_of_its_own() -> None:
     heavy = entry(99, rows=10_000_000)
     groups = reading.group_entries([*map(entry, range(30)), heavy], 4)
-    assert [heavy] in groups
-    assert sorted(len(group) for group in groups) == [1, 10, 10, 10]
-
-
-def test_a_table_of_many_fragments_is_split() -> None:
+    assert [heavy] in groups and sorted(len(group) for group in groups) == [1, 10, 10, 10]
     groups = reading.group_entries([entry(0, rows=8_000_000, fragments=100), *map(entry, range(1, 5))], 8)
     shares = [e for group in groups for e in group if e.table == "db$t0"]
-    assert len(groups) == 8
-    assert sorted(e.share for e in shares) == list(range(8))
+    assert len(groups) == 8 and sorted(e.share for e in shares) == list(range(8))
     assert {e.shares for e in shares} == {8}
-
-
-def test_a_small_table_of_many_fragments_is_not_split() -> None:
     assert [len(group) for group in reading.group_entries([entry(n, fragments=50) for n in range(100)], 4)] == [25] * 4
 
 
@@ -80,7 +65,6 @@ def test_a_small_table_of_many_fragments_is_not_split() -> None:
 def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, int]], tasks: int) -> None:
     entries = [entry(n, rows, fragments) for n, (rows, fragments) in enumerate(tables)]
     groups = reading.group_entries(entries, tasks)
-
     assert 1 <= len(groups) <= tasks
     assert all(groups) or not entries
     shares: dict[str, list[reading.Entry]] = defaultdict(list)
@@ -137,8 +121,7 @@ def test_a_version_is_read_and_rows_that_fit(tmp_path: Path) -> None:
     first = write(tmp_path, "t", rows)
     lance.write_dataset(rows, first.location, mode="append")
     assert [id for _, _, id in read([first])] == [1, 2, 3]
-    assert read([first], "id > 1 AND s <> 'z'") == [("t", "y", 2)]
-    assert read([first], "id > 9") == []
+    assert read([first], "id > 1 AND s <> 'z'") == [("t", "y", 2)] and read([first], "id > 9") == []
 
 
 def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
@@ -147,9 +130,6 @@ def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
     result = [[id for _, _, id in read([share])] for share in shares]
     assert [id for ids in result for id in ids] == list(range(70))
     assert [len(ids) for ids in result] == [20, 20, 30]
-
-
-def test_only_the_table_may_be_wanted(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"id": [1, 2, 3]}))
     result = list(reading.batches([entry], pa.schema([("from", pa.string())]), "from", reading.Condition("id > 1")))
     assert pa.Table.from_batches(result).to_pydict() == {"from": ["t", "t"]}
@@ -167,8 +147,7 @@ def test_what_fails_is_named(tmp_path: Path) -> None:
 def test_batches_are_small_however_wide_the_rows(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"b": pa.array([(b"x" * 1_000_000)] * 64, pa.large_binary())}))
     sizes = [batch.nbytes for batch in reading.batches([entry], pa.schema([("b", pa.binary())]), None, None)]
-    assert sum(sizes) > 64_000_000
-    assert max(sizes) < 1.5 * reading.BATCH_BYTES
+    assert sum(sizes) > 64_000_000 and max(sizes) < 1.5 * reading.BATCH_BYTES
 
 
 def test_map_in_arrow_reads_the_plans_it_is_given(tmp_path: Path) -> None:
@@ -188,8 +167,7 @@ def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:
     ]
     read = reading.plans_reader(WANT)
     tasks = [pa.Table.from_batches(read(iter([pa.record_batch({"plan": [part]})])), WANT) for part in parts]
-    assert len(tasks) == 4
-    assert all(task.num_rows < 20_000 for task in tasks)
+    assert len(tasks) == 4 and all(task.num_rows < 20_000 for task in tasks)
     assert sorted(pa.concat_tables(tasks)["id"].to_pylist()) == list(range(0, 40_006, 2))
 
 
@@ -283,3 +261,50 @@ def test_a_long_chain_is_warned_of() -> None:
         warnings.simplefilter("error")
         warn_of_chains(chain(MANY), stacklevel=1)
         warn_of_chains(tree(0, 1000), stacklevel=1)
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[list[Job]]:
+    """A job for a table with data, and one for a table without."""
+    path = str(tmp_path / "t")
+    dataset = lance.write_dataset(pa.table({"id": range(30)}), path, max_rows_per_file=10)
+    _, (task,) = maintaining.examine(dataset, Examination(compaction={}))
+    table = Table(TableId(["a.b", "t"]), path, storage_options={"key": "hush", EXPIRY: "1"})
+    gone = Table(TableId(["gone"]), str(tmp_path / "gone"))
+    yield [Job(it, "rewrite", task.content, version=1, size=task.size) for it in (table, gone)]
+
+
+def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:
+    good, bad = map(json.loads, maintain.execute(maintain.encode(real)))
+    assert good[:2] == ["a.b$t", 0] and good[3] is None and len(maintaining.new_files([good[2]])) == 1
+    assert bad[0] == "gone" and bad[3] is not None and bad[3][0] == "TableVersionNotFoundError"
+    dataset = lance.dataset(real[0].table.location)
+    assert maintaining.commit(dataset, [good[2]], {}) == 3
+    assert dataset.count_rows() == 30 and len(dataset.get_fragments()) == 1
+
+
+def test_examinations_and_clean_ups_are_those_of_this_process(real: list[Job]) -> None:
+    table = real[0].table
+    dataset = lance.dataset(table.location)
+    dataset.create_scalar_index("id", "BTREE")
+    lance.write_dataset(pa.table({"id": range(5)}), table.location, mode="append")
+    limits = CleanupLimits(older_than=0.0, retain_versions=2)
+    what = Examination(target_rows=20, cleanup=limits, compaction={"target_rows_per_fragment": 20}, min_fragments=3)
+    result, cleaned = map(
+        json.loads,
+        maintain.execute(
+            maintain.encode([Job(table, "examine", what.encoded()), Job(table, "clean up", limits.encoded(), number=1)])
+        ),
+    )
+    dataset = lance.dataset(table.location)
+    expected = maintaining.examine(dataset, Examination(20, True, None, what.compaction, 3))[1]
+    state, planned = maintaining.parse_examination(result[2])
+    assert (state.version, state.rows, state.fragments, state.small_fragments) == (3, 35, 4, 4)
+    assert (state.stale_indexes, state.unindexed_rows) == (("id_idx",), 5)
+    assert planned == expected and len(planned) > 0
+    assert (
+        maintaining.parse_removed(cleaned[2])
+        == (state.old_versions, state.removable_bytes)
+        == (1, state.removable_bytes)
+    )
+    assert [it["version"] for it in dataset.versions()] == [2, 3]

@@ -21,7 +21,6 @@ from tests.fakes.renewing import KeyedS3, RenewingPolaris
 ROWS = pa.table({"id": [1, 2, 3]})
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 TABLES = [TableId(["cat", "db", f"t000{n}"]) for n in range(3)]
-
 BRIEFLY = 30.0
 """Seconds; credentials with a shorter lifetime are never cached."""
 
@@ -64,15 +63,12 @@ def requested_tables(server: RenewingPolaris) -> list[str]:
     return sorted(request.path.rpartition("/")[2] for request in server.requests)
 
 
-def test_credentials_are_given_out_to_who_asks(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_credentials_are_given_out(server: RenewingPolaris, resolver: LocationResolver) -> None:
     with_keys = resolver.prefetch(TABLES, pin_versions=False)
     assert (sorted(keys(with_keys)), with_keys.report.calls) == (["KEY1", "KEY2", "KEY3"], 3)
     assert all(at.expires_at is not None for at in with_keys.values())
     with LocationResolver.connect("polaris", server.properties) as other:
         assert other.prefetch(TABLES, pin_versions=False)["cat.db.t0000"].storage_options is None
-
-
-def test_a_pattern_finds_them_with_credentials(server: RenewingPolaris, resolver: LocationResolver) -> None:
     assert len(keys(resolver.prefetch("cat.db.*", pin_versions=False))) == 3
 
 
@@ -119,10 +115,8 @@ def test_only_what_would_expire_is_requested(server: RenewingPolaris, resolver: 
     server.clear()
     again = resolver.refresh(locations)
     assert requested_tables(server) == ["t0001", "t0002"]
-    assert (again.report.calls, again.report.remembered) == (2, 1)
-    assert keys(again)[0] == keys(locations)[0]
-    assert set(keys(again)[1:]).isdisjoint(keys(locations))
-    assert list(again) == list(locations)
+    assert (again.report.calls, again.report.remembered) == (2, 1) and keys(again)[0] == keys(locations)[0]
+    assert set(keys(again)[1:]).isdisjoint(keys(locations)) and list(again) == list(locations)
     # The new credentials are cached, too.
     assert resolver.refresh(again) == again
 
@@ -184,15 +178,12 @@ def test_a_dataset_that_was_opened_before_is_not_read_again(s3: KeyedS3) -> None
     assert not [request for request in s3.requests if request.path.endswith(".manifest")]
 
 
-def test_the_old_locations_stay_as_they_are(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_old_locations_stay(server: RenewingPolaris, resolver: LocationResolver) -> None:
     locations = resolver.prefetch(TABLES, pin_versions=False)
     before = keys(locations)
     resolver.forget()
     resolver.refresh(locations)
     assert keys(locations) == before
-
-
-def test_locations_from_elsewhere_get_their_keys(server: RenewingPolaris, resolver: LocationResolver) -> None:
     message = Locations.from_json(resolver.prefetch(TABLES, pin_versions=False).to_json())
     resolver.forget()
     assert len(keys(resolver.refresh(message))) == 3

@@ -161,14 +161,12 @@ async def test_what_the_prefetch_does_not_know_is_asked_upstream(lake: Lake, ove
     with pa.ipc.new_stream(rows, pa.schema({"id": pa.int64()})):
         pass
     await namespace.create_table(spec.CreateTableRequest(id=["db", "new"]), rows.getvalue().to_pybytes())
-    assert lake.rows("new") == 0
-    assert namespace.hits == 0
+    assert lake.rows("new") == 0 and namespace.hits == 0
 
 
 async def test_what_is_no_operation_is_no_attribute(lake: Lake, over: Make) -> None:
     namespace = over(lake.prefetch())
-    assert not hasattr(namespace, "describe_tables")
-    assert hasattr(namespace, "query_table")
+    assert not hasattr(namespace, "describe_tables") and hasattr(namespace, "query_table")
 
 
 async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:

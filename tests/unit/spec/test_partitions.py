@@ -12,8 +12,6 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec, new_spec, read_partitioning, with_field_ids
 
 pytestmark = pytest.mark.environment
-
-
 EXAMPLE: dict[str, Any] = {
     "partition_spec_v1": {
         "id": 1,
@@ -54,7 +52,6 @@ EXAMPLE: dict[str, Any] = {
 """Appendix A of the published text."""
 
 FIELD = {"field_id": "e", "source_ids": [1], "result_type": {"type": "int32"}}
-
 SCHEMA = with_field_ids(
     pa.schema(
         [
@@ -142,21 +139,15 @@ def test_an_invalid_field_is_refused(by: Any, message: str) -> None:
         new_spec(NEW, by)
 
 
-def test_a_name_belongs_to_one_field_in_all_versions() -> None:
+def test_columns_keep_their_ids() -> None:
     first = new_spec(NEW, ["bucket(16, user)", "region"])
     second = new_spec(Partitioning(SCHEMA, [first]), ["region", "bucket(32, user)"])
     assert (second.id, second.namespace, names(second)) == (2, "v2", ["region", "user_bucket_2"])
     third = new_spec(Partitioning(SCHEMA, [first, second]), ["bucket(16, user)", "bucket(8, user)"])
     assert names(third) == ["user_bucket", "user_bucket_3"]
-
-
-def test_columns_are_found_by_their_ids_after_a_rename() -> None:
     spec = new_spec(NEW, ["bucket(16, user, region)"])
     renamed = pa.schema([it.with_name("person") if it.name == "user" else it for it in SCHEMA if it.name != "region"])
     assert Partitioning(renamed, [spec]).columns(spec.fields[0]) == ["person", None]
-
-
-def test_ids_of_columns_are_kept_or_refused() -> None:
     assert with_field_ids(SCHEMA) is SCHEMA
     without = pa.field("more", pa.int32())
     for wrong in (SCHEMA.append(without), SCHEMA.append(without.with_metadata({"lance:field_id": "0"}))):

@@ -75,11 +75,9 @@ class Frame:
 @pytest.mark.parametrize(
     "data",
     [
-        ROWS,
-        ROWS.to_batches()[0],
+        *(ROWS, ROWS.to_batches()[0]),
         pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()),
-        pa.dataset.dataset(ROWS),
-        Frame(),
+        *(pa.dataset.dataset(ROWS), Frame()),
     ],
     ids=["table", "batch", "reader", "dataset", "frame"],
 )
@@ -179,8 +177,7 @@ async def test_the_callback_for_versions_is_released_with_the_last_dataset(tmp_p
 
 def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
     with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        assert ns.write(["t"], ROWS).to_table() == ROWS
-        assert ns.open(["t"], version=1).count_rows() == 3
+        assert ns.write(["t"], ROWS).to_table() == ROWS and ns.open(["t"], version=1).count_rows() == 3
         assert list(ns.open_many(iter([["t"], ["none"]])).tables) == [TableId(["t"])]
         # From threads without a loop, like those of Lance.
         counts: list[int | None] = []
@@ -197,9 +194,7 @@ def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
 
 
 WIDE = pa.decimal128(20, 3)
-
 VALUES = [Decimal("1.250"), None, Decimal("-3.500")]
-
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "alone": (WIDE, VALUES),
     "256": (pa.decimal256(40, 3), VALUES),
@@ -207,11 +202,8 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "struct": (pa.struct([("a", WIDE)]), [{"a": value} for value in VALUES]),
     "map": (pa.map_(pa.string(), WIDE), [[("k", VALUES[0])], None, []]),
 }
-
 SHIFTS = [0, 3, 8]
-
 TEXTS = ["longer than twelve characters", None, "short"]
-
 VIEWS: dict[str, pa.Array] = {
     "string": pa.array(TEXTS, pa.string_view()),
     "binary": pa.array([b"longer than twelve bytes", None, b"short"], pa.binary_view()),

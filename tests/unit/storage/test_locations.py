@@ -17,8 +17,6 @@ from lance_ns_async import TableId, registry
 from lance_ns_async.storage import locations
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 ROOTS: Mapping[str, Mapping[str, str]] = {
     "dir": {},
     "glue": {},

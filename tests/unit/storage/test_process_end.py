@@ -20,8 +20,6 @@ from lance_ns_async.storage.process_end import REFUSAL
 from tests.support.budget import thorough, with_usual
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.long]
-
-
 LONGEST = 60
 """Seconds after which a process counts as hung."""
 

@@ -12,14 +12,10 @@ from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.pylance_errors import error, translate_errors
 
 pytestmark = pytest.mark.environment
-
-
 TABLE = Table(TableId(["a", "t"]), "s3://b/t")
 RUST = "/home/runner/work/lance/lance/rust/lance/src"
 S3 = "LanceError(IO): Generic S3 error: Error performing GET http://s3/b?list-type=2 in 1ms - "
 STATUS = f"{S3}Server returned non-2xx status code:"
-
-
 MEANINGS: Mapping[type[err.LanceNamespaceError], Sequence[Exception]] = {
     err.TableVersionNotFoundError: [
         ValueError(f"Dataset at path b/t/_versions/9.manifest was not found: Not found, {RUST}/dataset.rs:7:4"),
@@ -125,17 +121,13 @@ MEANINGS: Mapping[type[err.LanceNamespaceError], Sequence[Exception]] = {
 @pytest.mark.parametrize(("raised", "meant"), [(it, meant) for meant, many in MEANINGS.items() for it in many])
 def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[err.LanceNamespaceError]) -> None:
     result = error(TABLE, raised)
-    assert type(result) is meant
-    assert str(result).startswith(f"{PHRASES[meant]}: ")
+    assert type(result) is meant and str(result).startswith(f"{PHRASES[meant]}: ")
     assert ".rs:" not in str(result) and "\n" not in str(result) and "Schema {" not in str(result)
 
 
-def test_what_is_said_twice_is_reported_once() -> None:
+def test_texts_are_short() -> None:
     result = error(TABLE, OSError("Namespace error: Table not found: Table not found: a$t (gone)"))
     assert str(result) == "Table not found: a$t (gone)"
-
-
-def test_a_text_without_end_is_cut() -> None:
     assert len(str(error(TABLE, OSError("x" * 10_000)))) < 900
 
 
@@ -152,24 +144,15 @@ class PanicException(BaseException):
     """Like that of pyo3: not an Exception, and of a module that cannot be imported."""
 
 
-def test_a_panic_of_lances_is_an_error_like_others() -> None:
+def test_panics_are_errors() -> None:
     with (
         pytest.raises(err.InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"),
         translate_errors(TABLE),
     ):
         raise PanicException("called `Result::unwrap()` on an `Err` value: InvalidHeaderValue")
-
-
-def test_what_is_no_panic_passes() -> None:
     with pytest.raises(KeyboardInterrupt), translate_errors(TABLE):
         raise KeyboardInterrupt
-
-
-def test_who_signs_in_by_an_address_is_not_told() -> None:
     result = error(TABLE, OSError("Error performing GET http://me:hush@s3.example.com/b in 1ms"))
     assert "http://s3.example.com/b" in str(result) and "hush" not in str(result)
-
-
-def test_what_comes_in_pieces_is_reported_whole() -> None:
     result = error(TABLE, TypeError("column v must be int", ", float", ", or string"))
     assert "column v must be int , float , or string" in str(result)

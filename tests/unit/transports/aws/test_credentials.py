@@ -1,7 +1,4 @@
-"""AWS keys: static, from the chain or of an assumed role; renewed once for all callers.
-
-The keys of an assumed role: used for most of their lifetime, renewed once for all calls, by the server's clock.
-"""
+"""AWS keys: static, from the chain or of an assumed role; renewed once for all callers."""
 
 from __future__ import annotations
 
@@ -141,10 +138,8 @@ async def test_repetition_with_new_keys_is_second_attempt_of_one_call(server: Fa
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ("AccessDenied", err.PermissionDeniedError),
-        ("InvalidClientTokenId", err.UnauthenticatedError),
-        ("SignatureDoesNotMatch", err.UnauthenticatedError),
-        ("ValidationError", err.InvalidInputError),
+        *(("AccessDenied", err.PermissionDeniedError), ("InvalidClientTokenId", err.UnauthenticatedError)),
+        *(("SignatureDoesNotMatch", err.UnauthenticatedError), ("ValidationError", err.InvalidInputError)),
     ],
 )
 async def test_a_denied_role_is_reported_by_all_callers(server: FakeGlue, code: str, error: type[Exception]) -> None:
@@ -155,7 +150,7 @@ async def test_a_denied_role_is_reported_by_all_callers(server: FakeGlue, code: 
     assert all("the catalog (assume_role: " in str(outcome) for outcome in outcomes)
 
 
-async def test_a_busy_sts_is_called_again(server: FakeGlue) -> None:
+async def test_sts_is_called_again_only_if_busy(server: FakeGlue) -> None:
     server.fail("Throttling", status=400, operation="AssumeRole", times=2)
     async with connected(server, assume_role_arn=ARN) as ns:
         await described(ns, "db", "t")
@@ -224,10 +219,8 @@ async def test_a_process_gives_keys_that_end(server: FakeGlue, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("program", "text"),
     [
-        ("/no/such/program", "FileNotFoundError"),
-        ("/bin/echo nonsense", "JSONDecodeError"),
-        ("/bin/echo {}", "Unsupported version"),
-        ("/bin/false", "CredentialRetrievalError"),
+        *(("/no/such/program", "FileNotFoundError"), ("/bin/echo nonsense", "JSONDecodeError")),
+        *(("/bin/echo {}", "Unsupported version"), ("/bin/false", "CredentialRetrievalError")),
     ],
 )
 async def test_a_process_without_keys_is_reported(server: FakeGlue, tmp_path: Path, program: str, text: str) -> None:

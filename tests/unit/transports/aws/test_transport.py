@@ -25,12 +25,8 @@ from tests.fakes.sockets import Said, Script, http
 from tests.support.glue import QUICK, connected, declared, described, opened
 
 pytestmark = pytest.mark.floors
-
-
 SECRETS = ("sEcReT-kEy-4711", "sEsSiOn-ToKeN-0815", "eXtErNaL-iD-42")
-
 KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRETS[0], "session_token": SECRETS[1]}
-
 ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
 
 
@@ -232,8 +228,7 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
         ({"access_key_id": "", "secret_access_key": "s"}, "access_key_id: "),
         ({"region": "eu west"}, "region: "),
         ({"endpoint": "glue.example.com"}, "endpoint: not a URL"),
-        ({"sts_endpoint": "sts"}, "sts_endpoint: not a URL"),
-        ({"assume_role_arn": "reader"}, "assume_role_arn: "),
+        *(({"sts_endpoint": "sts"}, "sts_endpoint: not a URL"), ({"assume_role_arn": "reader"}, "assume_role_arn: ")),
         ({**ROLE, "assume_role_timeout_sec": "899"}, "assume_role_timeout_sec: .* 900"),
         ({**ROLE, "assume_role_timeout_sec": "13h"}, "assume_role_timeout_sec: .* 43200"),
         ({**ROLE, "assume_role_timeout_sec": "soon"}, "assume_role_timeout_sec: not a duration"),
@@ -244,8 +239,7 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
         ({"assume_role_region": "us-east-1"}, "assume_role_region: give assume_role_arn with it"),
         ({"connect_timeout": "0"}, "connect_timeout: "),
         ({"bulk_strategy": "guess"}, "bulk_strategy: Input should be 'auto', 'get' or 'list'"),
-        ({"catalogs": "on"}, "catalogs: "),
-        ({"catalog_id": ""}, "catalog_id: "),
+        *(({"catalogs": "on"}, "catalogs: "), ({"catalog_id": ""}, "catalog_id: ")),
         ({"ca_bundle": "/no/such.pem"}, "ca_bundle: there is no file /no/such.pem"),
         ({"warehouse": "x"}, "warehouse: unknown"),
     ],
@@ -291,13 +285,11 @@ def _id(name: str) -> TableId:
 
 
 GIVEN = {"region": "us-east-1", "access_key_id": "AKIAEXAMPLE", "secret_access_key": "hush", **QUICK}
-
 TABLE = {
     "Name": "t",
     "Parameters": {"table_type": "lance", "comment": "x" * 2000},
     "StorageDescriptor": {"Location": "s3://b/t"},
 }
-
 LONG = orjson.dumps({"Table": TABLE})
 
 

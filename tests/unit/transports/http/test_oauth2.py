@@ -19,8 +19,6 @@ from lance_ns_async.transports.http.wire import AiohttpWire
 from tests.fakes.sockets import Said, Script, http
 
 pytestmark = pytest.mark.floors
-
-
 SECRET, TOKEN = "hush-hush-4711", "tok-tok-0815"
 
 
@@ -156,10 +154,8 @@ async def test_audience_and_resource_are_sent_and_an_empty_scope_is_not() -> Non
 
 async def test_a_refresh_token_is_used_at_renewal_and_replaced_by_the_next_one() -> None:
     answers = [
-        answer(access_token="1", refresh_token="r-0001"),
-        answer(access_token="2", refresh_token="r-0002"),
-        answer(access_token="3"),
-        answer(access_token="4"),
+        *(answer(access_token="1", refresh_token="r-0001"), answer(access_token="2", refresh_token="r-0002")),
+        *(answer(access_token="3"), answer(access_token="4")),
     ]
     values, server = await fetch(answers, 4, audience="catalog")
     assert values == ["1", "2", "3", "4"]

@@ -25,8 +25,6 @@ from tests.fakes.sigv4 import Signatures
 from tests.support.aws import forget_aws
 
 pytestmark = pytest.mark.floors
-
-
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 PATHS = [
     *("/", "/a%20b", "/a+b", "/a%2Bb", "/a%2Fb", "/a%252Fb", "/%25", "/%E6%BC%A2%C3%A9%F0%9F%8E%89", "/a%1Fb%00"),

@@ -27,10 +27,7 @@ from tests.fakes.plain import plain
 from tests.fakes.sockets import Forwarder, Said, Script, Server, http
 
 pytestmark = [pytest.mark.bare, pytest.mark.floors]
-
-
 ONCE = Policy(max_retries=0)
-
 BIG = '"' + "x" * 2048 + '"'
 
 
@@ -58,8 +55,7 @@ async def test_a_url_is_sent_as_it_is_written() -> None:
     async with Script() as server, plain(server.url) as client:
         for path in PATHS:
             await client.ask("GET", path)
-        assert server.lines == [f"GET {path} HTTP/1.1" for path in PATHS]
-        assert server.connections == 1
+        assert server.lines == [f"GET {path} HTTP/1.1" for path in PATHS] and server.connections == 1
 
 
 async def test_a_request_of_httpx_is_sent_too() -> None:
@@ -149,8 +145,7 @@ async def test_an_answer_without_its_body_has_no_length() -> None:
     head = http(body=b"", headers={"Content-Length": "99999999"})
     async with Script(head, head) as server:
         async with plain(server.url, {"max_response_bytes": "1024"}) as client:
-            assert await client.ask("HEAD") is None
-            assert await client.ask("HEAD") is None
+            assert await client.ask("HEAD") is None and await client.ask("HEAD") is None
         assert server.connections == 1
 
 
@@ -166,21 +161,15 @@ async def test_the_limit_is_that_of_what_a_compressed_answer_becomes(size: int) 
                 assert await client.ask() == "x" * 2048
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused(certificates: Certificates) -> None:
+async def test_certificates_are_verified(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server, plain(server.url, policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*certificate verify failed"):
             await client.ask("DELETE")
     assert not server.requests
-
-
-async def test_an_authority_of_ones_own_is_trusted(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server:
         async with plain(server.url, {"ca_bundle": certificates.ca_bundle}) as client:
             assert await client.ask() == {} and await client.ask() == {}
         assert server.connections == 1
-
-
-async def test_a_certificate_is_for_its_host_alone(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server:
         elsewhere = server.url.replace("127.0.0.1", "localhost")
         async with plain(elsewhere, {"ca_bundle": certificates.ca_bundle}, policy=ONCE) as client:

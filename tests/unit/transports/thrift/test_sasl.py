@@ -29,8 +29,7 @@ async def test_frames_are_sent_and_read() -> None:
     with FakeHive(framed=True) as server:
         server.add_database("hive", "d1")
         async with client(server.port, framed=True) as hive:
-            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3
-            assert server.connections == 1
+            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3 and server.connections == 1
 
 
 async def test_a_server_without_frames_is_reported(server: FakeHive) -> None:
@@ -97,8 +96,7 @@ async def test_plain_sasl_logs_in_once_for_each_connection() -> None:
     with FakeHive(require_plain_sasl=("me", "s3cret")) as server:
         server.add_database("hive", "d1")
         async with client(server.port, login=Plain("me", "s3cret")) as hive:
-            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3
-            assert server.connections == 1
+            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3 and server.connections == 1
         async with client(server.port, login=Plain("me", "sesame")) as hive:
             with pytest.raises(UnauthenticatedError, match="SASL PLAIN: Error validating the login") as caught:
                 await hive.make("d2")

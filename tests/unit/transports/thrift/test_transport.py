@@ -31,16 +31,14 @@ async def test_a_cancelled_call_leaves_no_answer_behind(server: FakeHive) -> Non
                 assert await hive.ask("d2") == "d2"
         with hive.caller.observe(calls.append):
             assert [await hive.ask(name) for name in NAMES] == NAMES
-        assert {(call.attempt, call.outcome) for call in calls} == {(1, "ok")}
-        assert server.connections == 2
+        assert {(call.attempt, call.outcome) for call in calls} == {(1, "ok")} and server.connections == 2
 
 
 async def test_a_call_that_timed_out_leaves_no_answer_behind(server: FakeHive) -> None:
     async with client(server.port, size=1, policy=Policy(max_retries=0, attempt_timeout=30)) as hive:
         with server.hold("'d1'") as hold, pytest.raises(err.ServiceUnavailableError, match="no answer within 30 s"):
             await run_past(hive.ask("d1"), hold.reached(), 30)
-        assert [await hive.ask(name) for name in NAMES] == NAMES
-        assert server.connections == 2
+        assert [await hive.ask(name) for name in NAMES] == NAMES and server.connections == 2
 
 
 @pytest.mark.parametrize("fault", ["seqid", "name"])
@@ -48,8 +46,7 @@ async def test_the_answer_to_another_call_is_never_taken(server: FakeHive, fault
     async with client(server.port, size=1) as hive:
         await hive.ask("d0")
         (server.reply_wrong_seqid if fault == "seqid" else server.reply_wrong_name)("'d1'")
-        assert await hive.ask("d1") == "d1"
-        assert server.calls.count("get_database") == 3
+        assert await hive.ask("d1") == "d1" and server.calls.count("get_database") == 3
         # The connection of that reply is not used again.
         assert server.connections == 2
 
@@ -67,8 +64,7 @@ async def test_bytes_that_nobody_requested_end_the_connection() -> None:
         assert await hive.ask("d1") == "d1"
         server.more.set()
         await server.left.wait()
-        assert await hive.ask("d2") == "d2"
-        assert server.connections == 2
+        assert await hive.ask("d2") == "d2" and server.connections == 2
 
 
 async def test_bytes_behind_an_answer_make_it_none(server: FakeHive) -> None:
@@ -80,8 +76,7 @@ async def test_bytes_behind_an_answer_make_it_none(server: FakeHive) -> None:
     async with client(server.port, size=1) as hive:
         with pytest.raises(err.InternalError, match="bytes after the end"):
             await hive.ask("d1")
-        assert await hive.ask("d2") == "d2"
-        assert server.connections == 2
+        assert await hive.ask("d2") == "d2" and server.connections == 2
 
 
 @pytest.mark.parametrize("when", ["before", "after", "middle"])
@@ -98,8 +93,7 @@ async def test_an_exception_is_an_answer(server: FakeHive) -> None:
     async with client(server.port) as hive:
         with pytest.raises(err.NamespaceNotFoundError, match=r"NoSuchObjectException: none\)"):
             await hive.ask("none")
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == 1
+        assert await hive.ask("d1") == "d1" and server.connections == 1
 
 
 async def test_an_exception_that_was_not_declared_is_no_success(server: FakeHive) -> None:
@@ -125,16 +119,14 @@ async def test_a_method_the_server_does_not_know_is_unsupported(server: FakeHive
         with pytest.raises(err.InternalError, match="INTERNAL_ERROR of get_database: oops"):
             server.fail("TApplicationException", "oops")
             await hive.ask("d1")
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == 1
+        assert await hive.ask("d1") == "d1" and server.connections == 1
 
 
 async def test_an_answer_that_is_not_understood_is_an_internal_error(server: FakeHive) -> None:
     async with client(server.port) as hive:
         with pytest.raises(err.InternalError, match=r"get_database: an answer of unknown form \(KeyError: 'x'\)"):
             await hive.call(DATABASE, text(1, "d1"), decode=lambda result: result["x"])
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == 1
+        assert await hive.ask("d1") == "d1" and server.connections == 1
 
 
 def reply(kind: int, fields: dict[int, Any]) -> bytes:
@@ -159,8 +151,7 @@ async def test_malformed_replies_are_internal_errors(
     async with client(server.port) as hive:
         with pytest.raises(err.InternalError, match=message):
             await hive.ask("d1")
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == connections
+        assert await hive.ask("d1") == "d1" and server.connections == connections
 
 
 async def test_an_answer_that_is_too_long_is_given_up(server: FakeHive) -> None:
