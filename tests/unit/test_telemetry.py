@@ -366,7 +366,10 @@ async def test_a_gateway_continues_the_trace_of_its_client(tmp_path: Path) -> No
     spans = watcher.spans()
     requests = [span for span in spans if span.kind is SpanKind.SERVER]
     assert [(span.name, get_attribute(span, "http.response.status_code")) for span in requests] == [
-        *(("create_namespace", 200), ("describe_table", 404), ("list_namespaces", 200), ("other", 401))
+        ("create_namespace", 200),
+        ("describe_table", 404),
+        ("list_namespaces", 200),
+        ("other", 401),
     ]
     for request in requests[:2]:
         context = request.get_span_context()

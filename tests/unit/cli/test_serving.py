@@ -221,7 +221,8 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
     lines = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
     assert [(it["principal"], it["operation"], it["status"]) for it in lines] == [
         *(("bob", "create_namespace", 200), ("bob", "create_namespace", 200), ("bob", "list_namespaces", 200)),
-        *(("ann", "list_namespaces", 200), ("ann", "drop_namespace", 403)),
+        ("ann", "list_namespaces", 200),
+        ("ann", "drop_namespace", 403),
     ]
     # The owner has no token here, so that none is printed.
     assert out == "" and err.count("\n") == 5 and "ann drop_namespace sales 403" in err

@@ -91,13 +91,23 @@ def test_a_plan_in_literals() -> None:
     both = Capabilities(0, None, listing_has_locations=True, describe_batch=2)
     assert list(plan(ids, both)) == list(plan(ids, Capabilities(0, None, describe_batch=2)))
     assert list(plan(ids, replace(both, batch_from=3))) == [
-        *(Batch(x, ["a", "b"]), Batch(x, ["c"]), One(y.table("a")), One(y.table("b")), One(TableId(["r"])))
+        Batch(x, ["a", "b"]),
+        Batch(x, ["c"]),
+        One(y.table("a")),
+        One(y.table("b")),
+        One(TableId(["r"])),
     ]
     assert list(plan(ids, Capabilities(0, None, describe_batch=2))) == [
-        *(Batch(x, ["a", "b"]), Batch(x, ["c"]), Batch(y, ["a", "b"]), One(TableId(["r"])))
+        Batch(x, ["a", "b"]),
+        Batch(x, ["c"]),
+        Batch(y, ["a", "b"]),
+        One(TableId(["r"])),
     ]
     assert list(plan(ids, Capabilities(0, None, listing_has_locations=True))) == [
-        *(Scan(x, ["a", "b", "c"]), One(y.table("a")), One(y.table("b")), One(TableId(["r"])))
+        Scan(x, ["a", "b", "c"]),
+        One(y.table("a")),
+        One(y.table("b")),
+        One(TableId(["r"])),
     ]
 
 

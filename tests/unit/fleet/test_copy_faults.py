@@ -274,7 +274,10 @@ NAMES = [
 """One site of each backend."""
 
 RUNS: list[dict[str, Any]] = [
-    *({"mode": "create"}, {"mode": "create"}, {"mode": "sync"}, {"mode": "sync", "delete": True})
+    {"mode": "create"},
+    {"mode": "create"},
+    {"mode": "sync"},
+    {"mode": "sync", "delete": True},
 ]
 """The options of each run; all after the first one must change nothing."""
 

@@ -139,7 +139,10 @@ async def test_rows_come_as_the_body_and_the_rest_by_query(gateway: Gateway, kee
     assert (await ask(gateway, "POST", f"/v1/table/t/merge_insert?{query}", b"")).status == 200
     request = keeper.requests[-1]
     assert (request.on, request.when_matched_update_all, request.timeout, request.use_index) == (
-        *(["id", "k"], True, "3s", False),
+        ["id", "k"],
+        True,
+        "3s",
+        False,
     )
 
 

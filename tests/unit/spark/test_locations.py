@@ -45,7 +45,11 @@ def locations() -> Locations:
 def test_a_location_names_what_was_described_and_opened() -> None:
     at = location("db", "a")
     assert (at.id, at.location, at.version, at.rows, at.fragments) == (
-        *(TableId(["db", "a"]), "s3://lake/a.lance", 3, 10, 2),
+        TableId(["db", "a"]),
+        "s3://lake/a.lance",
+        3,
+        10,
+        2,
     )
     assert at.expires_at == 1_800_000_000.5 and at.storage_options == SECRETS
     assert at.schema is SCHEMA

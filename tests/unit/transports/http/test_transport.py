@@ -226,7 +226,11 @@ async def test_only_a_request_that_was_turned_away_did_certainly_nothing(status:
 
 async def test_reads_are_repeated_and_writes_only_if_nothing_was_done() -> None:
     for method, status, sent in (
-        *(("GET", 503, 4), ("HEAD", 502, 4), ("POST", 503, 1), ("DELETE", 504, 1), ("POST", 429, 4)),
+        ("GET", 503, 4),
+        ("HEAD", 502, 4),
+        ("POST", 503, 1),
+        ("DELETE", 504, 1),
+        ("POST", 429, 4),
     ):
         async with Script(*[http(status)] * 4) as server, plain(server.url) as client:
             with pytest.raises(LanceNamespaceError):
