@@ -43,31 +43,19 @@ COMMON: errors.ErrorTable = {
     "mismatch": err.ServiceUnavailableError,
 }
 HTTP: errors.ErrorTable = {
-    400: err.InvalidInputError,
-    401: err.UnauthenticatedError,
-    407: err.UnauthenticatedError,
+    **dict.fromkeys((400, 413, 422, (404, "get_config"), (404, "fetch_token")), err.InvalidInputError),
+    **dict.fromkeys((401, 407, 419), err.UnauthenticatedError),
+    **dict.fromkeys((408, 502, 503, 504), err.ServiceUnavailableError),
     403: err.PermissionDeniedError,
-    (404, "get_config"): err.InvalidInputError,
-    (404, "fetch_token"): err.InvalidInputError,
     (404, "namespace"): err.NamespaceNotFoundError,
     (404, "table"): err.TableNotFoundError,
-    408: err.ServiceUnavailableError,
-    419: err.UnauthenticatedError,
-    413: err.InvalidInputError,
-    422: err.InvalidInputError,
     429: err.ThrottlingError,
     501: err.UnsupportedOperationError,
-    502: err.ServiceUnavailableError,
-    503: err.ServiceUnavailableError,
-    504: err.ServiceUnavailableError,
 }
 SIGNING: errors.ErrorTable = {
     **dict.fromkeys(sorted(REJECTION_CODES), err.UnauthenticatedError),
-    "AccessDenied": err.PermissionDeniedError,
-    "AccessDeniedException": err.PermissionDeniedError,
-    "SlowDown": err.ThrottlingError,
-    "ThrottlingException": err.ThrottlingError,
-    "TooManyRequestsException": err.ThrottlingError,
+    **dict.fromkeys(("AccessDenied", "AccessDeniedException"), err.PermissionDeniedError),
+    **dict.fromkeys(("SlowDown", "ThrottlingException", "TooManyRequestsException"), err.ThrottlingError),
 }
 ICEBERG: errors.ErrorTable = {
     ("NoSuchNamespaceException", "create_namespace"): err.ConcurrentModificationError,

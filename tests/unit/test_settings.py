@@ -120,21 +120,12 @@ def test_spellings_of_a_key(name: str, prefixed: bool, data: st.DataObject) -> N
     seams = [data.draw(st.sampled_from("_-.")) for _ in parts[1:]]
     key = parts[0] + "".join(seam + part for seam, part in zip(seams, parts[1:], strict=True))
     texts: dict[str, Any] = {
-        "endpoint": URL,
-        "proxy": URL,
-        "oauth2_server_uri": URL,
-        "managed_by": "impl",
-        "adaptive": "false",
-        "gc_enabled": "true",
-        "unique_locations": "true",
-        "allow_aliases": "true",
-        "vend_credentials": "true",
-        "rest_sigv4_enabled": "true",
-        "sts_endpoint": URL,
+        **dict.fromkeys(("endpoint", "proxy", "oauth2_server_uri", "sts_endpoint"), URL),
+        **dict.fromkeys(("gc_enabled", "unique_locations", "allow_aliases"), "true"),
+        **dict.fromkeys(("vend_credentials", "rest_sigv4_enabled"), "true"),
+        **dict.fromkeys(("subject_token_type", "requested_token_type"), "jwt"),
+        **{"managed_by": "impl", "adaptive": "false", "token": lambda: "a token"},
         "assume_role_arn": "arn:aws:iam::123456789012:role/reader",
-        "subject_token_type": "jwt",
-        "requested_token_type": "jwt",
-        "token": lambda: "a token",
     }
     text = texts.get(name, "1025")
     usual = {"endpoint": URL}
@@ -184,16 +175,8 @@ def test_an_unknown_key_is_named_with_the_nearest_known(key: str, hint: str) -> 
 
 
 def test_all_problems_are_reported_together() -> None:
-    message = refused(
-        {
-            "iceberg.max_retires": "1",
-            "max_retries": "many",
-            "max-in-flight": "0",
-            "read_timeout": "soon",
-            "backoff_max": "-1",
-            "max_response_bytes": "12",
-        }
-    )
+    numbers = {"iceberg.max_retires": "1", "max_retries": "many", "max-in-flight": "0", "max_response_bytes": "12"}
+    message = refused({**numbers, "read_timeout": "soon", "backoff_max": "-1"})
     assert message.startswith("iceberg properties: iceberg.max_retires: unknown, did you mean max_retries?; ")
     for name in ("max_retries: ", "max_in_flight: ", "read_timeout: ", "backoff_max: ", "max_response_bytes: "):
         assert f"; {name}" in message

@@ -37,36 +37,22 @@ REMOVES = {
     "alter_table_drop_columns",
 }
 _QUERY = {"k": 1, "vector": {"single_vector": [0.5]}}
-_TAG = {"tag": "a", "version": 1}
-_INDEX = {"column": "a", "index_type": "BTREE"}
 BODIES: Mapping[str, Mapping[str, Any]] = {
-    "register_table": {"location": "a"},
+    **dict.fromkeys(("query_table", "analyze_table_query_plan"), _QUERY),
+    **{key: {"column": "a", "index_type": "BTREE"} for key in ("create_table_index", "create_table_scalar_index")},
+    **{key: {"tag": "a", "version": 1} for key in ("create_table_tag", "update_table_tag")},
+    **{key: {"tag": "a"} for key in ("get_table_tag_version", "delete_table_tag")},
+    **{key: {"name": "a"} for key in ("create_table_branch", "delete_table_branch")},
+    **{"alter_table_add_columns": {"new_columns": []}, "alter_table_alter_columns": {"alterations": []}},
+    **{"alter_table_drop_columns": {"columns": ["a"]}, "alter_table_backfill_columns": {"column": "a"}},
+    **{"batch_delete_table_versions": {"ranges": []}, "batch_create_table_versions": {"entries": []}},
+    **{"batch_commit_tables": {"operations": []}, "update_field_metadata": {"updates": []}},
+    **{"update_table": {"updates": [["a", "1"]]}, "delete_from_table": {"predicate": "a = 1"}},
+    **{"register_table": {"location": "a"}, "restore_table": {"version": 1}, "alter_transaction": {"actions": [{}]}},
     "rename_table": {"new_table_name": "orders", "new_namespace_id": ["sales"]},
-    "update_table": {"updates": [["a", "1"]]},
-    "delete_from_table": {"predicate": "a = 1"},
-    "query_table": _QUERY,
-    "analyze_table_query_plan": _QUERY,
     "explain_table_query_plan": {"query": _QUERY},
-    "create_table_index": _INDEX,
-    "create_table_scalar_index": _INDEX,
     "create_table_version": {"version": 2, "manifest_path": "a"},
-    "batch_delete_table_versions": {"ranges": []},
-    "batch_create_table_versions": {"entries": []},
-    "batch_commit_tables": {"operations": []},
-    "restore_table": {"version": 1},
-    "get_table_tag_version": {"tag": "a"},
-    "create_table_tag": _TAG,
-    "update_table_tag": _TAG,
-    "delete_table_tag": {"tag": "a"},
-    "create_table_branch": {"name": "a"},
-    "delete_table_branch": {"name": "a"},
-    "alter_table_add_columns": {"new_columns": []},
-    "alter_table_alter_columns": {"alterations": []},
-    "alter_table_drop_columns": {"columns": ["a"]},
-    "alter_table_backfill_columns": {"column": "a"},
-    "update_field_metadata": {"updates": []},
     "create_materialized_view": {"kind": "query", "source_query": "a", "output_schema": "a"},
-    "alter_transaction": {"actions": [{}]},
 }
 """The fields that an operation requires."""
 

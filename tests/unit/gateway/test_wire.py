@@ -137,13 +137,8 @@ async def test_rows_come_as_the_body_and_the_rest_by_query(gateway: Gateway, kee
     assert request.storage_options == {"s": "o"} and keeper.rows == b"\x00rows\xff"
     query = "on=id&on=k&when_matched_update_all=true&timeout=3s&use_index=false"
     assert (await ask(gateway, "POST", f"/v1/table/t/merge_insert?{query}", b"")).status == 200
-    request = keeper.requests[-1]
-    assert (request.on, request.when_matched_update_all, request.timeout, request.use_index) == (
-        ["id", "k"],
-        True,
-        "3s",
-        False,
-    )
+    it = keeper.requests[-1]
+    assert (it.on, it.when_matched_update_all, it.timeout, it.use_index) == (["id", "k"], True, "3s", False)
 
 
 async def test_what_is_wrong_is_reported_before_the_rows_are_read(keeper: Keeper) -> None:

@@ -145,12 +145,8 @@ def site(quirks: Quirks, root: str, options: dict[str, str], **properties: str) 
 
 def test_lance_writes_and_reads_by_the_catalog(everywhere: Site) -> None:
     at = everywhere
-    assert [at.write(1, "create"), at.write(2, "append"), at.write(3, "overwrite"), at.write(4, "append")] == [
-        1,
-        2,
-        3,
-        4,
-    ]
+    modes = ("create", "append", "overwrite", "append")
+    assert [at.write(number, mode) for number, mode in enumerate(modes, 1)] == [1, 2, 3, 4]
     assert at.open().version == 4
     assert [at.values(version) for version in (None, 1, 2, 3)] == [[3, 4], [1], [1, 2], [3]]
     assert at.files() and all(path.endswith(".manifest") for path in at.files())

@@ -12,34 +12,18 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec, new_spec, read_partitioning, with_field_ids
 
 pytestmark = pytest.mark.environment
+
+
+def make_field(id: str, source: int, transform: str, result: str) -> dict[str, Any]:
+    types = {"transform": {"type": transform}, "result_type": {"type": result}}
+    return {"field_id": id, "source_ids": [source], **types}
+
+
 EXAMPLE: dict[str, Any] = {
-    "partition_spec_v1": {
-        "id": 1,
-        "fields": [
-            {
-                "field_id": "event_date",
-                "source_ids": [1],
-                "transform": {"type": "identity"},
-                "result_type": {"type": "date32"},
-            }
-        ],
-    },
+    "partition_spec_v1": {"id": 1, "fields": [make_field("event_date", 1, "identity", "date32")]},
     "partition_spec_v2": {
         "id": 2,
-        "fields": [
-            {
-                "field_id": "event_year",
-                "source_ids": [1],
-                "transform": {"type": "year"},
-                "result_type": {"type": "int32"},
-            },
-            {
-                "field_id": "country",
-                "source_ids": [2],
-                "transform": {"type": "identity"},
-                "result_type": {"type": "utf8"},
-            },
-        ],
+        "fields": [make_field("event_year", 1, "year", "int32"), make_field("country", 2, "identity", "utf8")],
     },
     "schema": {
         "fields": [
