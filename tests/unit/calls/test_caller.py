@@ -59,7 +59,9 @@ FAILURES = st.builds(
 
 
 @given(st.lists(FAILURES, max_size=6), st.integers(0, 4), st.booleans())
-async def test_only_passing_failures_are_repeated(failures: list[Failure], retries: int, safe: bool) -> None:
+async def test_only_passing_failures_are_repeated_and_writes_only_if_they_did_nothing(
+    failures: list[Failure], retries: int, safe: bool
+) -> None:
     passing = {"timeout", "refused", "disconnected", 429, 503}
     attempts = 0
     for failure in failures[: retries + 1]:

@@ -37,7 +37,11 @@ async def test_a_table_is_declared_and_written(here: Lake) -> None:
     made = await here.ns.create_table(spec.CreateTableRequest(id=ID, properties={"owner": "me"}), stream(ROWS))
     described = await here.ns.describe_table(spec.DescribeTableRequest(id=ID))
     assert (made.version, made.location, made.properties) == (1, described.location, {"owner": "me"})
-    assert described.properties == {"owner": "me"} and (await here.dataset()).to_table() == ROWS
+    assert described.properties == {"owner": "me"}
+    assert (await here.dataset()).to_table() == ROWS
+
+
+async def test_a_table_may_be_without_rows(here: Lake) -> None:
     await here.create(rows=ROWS.slice(0, 0))
     assert (await here.dataset()).to_table() == ROWS.slice(0, 0)
 

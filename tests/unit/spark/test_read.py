@@ -130,6 +130,9 @@ def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
     result = [[id for _, _, id in read([share])] for share in shares]
     assert [id for ids in result for id in ids] == list(range(70))
     assert [len(ids) for ids in result] == [20, 20, 30]
+
+
+def test_only_the_table_may_be_wanted(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"id": [1, 2, 3]}))
     result = list(reading.batches([entry], pa.schema([("from", pa.string())]), "from", reading.Condition("id > 1")))
     assert pa.Table.from_batches(result).to_pydict() == {"from": ["t", "t"]}
