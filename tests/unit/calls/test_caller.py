@@ -85,6 +85,12 @@ async def test_only_passing_failures_are_repeated_and_writes_only_if_they_did_no
     assert [(c.attempt, c.outcome) for c in calls] == [(i + 1, outcomes[i]) for i in range(attempts)]
 
 
+def test_a_throttled_call_is_not_spared_for_responses_to_itself() -> None:
+    script = Script(Failure(400, message="why", transient=True), *[Failure(429, message="slow down") for _ in range(9)])
+    with pytest.raises(err.ThrottlingError, match="3 attempts"):
+        run(call(caller(Policy(max_retries=2)), script))
+
+
 async def test_the_last_error_is_the_one_raised() -> None:
     with pytest.raises(err.TableNotFoundError, match=r"^Table not found: db\$t \(describe_table: gone; 3 attempts\)$"):
         await call(caller(), Script(busy(), busy(), Failure(404, message="gone")))
