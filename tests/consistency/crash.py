@@ -18,8 +18,7 @@ import lance
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.consistency.model import Model, Terms, operations
-from tests.consistency.operations import Answer, Name, Operation, path, perform, read, table
+from tests.consistency.model import Answer, Model, Name, Operation, Terms, operations, path, perform, read, table
 from tests.support.processes import receive, started, wait_until_quiet
 
 SPARE: tuple[int, ...] = (1, 2, 3)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from tests.consistency.operations import APPENDS, CREATES, OVERWRITES, Answer, Operation, Rows
+from tests.consistency.model import APPENDS, CREATES, OVERWRITES, Answer, Operation, Rows
 
 
 class Event(NamedTuple):

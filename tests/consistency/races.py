@@ -12,7 +12,7 @@ from time import monotonic, perf_counter
 
 from lance_ns_async import AsyncNamespace
 from tests.consistency.history import Event, Rules, TooTangled, check, stray
-from tests.consistency.operations import Name, Operation, perform
+from tests.consistency.model import Name, Operation, perform
 from tests.support.processes import receive, started
 
 PROCESSES, TASKS = 4, 4

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.consistency import crash
-from tests.consistency.model import Model, Terms
-from tests.consistency.operations import Operation
+from tests.consistency.model import Model, Operation, Terms
 from tests.consistency.places import place
 from tests.contract.sites import REAL, SITES
 from tests.support.budget import rounds, thorough

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.consistency.history import NOT_FOUND, Event, Rules, check, stray
-from tests.consistency.operations import Answer, Operation
+from tests.consistency.model import Answer, Operation
 
 NAME = ("n", "t")
 RULES = Rules()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.documentation import catalogs, shell
-from tests.documentation.notebooks import notebooks
+from tests.documentation.catalogs import notebooks
 from tests.documentation.pages import PAGES
 from tests.support import operations, rest_wire
 

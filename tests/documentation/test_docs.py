@@ -20,10 +20,9 @@ from tests.documentation import catalogs, shell
 from tests.documentation.catalogs import CATALOGS
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
-from tests.support.reader import Reader, comparable
+from tests.support.reader import Reader, comparable, stand_ins
 from tests.support.rooms import ROOT
-from tests.support.spark_sessions import SPARK
-from tests.support.stand_ins import stand_ins
+from tests.support.spark import SPARK
 
 pytestmark = pytest.mark.long
 

@@ -13,9 +13,8 @@ import pytest
 
 from tests.documentation.pages import CODE_COLUMNS, DOCS, Block, Page
 from tests.support.budget import thorough
-from tests.support.reader import Reader, comparable
-from tests.support.spark_sessions import SPARK
-from tests.support.stand_ins import stand_ins
+from tests.support.reader import Reader, comparable, stand_ins
+from tests.support.spark import SPARK
 
 pytestmark = pytest.mark.long
 

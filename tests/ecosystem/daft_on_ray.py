@@ -12,8 +12,8 @@ from pathlib import Path
 import daft
 import daft_lance
 
+from tests.ecosystem.catalogs import Diary
 from tests.ecosystem.ray_cluster import running
-from tests.ecosystem.watched import Diary
 
 
 def main() -> None:

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.ecosystem.catalogs import Catalog, on_one_catalog
-from tests.ecosystem.watched import Diary
+from tests.ecosystem.catalogs import Catalog, Diary, on_one_catalog
 
 ROOT = Path(__file__).parent.parent.parent
 

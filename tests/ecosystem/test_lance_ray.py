@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import lance_ray
@@ -24,9 +25,10 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import Namespace
-from tests.ecosystem.catalogs import Catalog, on_each_kind, on_one_catalog
+from tests.ecosystem.catalogs import Bill, Catalog, Diary, on_each_kind, on_one_catalog
+from tests.ecosystem.pages_elsewhere import RAY, check_places
+from tests.ecosystem.pages_elsewhere import read as read_page
 from tests.ecosystem.ray_cluster import WARNINGS, running
-from tests.ecosystem.watched import Diary
 
 pytestmark = WARNINGS
 
@@ -209,3 +211,39 @@ def test_lance_ray_commits_past_a_catalog_that_commits_versions(catalog: Catalog
         ns.register_table(RegisterTableRequest(id=id, location=location, properties={"managed_by": "impl"}))
         ns.write(id, ROWS, mode="append")
         assert len(read(table)) == 8
+
+
+@on_one_catalog
+def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary) -> None:
+    running()
+    table, other = ({**diary.place(catalog), "table_id": [*home, name]} for name in ("t", "u"))
+    rows = ray.data.from_items([{"id": 1}])
+    bill = Bill(diary)
+    with bill.step("`write_lance`, `create`"):
+        lance_ray.write_lance(rows, **table)
+    for mode in ("append", "overwrite"):
+        with bill.step("`write_lance`, `append` or `overwrite`"):
+            lance_ray.write_lance(rows, mode=mode, **table)
+    with bill.step("`write_lance`, `overwrite`, missing table"):
+        lance_ray.write_lance(rows, mode="overwrite", **other)
+    with bill.step("`read_lance`"):
+        assert lance_ray.read_lance(**table).count() == 1
+    changing = "`add_columns`, `create_scalar_index`, `compact_files`"
+    with bill.step(changing):
+        lance_ray.add_columns(transform={"double": "id * 2"}, concurrency=1, **table)
+    with bill.step(changing):
+        lance_ray.create_scalar_index(column="id", index_type="BTREE", num_workers=1, **table)
+    with bill.step(changing):
+        lance_ray.compact_files(num_workers=1, **table)
+    # The page distinguishes calls that each process makes once.
+    assert bill.costs("get_config") == RAY.costs(catalog.impl)
+
+
+async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
+    running()
+    try:
+        async with read_page(RAY, tmp_path) as named:
+            check_places(RAY, named["PROPERTIES"])
+    finally:
+        # The page has started another Ray, whose workers know short names.
+        ray.shutdown()

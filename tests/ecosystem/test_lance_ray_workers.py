@@ -14,11 +14,10 @@ import ray
 from lance_namespace import CreateNamespaceRequest, DropTableRequest
 
 import lance_ns_async
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import Catalog, Diary
 from tests.ecosystem.catalogs import running as begun
 from tests.ecosystem.ray_cluster import WARNINGS, running
 from tests.ecosystem.vending import vending
-from tests.ecosystem.watched import Diary
 
 pytestmark = WARNINGS
 

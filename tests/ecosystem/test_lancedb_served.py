@@ -13,9 +13,8 @@ import pytest
 from lance_namespace import DescribeTableRequest
 from lance_namespace.errors import TableNotFoundError
 
-from tests.ecosystem.catalogs import Catalog
+from tests.ecosystem.catalogs import TOKEN, Catalog, on_served
 from tests.ecosystem.lancedb_tables import ROWS, ids
-from tests.ecosystem.served import TOKEN, on_served
 
 pytestmark = on_served
 

@@ -27,12 +27,12 @@ from lance_ns_async import Namespace
 from tests.documentation.pages import Page
 from tests.ecosystem.catalogs import Start
 from tests.ecosystem.pages_elsewhere import Elsewhere
-from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
 from tests.servers.hive import hive
-from tests.servers.nessie import nessie
+from tests.servers.iceberg_rest import nessie
 
 # The peer leaves its connections to the garbage collector.
 pytestmark = [

@@ -14,8 +14,7 @@ from lance_namespace.errors import TableNotFoundError
 
 from lance_ns_async import Namespace
 from tests.ecosystem.catalogs import TRIED, Catalog
-from tests.ecosystem.pylance_jobs import missing, read_and_write, read_by_class_path
-from tests.ecosystem.pylance_tables import ids, write
+from tests.ecosystem.pylance_tables import ids, missing, read_and_write, read_by_class_path, write
 from tests.support.budget import with_usual
 
 JOBS = range(10, 14)

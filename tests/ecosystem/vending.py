@@ -13,10 +13,10 @@ from typing import Any, Literal
 import pytest
 
 from lance_ns_async import Namespace
-from tests.fakes.faults import Answer, Received
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.polaris.routes import VENDING, PolarisRoutes
 from tests.fakes.s3 import FakeS3
+from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
 
 Impl = Literal["polaris", "unity"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from urllib.parse import parse_qsl
 
-from .faults import Answer, Received
-from .http import FakeServer
+from tests.fakes.http import FakeServer
+from tests.fakes.server import Answer, Received
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 

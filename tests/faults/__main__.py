@@ -13,8 +13,7 @@ from dataclasses import asdict
 
 from tests.documentation.pages import PAGES
 from tests.faults.catalogs import ALL
-from tests.faults.page import PAGE, render
-from tests.faults.trial import run_trial
+from tests.faults.trial import PAGE, render, run_trial
 
 parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
 parser.add_argument("names", nargs="*", choices=[*ALL, "page"], default=list(ALL))

@@ -23,9 +23,8 @@ from lance_ns_async.errors import PHRASES
 from tests.faults.catalogs import HTTP, SECRET, Catalog, open_catalog, properties
 from tests.faults.error_responses import AWS, ERROR_FORMS, OTHER_STATUSES, STATUSES, WAITS
 from tests.faults.faults import BROKEN_ON_ANY_WIRE, LIMIT, ON_ANY_WIRE, Expected, Fault, Then
-from tests.faults.http_faults import BROKEN, FRAMES, UNUSUAL, WRONG_FORMATS
+from tests.faults.http_faults import BROKEN, FRAMES, OTHER_THRIFT, THRIFT, UNUSUAL, WRONG_FORMATS
 from tests.faults.proxy import PATIENCE, Proxy
-from tests.faults.thrift_faults import OTHER_THRIFT, THRIFT
 from tests.support import budget
 
 T = TypeVar("T")

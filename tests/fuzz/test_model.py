@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pytest
 from hypothesis import settings
@@ -23,12 +26,123 @@ from lance_namespace.errors import (
     UnsupportedOperationError,
 )
 
-from lance_ns_async import NamespaceId, TableId
+from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
+from lance_ns_async.model import Id
 from tests.contract.site import Site
 from tests.contract.sites import SITES
-from tests.fuzz.faces import Asked, Face
-from tests.fuzz.model import Model
 from tests.support.budget import rounds, with_usual
+
+Kept = tuple[str, Mapping[str, str]]
+"""The location of a table, and its properties."""
+
+
+@dataclass
+class Model:
+    """Namespaces with their properties, and tables with their locations; the root is created like the others."""
+
+    folds: bool
+    """Whether names are stored and compared in lower case."""
+    _namespaces: dict[NamespaceId, Mapping[str, str]] = field(default_factory=dict)
+    _tables: dict[TableId, Kept] = field(default_factory=dict)
+    _moved: set[str] = field(default_factory=set)
+
+    def key(self, id: Id) -> Id:
+        """Returns the id as it is stored."""
+        return type(id)(name.lower() for name in id) if self.folds else id
+
+    def __contains__(self, id: Id) -> bool:
+        return self.key(id) in (self._tables if isinstance(id, TableId) else self._namespaces)
+
+    def make(self, id: NamespaceId, properties: Mapping[str, str]) -> None:
+        self._namespaces[NamespaceId(self.key(id))] = properties
+
+    def properties(self, id: NamespaceId) -> Mapping[str, str]:
+        return self._namespaces[NamespaceId(self.key(id))]
+
+    def drop(self, id: NamespaceId) -> None:
+        """Drops a namespace with its content."""
+        kept = self.key(id)
+        self._namespaces = {it: held for it, held in self._namespaces.items() if it[: len(kept)] != kept}
+        self._tables = {it: held for it, held in self._tables.items() if it[: len(kept)] != kept}
+
+    def is_empty(self, id: NamespaceId) -> bool:
+        kept = self.key(id)
+        inside = [it for it in (*self._namespaces, *self._tables) if it[: len(kept)] == kept]
+        return inside == [kept]
+
+    def children(self, id: NamespaceId) -> list[str]:
+        return sorted(it.name for it in self._namespaces if it.parent == self.key(id) and it != self.key(id))
+
+    def below_root(self) -> list[NamespaceId]:
+        """Returns all namespaces but the first one, oldest first."""
+        return list(self._namespaces)[1:]
+
+    def deepest_first(self) -> list[NamespaceId]:
+        return sorted(self._namespaces, key=len, reverse=True)
+
+    def add(self, id: TableId, location: str, properties: Mapping[str, str]) -> None:
+        self._tables[TableId(self.key(id))] = (location, properties)
+
+    def table(self, id: TableId) -> Kept:
+        return self._tables[TableId(self.key(id))]
+
+    def remove(self, id: TableId) -> None:
+        del self._tables[TableId(self.key(id))]
+
+    def rename(self, id: TableId, to: TableId) -> None:
+        kept = self._tables.pop(TableId(self.key(id)))
+        self._tables[TableId(self.key(to))] = kept
+        self._moved.add(kept[0])
+
+    def tables_in(self, id: NamespaceId) -> list[str]:
+        return sorted(it.name for it in self._tables if it.parent == self.key(id))
+
+    def below(self, id: NamespaceId) -> list[TableId]:
+        kept = self.key(id)
+        return [it for it in self._tables if it[: len(kept)] == kept]
+
+    def all_tables(self) -> list[TableId]:
+        return list(self._tables)
+
+    def shared_places(self) -> list[str]:
+        """Returns the locations of several tables that were not registered there.
+
+        A table that was renamed before it had data leaves its location to the next one with its old name.
+        """
+        placed = (location for location, _ in self._tables.values() if "/registered-" not in location)
+        places = [place for place in placed if place not in self._moved]
+        return sorted({place for place in places if places.count(place) > 1})
+
+
+Face = Literal["async", "sync"]
+
+
+class Asked:
+    """One interface of a namespace; each operation returns its response or its error."""
+
+    def __init__(self, site: Site, face: Face) -> None:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._face: Any
+        if face == "sync":
+            self._face = Namespace.connect(site.impl, site.properties)
+        else:
+            connected = AsyncNamespace.connect(site.impl, site.properties)
+            self._face = self._runner.run(self._stack.enter_async_context(connected))
+
+    def __call__(self, operation: str, *arguments: Any) -> Any:
+        try:
+            method = getattr(self._face, operation)
+            return method(*arguments) if isinstance(self._face, Namespace) else self._runner.run(method(*arguments))
+        except LanceNamespaceError as e:
+            return e
+
+    def close(self) -> None:
+        if isinstance(self._face, Namespace):
+            self._face.close()
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+
 
 Where: TypeAlias = int | list[str]
 """A namespace: an existing one, or names in the home."""

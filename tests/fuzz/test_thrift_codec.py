@@ -24,7 +24,7 @@ from lance_ns_async.transports.thrift.binary import (
 )
 from lance_ns_async.transports.thrift.decoder import Decoder, MalformedError, Shape, fields_of, struct_in
 from tests.fakes.thrift_wire import LIST, MAP, SET, STRING, STRUCT, Message, Struct, decoded
-from tests.fuzz.hive_cases import ANY_RESULT
+from tests.fuzz.wire_cases import ANY_RESULT
 from tests.support.budget import examples
 
 HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x03get\x00\x00\x00\x07"

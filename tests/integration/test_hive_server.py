@@ -25,8 +25,7 @@ from lance_namespace import (
 
 from lance_ns_async import Namespace
 from tests.fakes.hive3 import FakeHive
-from tests.fakes.hive3.raw import Outcome, RawHive, catalog, database, table
-from tests.fakes.hive3.series import EVERY, Series
+from tests.fakes.hive3.series import EVERY, Outcome, RawHive, Series, catalog, database, table
 from tests.fakes.thrift_wire import Struct
 from tests.servers.hive import Hive, answers, hive
 from tests.servers.process import ServerError

@@ -20,8 +20,7 @@ import pytest
 from lance_namespace import CreateNamespaceRequest, DescribeTableRequest, ListTableVersionsRequest
 
 from lance_ns_async import Call, IcebergNamespace
-from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
-from tests.servers.nessie import Nessie, nessie
+from tests.servers.iceberg_rest import IcebergRest, Nessie, iceberg_rest, nessie
 from tests.servers.process import LOOPBACK
 from tests.support.budget import rounds, with_usual
 from tests.support.processes import context

@@ -13,9 +13,8 @@ from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, Describ
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import Namespace, TableId
-from tests.servers.nessie import Nessie, nessie
-from tests.servers.process import ServerError
-from tests.servers.s3 import s3
+from tests.servers.iceberg_rest import Nessie, nessie
+from tests.servers.process import ServerError, s3
 from tests.support.budget import thorough
 
 # No test of the usual run needs this server.

@@ -25,10 +25,10 @@ from lance_ns_async.fleet import sync
 from lance_ns_async.spark import LocationResolver, Locations, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.renewing import KeyedS3, RenewingPolaris
+from tests.fakes.s3 import KeyedS3, RenewingPolaris
 from tests.support import budget
 from tests.support.budget import thorough
-from tests.support.spark_sessions import SPARK, stop_spark
+from tests.support.spark import SPARK, stop_spark
 
 pytestmark = [*SPARK, pytest.mark.long]
 

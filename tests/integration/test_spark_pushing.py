@@ -22,7 +22,7 @@ from lance_ns_async.spark.read.reading import Condition, Entry, Plan, batches
 from lance_ns_async.spark.read.schemas import common
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 from tests.support.budget import rounds, with_usual
-from tests.support.spark_sessions import SPARK
+from tests.support.spark import SPARK
 
 pytestmark = SPARK
 

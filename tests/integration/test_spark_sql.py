@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver, Locations, union, views
 from tests.support.budget import thorough, with_usual
-from tests.support.spark_sessions import SPARK
+from tests.support.spark import SPARK
 
 pytestmark = SPARK
 

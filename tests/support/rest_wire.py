@@ -18,8 +18,8 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.spec.routes import BY_OPERATION, ROUTES, match
 from tests.documentation.pages import Page
-from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest
+from tests.fakes.server import Answer, Received
 from tests.support.lake import stream
 
 PAGE = "catalogs/rest.md"

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.gravitino import FakeGravitino
-from tests.fakes.raw import ask
-from tests.test_fakes.answers import check
+from tests.fakes.http import ask, check
+from tests.fakes.rest import FakeGravitino
 
 JSON = {"Content-Type": "application/json"}
 S, T, NEW = "/v1/namespace/c$s", "/v1/table/c$s$t", "/v1/table/c$s$new"

@@ -12,9 +12,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from tests.fakes.http import Reply, ask, check
 from tests.fakes.lakekeeper import FakeLakekeeper
-from tests.fakes.raw import Reply, ask
-from tests.test_fakes.answers import check
 
 JSON = {"Content-Type": "application/json"}
 NS, GT = "/catalog/v1/P/namespaces", "/lakekeeper/v1/P/namespaces/a/generic-tables"

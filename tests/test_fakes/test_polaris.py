@@ -16,25 +16,36 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.fakes.iceberg.errors import error_in
+from tests.fakes.http import Reply, ask, check, error_in
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.requests import (
-    BASE,
-    FORM,
-    GENERIC,
-    GRANT,
-    MANAGEMENT,
-    OAUTH,
-    V1,
-    C,
-    N,
-    P,
-    bearing,
-    check_bare,
-    names,
-)
-from tests.fakes.raw import ask
-from tests.test_fakes.answers import check
+
+V1, GENERIC, MANAGEMENT = "/api/catalog/v1", "/api/catalog/polaris/v1", "/api/management/v1"
+C, P = f"{V1}/cat", f"{GENERIC}/cat"
+N = f"{C}/namespaces"
+BASE = "file:///data/cat"
+OAUTH = f"{V1}/oauth/tokens"
+GRANT = "grant_type=client_credentials&client_id=root&client_secret=s3cr3t&scope=PRINCIPAL_ROLE%3AALL"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def bearing(token: str) -> dict[str, str]:
+    """Returns the header with a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+def names(reply: Reply) -> list[str]:
+    """Returns the tables of a listing."""
+    return [identifier["name"] for identifier in reply.json["identifiers"]]
+
+
+def check_bare(reply: Reply, status: int) -> None:
+    """Checks that the response is only a status."""
+    headers = {key.lower(): value for key, value in reply.headers.items()}
+    assert (reply.status, reply.body) == (status, b"")
+    assert (headers["content-length"], headers["content-encoding"]) == ("0", "identity")
+    assert "content-type" not in headers
+    assert headers.get("www-authenticate") == ("Bearer" if status == 401 else None)
+
 
 A = f"{P}/namespaces/a/generic-tables"
 ILLEGAL, FORBIDDEN, NULL = "IllegalArgumentException", "ForbiddenException", "NullPointerException"

@@ -10,13 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from ..thrift import ThriftServer, application_exception
-from ..thrift_calls import Call, HangUp
+from tests.fakes.hive3.objects import (
+    APPLICATION_TYPES,
+    EXTERNAL,
+    METHODS,
+    Abandoned,
+    Malformed,
+    Places,
+    Thrown,
+    Unforeseen,
+    address,
+    folded,
+)
+from tests.fakes.thrift import Call, HangUp, ThriftServer, application_exception
+
 from ..thrift_wire import REPLY, STRING, STRUCT, Message, Struct, Typed
 from .catalog import HiveCatalog
-from .errors import APPLICATION_TYPES, METHODS, Abandoned, Malformed, Thrown, Unforeseen
-from .objects import EXTERNAL
-from .places import Places, address, folded
 from .tables import Filters, HiveTables
 
 LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}

@@ -7,10 +7,28 @@ import re
 import time
 from collections.abc import Mapping
 
+from tests.fakes.hive3.objects import (
+    ALREADY_EXISTS,
+    DEFAULT,
+    HIVE,
+    INVALID_OBJECT,
+    INVALID_OPERATION,
+    MANAGED,
+    META,
+    NO_SUCH_OBJECT,
+    Catalog,
+    Database,
+    NoClassError,
+    Places,
+    RelativePathError,
+    Thrown,
+    Unforeseen,
+    Words,
+    address,
+    folded,
+)
+
 from ..thrift_wire import Struct
-from .errors import ALREADY_EXISTS, INVALID_OBJECT, INVALID_OPERATION, META, NO_SUCH_OBJECT, Thrown, Unforeseen, Words
-from .objects import MANAGED, Catalog, Database
-from .places import DEFAULT, HIVE, NoClassError, Places, RelativePathError, address, folded
 
 _NULL_NAME = "Database name cannot be null."
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)

@@ -10,13 +10,12 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, unquote_plus
 from uuid import UUID
 
-from ..faults import Answer, Received
-from ..http import FakeServer
-from ..jetty import JettyError, check_path, page
+from tests.fakes.http import FakeServer, JettyError, Refusal, check_jetty_path, jetty_page
+from tests.fakes.server import Answer, Received
+
 from ..sigv4 import Signatures
 from ..tokens import Tokens
 from .catalog import NESSIE, Dropped, IcebergCatalog, Quirks
-from .errors import Refusal
 from .metadata import Json, Loaded, creation
 
 LANCE = {"table_type": "lance", "managed_by": "storage"}
@@ -179,12 +178,12 @@ class FakeIceberg(FakeServer):
         except Refusal as refusal:
             return self._refused(refusal)
         except JettyError as error:
-            return page(error, request)
+            return jetty_page(error, request)
 
     def _answered(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         if self.quirks.jetty:
-            check_path(path, self._separator)
+            check_jetty_path(path, self._separator)
         if (request.method, path) == ("POST", self._token_path):
             return self.tokens.issue(request)
         if (status := self.tokens.refusal(request)) is not None:

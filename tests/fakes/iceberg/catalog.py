@@ -12,7 +12,8 @@ from typing import Literal
 from urllib.parse import unquote
 from uuid import uuid4
 
-from .errors import Refusal
+from tests.fakes.http import Refusal
+
 from .metadata import Json, Loaded, check_kinds, commit, lax
 
 

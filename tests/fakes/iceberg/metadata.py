@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from ..jetty import JettyError
-from .errors import Refusal
+from tests.fakes.http import JettyError, Refusal
 
 _LEEWAY_MILLIS = 60_000
 """Maximum number of milliseconds by which a snapshot may be older than the table's last change."""

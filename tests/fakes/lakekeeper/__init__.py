@@ -8,12 +8,26 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 from uuid import UUID, uuid4
 
-from ..faults import Answer, Received
-from ..http import FakeServer
-from ..iceberg.errors import Refusal
+from tests.fakes.http import FakeServer, Refusal
+from tests.fakes.lakekeeper.catalog import (
+    Change,
+    Json,
+    LakekeeperWarehouse,
+    Levels,
+    NewNamespace,
+    NewTable,
+    Rename,
+    Unread,
+    check_parts,
+    flag,
+    fold,
+    fold_name,
+    page_size,
+    read,
+)
+from tests.fakes.server import Answer, Received
+
 from ..tokens import Tokens
-from .bodies import Change, NewNamespace, NewTable, Rename, Unread, flag, page_size, read
-from .catalog import Json, LakekeeperWarehouse, Levels, check_parts, fold, fold_name
 
 LANCE = {"table_type": "lance"}
 """The property by which other tools recognize a Lance table."""

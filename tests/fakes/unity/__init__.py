@@ -7,16 +7,24 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 from uuid import uuid4
 
-from ..faults import Answer, Received
-from ..http import FakeServer
+from tests.fakes.http import FakeServer
+from tests.fakes.server import Answer, Received
+from tests.fakes.unity.catalog import (
+    Access,
+    AssetRow,
+    CatalogRow,
+    Json,
+    SchemaRow,
+    TableRow,
+    User,
+    function,
+    model,
+    volume,
+)
+from tests.fakes.unity.checks import CODES, Dialect, UnityError, Unserved
+from tests.fakes.unity.routes import Call, Pages, UnityRoutes, Ways
+
 from ..tokens import EXCHANGE
-from .access import Access, User
-from .assets import AssetRow, function, model, volume
-from .calls import Call
-from .catalog import CatalogRow, Json, SchemaRow, TableRow
-from .errors import CODES, Dialect, UnityError, Unserved
-from .pages import Pages
-from .routes import UnityRoutes, Ways
 
 API = "/api/2.1/unity-catalog"
 TOKENS = "/api/1.0/unity-control/auth/tokens"

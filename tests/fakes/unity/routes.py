@@ -1,32 +1,141 @@
-"""The routes of a Unity Catalog server, for requests of authenticated users."""
+"""The routes of a Unity Catalog server, for requests of authenticated users, and the pages of its listings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from ..faults import Answer
-from . import columns
-from .assets import KINDS, AssetRow, delete_directory
-from .calls import (
-    FORMATS,
-    JSON,
-    OPERATIONS,
-    PATH_OPERATIONS,
-    TABLE_TYPES,
-    Call,
-    json_answer,
-    one_of,
-    split_name,
-    three_parts,
+from tests.fakes.server import Answer, Received
+from tests.fakes.unity.catalog import (
+    KINDS,
+    AssetRow,
+    CatalogRow,
+    Json,
+    SchemaRow,
+    Shelf,
+    TableRow,
+    User,
+    catalog_info,
+    compact,
+    delete_directory,
+    schema_info,
+    table_info,
 )
-from .catalog import CatalogRow, Json, SchemaRow, Shelf, TableRow, catalog_info, schema_info, table_info
-from .checks import check_properties, checked_name, flag, needed, properties_read
-from .errors import UnityError, Unserved, exists, forbidden, internal, invalid, lost_race, missing, plain
-from .locations import normalised
-from .pages import Pages
+from tests.fakes.unity.checks import (
+    UnityError,
+    Unserved,
+    check_properties,
+    check_storable,
+    check_types,
+    checked_name,
+    exists,
+    flag,
+    forbidden,
+    internal,
+    invalid,
+    kept_column,
+    lost_race,
+    missing,
+    needed,
+    normalised,
+    page_size,
+    plain,
+    properties_read,
+    read_columns,
+    text_of,
+)
+
+TABLE_TYPES = frozenset({"MANAGED", "EXTERNAL", "STREAMING_TABLE", "MATERIALIZED_VIEW", "METRIC_VIEW"})
+FORMATS = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
+OPERATIONS = frozenset({"READ", "READ_WRITE"})
+PATH_OPERATIONS = frozenset({"PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE"})
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request of an authenticated user."""
+
+    request: Received
+    params: Mapping[str, str]
+    user: User
+
+    def body(self) -> Json:
+        """Returns the request's JSON object."""
+        if not self.request.headers.get("Content-Type", "").startswith("application/json"):
+            raise invalid("No suitable request converter found: the body must be application/json")
+        try:
+            body = self.request.json
+        except ValueError as e:
+            raise invalid(f"Unrecognized token: {e}") from None
+        if not isinstance(body, dict):
+            raise invalid("Cannot deserialize value from Array value")
+        return {key: value if isinstance(value, dict | list) else text_of(value) for key, value in body.items()}
+
+
+def json_answer(value: Any) -> Answer:
+    return Answer(200, compact(value), JSON)
+
+
+def split_name(full_name: str) -> list[str]:
+    """Returns the parts of a full name; empty ones at its end are dropped."""
+    return full_name.rstrip(".").split(".")
+
+
+def three_parts(full_name: str) -> tuple[str, str, str]:
+    match split_name(full_name):
+        case [catalog, schema, name]:
+            return catalog, schema, name
+    raise invalid(f"Invalid table name: {full_name}")
+
+
+def one_of(known: Collection[str], body: Json, key: str) -> str | None:
+    value = body.get(key)
+    if value is not None and value not in known:
+        raise invalid(f"Cannot construct an instance for {key}, problem: Unexpected value '{value}'")
+    return None if value is None else str(value)
+
+
+T = TypeVar("T")
+_AGAIN = "again"
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages of listings. The token of a page is its last name, and a full page has one even if it is the last."""
+
+    short: bool = False
+    """Whether pages have fewer entries than requested, in varying numbers."""
+    empty: bool = False
+    """Whether an empty page with a token comes before each other page."""
+    repeat: bool = False
+    """Whether each page is the first one, with the same token."""
+
+    def answer(
+        self, shelf: Shelf[T], params: Mapping[str, str], sees: Callable[[str], bool], text: Callable[[T], bytes]
+    ) -> Answer:
+        """Returns the requested page; entries that the user may not see are removed afterwards."""
+        size, token = page_size(params), params.get("page_token") or None
+        if self.repeat:
+            token = None
+        if self.empty and not (token or "").startswith("~"):
+            return _answer(shelf.kind, [], f"~{token or ''}")
+        after = token.removeprefix("~") or None if token else None
+        if self.short:
+            size = 1 + zlib.crc32((after or "").encode()) % size
+        page = shelf.after(after, size)
+        more = page[-1][0] if page and len(page) == size else None
+        shown = [text(entry) for name, entry in page if sees(name)]
+        return _answer(shelf.kind, shown, _AGAIN if self.repeat else more)
+
+
+def _answer(kind: str, shown: list[bytes], token: str | None) -> Answer:
+    body = b'{"%b":[%b],"next_page_token":%b}' % (f"{kind.lower()}s".encode(), b",".join(shown), compact(token))
+    return Answer(200, body, {"Content-Type": "application/json"})
+
 
 _NO_CREDENTIALS: Json = dict.fromkeys(
     ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token", "expiration_time", "url")
@@ -259,7 +368,7 @@ class UnityRoutes:
 
     def _create_table(self, call: Call) -> Answer:
         body = call.body()
-        properties, requested = properties_read(body.get("properties")), columns.read(body.get("columns"))
+        properties, requested = properties_read(body.get("properties")), read_columns(body.get("columns"))
         kind, format = one_of(TABLE_TYPES, body, "table_type"), one_of(FORMATS, body, "data_source_format")
         if self._ways.delta_only and (kind, format) != ("EXTERNAL", "DELTA"):
             raise UnityError(
@@ -269,7 +378,7 @@ class UnityRoutes:
             )
         name = checked_name(body.get("name"))
         if self._ways.checks_columns:
-            columns.check_types(requested)
+            check_types(requested)
         schema = self.schema(body.get("catalog_name") or "null", body.get("schema_name") or "null")
         call.user.check_owner()
         full_name = f"{schema.info['full_name']}.{name}"
@@ -286,9 +395,9 @@ class UnityRoutes:
         if "columns" in body and body["columns"] is None:
             raise internal("Cannot invoke List.stream() because columns is null")
         check_properties(properties)
-        columns.check_storable(requested)
+        check_storable(requested)
         self._created[full_name] = self._ways.now
-        row = self.plant_table(schema, body, location, properties, [columns.kept(column) for column in requested])
+        row = self.plant_table(schema, body, location, properties, [kept_column(column) for column in requested])
         if echoed := _echoed(body):
             return json_answer(row.info | echoed)
         return Answer(200, row.text(), JSON)

@@ -22,6 +22,7 @@ from lance_ns_async.spark.resolve.report import WriteReport
 JOB_FAILED = (PySparkException, Py4JJavaError)
 """The errors of a failed job; Spark before 4.0 raises the latter."""
 
+
 ID = ["db", "t"]
 
 

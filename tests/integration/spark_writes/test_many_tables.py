@@ -23,7 +23,7 @@ from lance_ns_async.spark.write.many import By
 from lance_ns_async.spark.write.task_writer import Sink, tables_writer
 from tests.fakes.hive3 import FakeHive
 from tests.integration.spark_writes.lake import JOB_FAILED, Lake, files
-from tests.support.spark_sessions import SPARK
+from tests.support.spark import SPARK
 
 pytestmark = SPARK
 

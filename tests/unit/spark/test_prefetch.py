@@ -35,7 +35,7 @@ from lance_ns_async.spark.resolve.location import LocationCache
 from lance_ns_async.spark.resolve.report import PrefetchReport, Problem, one_error, report
 from lance_ns_async.tabular import Subject
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.spark_lake import ROWS, Lake, ids, lake_in, resolver_of
+from tests.support.spark import ROWS, Lake, ids, lake_in, resolver_of
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.session import label
 from lance_ns_async.spark.tasks import cause_of, distribute, rebuild, task_error
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.spark_lake import Lake, ids, lake_in, resolver_of
+from tests.support.spark import Lake, ids, lake_in, resolver_of
 
 
 @pytest.fixture

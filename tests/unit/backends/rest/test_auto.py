@@ -19,8 +19,8 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, Call
-from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest, RestDialect
+from tests.fakes.server import Answer, Received
 from tests.support.gateway import served
 from tests.support.lake import stream
 

@@ -39,8 +39,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
-from tests.fakes.gravitino import FakeGravitino
-from tests.fakes.rest import FakeRest
+from tests.fakes.rest import FakeGravitino, FakeRest
 
 
 @asynccontextmanager

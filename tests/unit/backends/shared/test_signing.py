@@ -22,8 +22,7 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError, Una
 from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.sigv4 import Signatures
-from tests.fakes.sts import FakeSts
+from tests.fakes.sigv4 import FakeSts, Signatures
 from tests.support.aws import forget_aws
 
 KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"

@@ -16,9 +16,9 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.backends.shared.vended_credentials import combine, nearest, storage_options
 from lance_ns_async.storage.options import merge_options
-from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.server import Answer, Received
 from tests.support.polaris import connected, described, open_server
 
 UNTIL = "1795224088134"

@@ -40,7 +40,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.errors import Dialect, lost_race
+from tests.fakes.unity.checks import Dialect, lost_race
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests, opened
 
 dialects = pytest.mark.parametrize("dialect", DIALECTS)

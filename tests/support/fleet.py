@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lance_ns_async.fleet.run import Report
+
 NEW_NAME = "18446744073709551614.manifest"
 
 
@@ -34,3 +36,8 @@ def make_traps(root: Path) -> None:
     make_table(root, "traps/_temporary/t.lance")
     make_file(root, "traps/parquet/day=1/part-0.parquet")
     (root / "traps/link").symlink_to(root / "traps/outer.lance", target_is_directory=True)
+
+
+def table_counts(report: Report) -> dict[str, int]:
+    """Returns the number of tables by outcome, without the rows about what a target does not keep."""
+    return {outcome: count for outcome, count in report.counts.items() if outcome != "not kept"}
